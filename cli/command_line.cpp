@@ -283,8 +283,13 @@ void CommandLine::claimed_arch(CLI::App* verb) {
       ->expected(1);
 }
 void CommandLine::emulated(CLI::App* verb) {
-  verb->add_flag("--hazards", options_.hazards,
-                 "On the emulator, look for races, missing fences and misused barriers; a report exits 1");
+  verb->add_flag("--hazards{all}", options_.hazards,
+                 "On the emulator, look for races, missing fences and misused barriers; a report exits 1. "
+                 "--hazards=error shows what a legal schedule can break, =isa also what the ISA asks for, =all all")
+      ->check(CLI::IsMember({"error", "isa", "all"}));
+  word(verb, "--hazard-suppressions", options_.hazard_suppressions,
+       "With --hazards: reports to leave out; a line is a rule, a kernel, a place and the reason", "FILE");
+  word(verb, "--sarif", options_.sarif, "With --hazards: write the reports there as SARIF 2.1.0", "FILE");
   verb->add_option("--completion", options_.completion, "On the emulator, when asynchronous work completes")
       ->check(CLI::IsMember({"eager", "lazy", "random"}));
 }

@@ -49,7 +49,7 @@ Place Machine::place_for(const NamedConfig& named) {
   if (!options_.archs.empty() && arch != *info.arch)
     throw ConfigError("--arch", fmt::format("{} is not what {} is; {} is, or --device emulator would do",
                                             to_string(arch), info.name, to_string(*info.arch)));
-  if (options_.hazards)
+  if (!options_.hazards.empty())
     throw ConfigError(
         "--hazards", fmt::format("the emulator looks for them, and this is {}; --device emulator would do", info.name));
   return place_on(*gpu_);

@@ -133,7 +133,7 @@ EmulatorBackendOptions emulator_options(const Options& options, Arch arch) {
   using emulator::Completion;
   EmulatorBackendOptions emulator;
   emulator.arch = arch;
-  emulator.hazards = options.hazards;
+  emulator.hazards = !options.hazards.empty();
   emulator.completion = options.completion == "lazy"     ? Completion::kLazy
                         : options.completion == "random" ? Completion::kRandom
                                                          : Completion::kEager;

@@ -18,7 +18,8 @@ namespace kernelwright::cli {
 struct Options {
   std::vector<std::string> configs;  // files, or folders of .json files
   std::string device = "auto";
-  bool hazards = false;              // run, emulate: on the emulator
+  std::string hazards;  // run, emulate, on the emulator: "" (off), error, isa or all
+  std::string hazard_suppressions, sarif;
   std::string completion = "eager";  // run, emulate: eager | lazy | random
   std::vector<std::string> archs;
   std::vector<std::string> shapes;

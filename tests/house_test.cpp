@@ -41,7 +41,6 @@ const std::map<std::string, int>& file_ceilings() {
       {"runtime/cache/cubin_cache.cpp", 560},
       {"runtime/compile/compiler.cpp", 440},
       {"runtime/cuda/cuda_backend.cpp", 560},
-      {"runtime/emulator/checker/hazards.cpp", 450},
       {"runtime/emulator/emulator_backend.cpp", 520},
       {"runtime/emulator/run/cluster_run.cpp", 490},
       {"runtime/emulator/ops/ops_float.cpp", 420},

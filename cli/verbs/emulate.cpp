@@ -144,6 +144,7 @@ void check_grid(const emulator::LaunchShape& shape) {
 }
 
 int run_entry(const Options& options, const std::string& text) {
+  HazardReview review(options);
   const EmulatorBackendOptions how = emulator_options(options, Arch::kSm90a);
   emulator::Options machine_options;
   machine_options.hazards = how.hazards;
@@ -173,6 +174,8 @@ int run_entry(const Options& options, const std::string& text) {
 
   std::vector<emulator::KernelHazard> hazards;
   for (const emulator::HazardReport& hazard : report.hazards) hazards.push_back({std::string(entry.name), hazard});
+  hazards = review.judge(std::move(hazards));
+  review.finish();
   const int code = report.completed && hazards.empty() ? kDone : kMismatch;
   if (options.json) {
     JsonValue changed = JsonValue::array();

@@ -192,7 +192,7 @@ Work make_work(const NamedConfig& named, const Options& options) {
 }
 
 template <class KindOfConfig>
-ConfigResult run_config(const Place& place, const NamedConfig& named, WorkOf<KindOfConfig>& work,
+ConfigResult run_config(const Place& place, const NamedConfig& named, WorkOf<KindOfConfig>& work, HazardReview& review,
                         const Options& options) {
   ConfigResult result;
   result.named = &named;
@@ -209,7 +209,7 @@ ConfigResult run_config(const Place& place, const NamedConfig& named, WorkOf<Kin
         run_case(place, *work.config, kernel, inputs_of(*work.config, shape, options.seed), shape.name, options));
     progress.step(shape.name);
   }
-  if (place.emulator) result.hazards = place.emulator->take_reports();
+  if (place.emulator) result.hazards = review.judge(place.emulator->take_reports());
   return result;
 }
 
@@ -240,6 +240,7 @@ int run(const Options& options) {
     check_output_folder(options.outputs);
   }
 
+  HazardReview review(options);
   Machine machine(options);
   JsonValue results = JsonValue::array();
   bool passed = true, unchecked = false;
@@ -250,14 +251,16 @@ int run(const Options& options) {
       configs.skipped.push_back(std::move(*skipped));
       continue;
     }
-    const ConfigResult result = std::visit([&](auto& of) { return run_config(place, named, of, options); }, item.of);
+    const ConfigResult result =
+        std::visit([&](auto& of) { return run_config(place, named, of, review, options); }, item.of);
     passed = passed && result.passed();
     unchecked = unchecked || result.is_unchecked();
     if (options.json)
-      results.push(to_json(result, options.hazards));
+      results.push(to_json(result, !options.hazards.empty()));
     else
       print_text(result);
   }
+  review.finish();
   if (options.json) {
     if (results.elements().size() == 1 && configs.skipped.empty())
       fmt::print("{}\n", results.elements()[0].dump());

@@ -249,7 +249,7 @@ class Engine:
         def take(hazard, _):
             told = hazard.contents
             found.append({name: getattr(told, name).decode(errors="replace")
-                          for name in ("kind", "kernel", "what", "where", "text")} | {"count": told.count})
+                          for name in ("kind", "rule", "grade", "section", "kernel", "what", "where", "mend", "text")} | {"count": told.count})
         self._lib.engine_take_hazards(self._live(), structs.HazardCallback(take), None, None)
         return found
 

@@ -69,7 +69,8 @@ TextCallback = CFUNCTYPE(None, c_void_p, c_size_t, c_void_p)
 
 class Hazard(Struct):
     _fields_ = [("struct_size", c_size_t), ("kind", c_char_p), ("kernel", c_char_p), ("what", c_char_p), ("where", c_char_p),
-                ("text", c_char_p), ("count", c_uint64)]
+                ("text", c_char_p), ("count", c_uint64), ("rule", c_char_p), ("grade", c_char_p), ("section", c_char_p),
+                ("mend", c_char_p)]
 
 
 HazardCallback = CFUNCTYPE(None, POINTER(Hazard), c_void_p)

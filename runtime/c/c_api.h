@@ -183,12 +183,16 @@ KERNELWRIGHT_API kernelwright_status kernelwright_engine_metrics(const kernelwri
 /* What the emulator found wrong with a launch, whatever its result was. */
 typedef struct kernelwright_hazard {
   size_t struct_size;
-  const char* kind;   /* "race", "missing proxy fence", ... : emulator/machine/hazard_kind.h */
-  const char* kernel; /* the entry */
-  const char* what;   /* one sentence */
-  const char* where;  /* "keys stage 1 (shared 17408)", or "" */
-  const char* text;   /* all of it, in several lines: roles, PTX and template lines of both sides */
-  uint64_t count;     /* how often it was seen */
+  const char* kind;    /* "race", "missing proxy fence", ... : emulator/machine/hazard_kind.h */
+  const char* kernel;  /* the entry */
+  const char* what;    /* one sentence */
+  const char* where;   /* "keys stage 1 (shared 17408)", or "" */
+  const char* text;    /* all of it, in several lines: roles, PTX and template lines of both sides */
+  uint64_t count;      /* how often it was seen */
+  const char* rule;    /* "shared-race", ... : docs/emulator/checker.md lists them */
+  const char* grade;   /* "error": a legal schedule gives another result; "isa": hardware tolerates it; "note" */
+  const char* section; /* of the PTX ISA, by its title, or "" */
+  const char* mend;    /* what would mend it */
 } kernelwright_hazard;
 /* The hazard lives for the call. Must not throw. */
 typedef void (*kernelwright_hazard_callback)(const kernelwright_hazard* hazard, void* user_data);

@@ -216,13 +216,18 @@ kernelwright_status kernelwright_engine_take_hazards(kernelwright_engine* engine
     if (!callback) return;
     for (const auto& [kernel, report] : hazards) {
       const std::string text = report.text();
+      const emulator::HazardRuleRow& row = emulator::row_of(report.rule);
       const kernelwright_hazard hazard{.struct_size = sizeof(kernelwright_hazard),
                                        .kind = emulator::name_of(report.kind).data(),  // of literals
                                        .kernel = kernel.c_str(),
                                        .what = report.what.c_str(),
                                        .where = report.where.c_str(),
                                        .text = text.c_str(),
-                                       .count = report.count};
+                                       .count = report.count,
+                                       .rule = row.name.data(),
+                                       .grade = emulator::name_of(row.grade).data(),
+                                       .section = row.section.data(),
+                                       .mend = row.mend.data()};
       callback(&hazard, user_data);
     }
   });

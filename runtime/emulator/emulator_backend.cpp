@@ -326,7 +326,7 @@ class EmulatedDevice final : public Device {
   void add_locked(const KernelHazard& hazard) {
     const HazardReport& report = hazard.report;
     const auto [known, fresh] =
-        reports_.try_emplace({hazard.kernel, report.kind, report.first.ptx_line, report.second.ptx_line,
+        reports_.try_emplace({hazard.kernel, report.rule, report.first.ptx_line, report.second.ptx_line,
                               report.kind == HazardKind::kData ? report.what : ""},
                              hazard);
     if (!fresh) known->second.report.count += report.count;
@@ -372,7 +372,7 @@ class EmulatedDevice final : public Device {
   mutable std::mutex mutex_;  // guards what follows; never held while a launch runs
   std::map<Stream, std::unique_ptr<EmulatedStream>> streams_;
   std::map<DeviceEvent*, std::unique_ptr<HostEvent>> events_;
-  std::map<std::tuple<std::string, HazardKind, int, int, std::string>, KernelHazard> reports_;
+  std::map<std::tuple<std::string, emulator::HazardRule, int, int, std::string>, KernelHazard> reports_;
   std::vector<std::shared_ptr<const emulator::Trace>> traces_;
   Statistics statistics_;
   Stream last_stream_ = nullptr;  // the stream of the launch before

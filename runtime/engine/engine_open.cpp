@@ -76,7 +76,9 @@ Engine::State::State(EngineOptions given)
                                             Stream stream) {
       for (const std::string& what : detail::find_bad_data(kernel, tensors, stream)) {
         const std::string name(kernel_name(kernel.spec));
-        if (emulated) emulated->add_report({name, {.kind = emulator::HazardKind::kData, .what = what}});
+        if (emulated)
+          emulated->add_report(
+              {name, {.kind = emulator::HazardKind::kData, .rule = emulator::HazardRule::kBadData, .what = what}});
         if (options.sink) options.sink({.kind = EventKind::kBadData, .key = "", .name = name, .detail = what});
       }
     };

@@ -7,17 +7,22 @@
 namespace kernelwright::emulator {
 
 std::string HazardReport::text() const {
+  const HazardRuleRow& row = row_of(rule);
   std::string lines = fmt::format("{}: {}", name_of(kind), what);
+  lines += fmt::format("\n  rule   {}, {}", row.name, name_of(row.grade));
+  if (!row.section.empty()) lines += fmt::format(", PTX ISA \"{}\"", row.section);
   if (!where.empty()) lines += fmt::format("\n  at     {}", where);
   if (first.warp >= 0 || first.ptx_line > 0) lines += fmt::format("\n  by     {}", text_of(first));
-  if (second.ptx_line > 0) lines += fmt::format("\n  after  {}", text_of(second));
+  if (second.ptx_line > 0)
+    lines += fmt::format("\n  {}  {}", rule == HazardRule::kMbarrierMayRunAhead ? "ahead" : "after", text_of(second));
+  lines += fmt::format("\n  mend   {}", row.mend);
   if (count > 1) lines += fmt::format("\n  seen   {} times", count);
   return lines;
 }
 
 void HazardLog::add(HazardReport report) {
   const std::lock_guard lock(mutex_);
-  const auto [at, fresh] = reports_.try_emplace({report.kind, report.first.ptx_line, report.second.ptx_line}, report);
+  const auto [at, fresh] = reports_.try_emplace({report.rule, report.first.ptx_line, report.second.ptx_line}, report);
   if (fresh) return;
   HazardReport& known = at->second;
   const std::uint64_t count = known.count + report.count;
@@ -29,9 +34,9 @@ void HazardLog::add(HazardReport report) {
   known.count = count;
 }
 
-void HazardLog::add_count(HazardKind kind, int first_line, int second_line, std::uint64_t times) {
+void HazardLog::add_count(HazardRule rule, int first_line, int second_line, std::uint64_t times) {
   const std::lock_guard lock(mutex_);
-  if (const auto at = reports_.find({kind, first_line, second_line}); at != reports_.end())
+  if (const auto at = reports_.find({rule, first_line, second_line}); at != reports_.end())
     at->second.count += times - 1;
 }
 

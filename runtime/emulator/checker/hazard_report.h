@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernelwright/runtime/emulator/machine/hazard_kind.h"
+#include "kernelwright/runtime/emulator/machine/hazard_rule.h"
 
 namespace kernelwright::emulator {
 
@@ -19,7 +19,8 @@ struct HazardSide {
 };
 
 struct HazardReport {
-  HazardKind kind = HazardKind::kRace;
+  HazardKind kind = HazardKind::kFault;  // that of the rule, or of a fault
+  HazardRule rule = HazardRule::kFault;
   std::string what;          // one sentence
   std::string where;         // "K stage 2 (shared 17408)"; "" if the hazard has no place
   HazardSide first, second;  // second.ptx_line is 0 if the hazard has one side only

@@ -11,8 +11,6 @@ namespace kernelwright::emulator {
 
 namespace {
 
-constexpr std::uint32_t kNoOp = ~std::uint32_t{0};
-
 std::string_view name_of_access(Access access) { return access == Access::kWrite ? "write" : "read"; }
 
 }  // namespace
@@ -112,7 +110,7 @@ void Hazards::State::check_cell(WarpState& warp, int lane, Access access, const 
   const auto where = [&] { return name_of_shared(notes, *launch.program, offset); };
   const auto conflict = [&](const AccessRecord& other, Access earlier) {
     const bool same_warp = other.agent == warp.agent;
-    report(same_warp ? HazardKind::kLaneRace : HazardKind::kRace, *warp.warp, lane,
+    report(same_warp ? HazardRule::kLaneRace : HazardRule::kSharedRace, *warp.warp, lane,
            fmt::format("a {} is not ordered after a {} of the same bytes{}", name_of_access(access),
                        name_of_access(earlier),
                        same_warp ? " by another lane of the warp: no bar.warp.sync between them" : ""),
@@ -120,14 +118,14 @@ void Hazards::State::check_cell(WarpState& warp, int lane, Access access, const 
   };
   if (write.bytes == 0) {
     if (access == Access::kRead)
-      report(HazardKind::kUnwritten, *warp.warp, lane, "shared memory is read that nothing has written", where());
+      report(HazardRule::kUnwrittenShared, *warp.warp, lane, "shared memory is read that nothing has written", where());
   } else if ((write.bytes & record.bytes) && !(write.atomic && record.atomic)) {
     // One instruction may write the same word from several lanes.
     const bool same_instruction = write.agent == record.agent && write.op == record.op && write.time == record.time;
     if (!knows(warp, lane, write.agent, write.lane, write.time)) {
       if (!same_instruction) conflict(write, Access::kWrite);
     } else if (record.async_proxy && !write.async_proxy && !knows_proxy(warp, lane, write.agent, write.time)) {
-      report(HazardKind::kProxyFence, *warp.warp, lane,
+      report(HazardRule::kProxyFence, *warp.warp, lane,
              fmt::format("an asynchronous {} of bytes that were written with {}: no fence.proxy.async between them",
                          name_of_access(access), write.agent < warps.size() ? "ordinary stores" : "cp.async"),
              where(), &write);
@@ -209,7 +207,7 @@ void Hazards::answer_wanted(Warp& warp, int lane, Cta& cta, std::uint32_t offset
   for (const AccessRecord& read : reads)
     if (state_->knows(state, lane, read.agent, read.lane, read.time) &&  // without this order the two accesses race
         !state_->knows_proxy(state, lane, read.agent, read.time))
-      state_->report(HazardKind::kProxyFence, warp, lane,
+      state_->report(HazardRule::kAnswerProxyFence, warp, lane,
                      "an answer is asked for where one was read with ordinary loads: no fence.proxy.async between them",
                      name_of_shared(state_->notes, *state_->launch.program, offset), &read);
   reads.clear();
@@ -246,7 +244,7 @@ void Hazards::access_global(Warp& warp, int lane, Access access, std::uint64_t a
   if (!allocation || allocation->users.empty()) return;
   const bool early = (launch.depends_on != 0 || launch.depends_on_all) && !state_->knows_ahead(state_->of(warp), lane);
   const auto missing = [&](std::string_view what) {
-    state_->report(HazardKind::kGridDependency, warp, lane,
+    state_->report(HazardRule::kGridDependency, warp, lane,
                    fmt::format("{} bytes are {} {}: griddepcontrol.wait has not been passed", bytes,
                                access == Access::kWrite ? "written" : "read", what));
   };
@@ -349,99 +347,6 @@ void Hazards::barrier_complete(const void* barrier) {
 
 void Hazards::barrier_observe(Warp& warp, LaneMask lanes, const void* barrier) {
   state_->acquire(state_->of(warp), lanes, state_->barriers[barrier].done);
-}
-
-// ---------------------------------------------------------------------------------------------- registers of wgmma
-
-void Hazards::registers_busy(Warp& warp, std::span<const Slot> registers, bool written) {
-  State::WarpState& state = state_->of(warp);
-  const std::uint32_t group = state.groups[static_cast<int>(AsyncGroup::kWgmma)].committed + 1;
-  for (const Slot slot : registers) {
-    // If wgmma only reads a fragment of A, a further read by the warp is no conflict.
-    const auto touched = state.unfenced.find(slot);
-    if (touched != state.unfenced.end() && (written || touched->second))
-      state_->report(HazardKind::kRegister, warp, -1,
-                     "a wgmma uses a register that was read or written after the last wgmma.fence");
-    const auto known = state.busy.find(slot);
-    if (!written && known != state.busy.end() && known->second.written) {
-      state_->report_pair(HazardKind::kRegister, warp, -1, warp.current->index,
-                          "a wgmma takes as A a register that a wgmma in flight writes", "", known->second.op,
-                          state.agent, -1);
-    }
-    state.busy[slot] = {group, warp.current->index, written || (known != state.busy.end() && known->second.written)};
-  }
-}
-
-void Hazards::registers_fence(Warp& warp) { state_->of(warp).unfenced.clear(); }
-
-void Hazards::registers_touched(Warp& warp, const Op& op) {
-  State::WarpState& state = state_->of(warp);
-  const Slot limit = state_->launch.program->pinned_bytes;
-  const auto touch = [&](Slot slot, bool written) {
-    if (slot >= limit) return;
-    state.unfenced[slot] |= written;
-    if (const auto loading = state.loading.find(slot); loading != state.loading.end()) {
-      state_->report_pair(HazardKind::kRegister, warp, -1, op.index,
-                          fmt::format("a register is {} that a tcgen05.ld in flight writes: no tcgen05.wait::ld "
-                                      "between them",
-                                      written ? "written" : "read"),
-                          "", loading->second, state.agent, -1);
-      return;
-    }
-    const auto busy = state.busy.find(slot);
-    if (busy == state.busy.end() || (!busy->second.written && !written)) return;
-    state_->report_pair(HazardKind::kRegister, warp, -1, op.index,
-                        fmt::format("a register is {} while a wgmma in flight {} it: no wgmma.wait_group between them",
-                                    written ? "written" : "read", busy->second.written ? "writes" : "reads"),
-                        "", busy->second.op, state.agent, -1);
-  };
-  for (const Slot slot : {op.a, op.b, op.c}) touch(slot, false);
-  for (const Slot slot : {op.d, op.e}) touch(slot, true);
-  const auto& parts = state_->launch.program->entry->instructions[op.index].parts;
-  const bool list_written =
-      !parts.empty() && (parts[0] == "ld" || parts[0] == "ldmatrix" || parts[0] == "mov" || parts[0] == "mma");
-  for (std::uint32_t i = 0; i < op.list_size; ++i) touch(op.list[i], list_written);
-  for (std::uint32_t i = 0; i < op.list2_size; ++i) touch(op.list2[i], false);
-}
-
-// ---------------------------------------------------------------------------------------------- the end
-
-void Hazards::warp_exit(Warp& warp, LaneMask) {
-  State::WarpState& state = state_->of(warp);
-  constexpr const char* kNames[] = {"cp.async", "bulk copies", "wgmma", "tcgen05", "tcgen05.ld", "tcgen05.st"};
-  for (int family = 0; family < kNumAsyncGroups; ++family) {
-    const State::Groups& groups = state.groups[family];
-    if (!groups.open && std::max(groups.waited, groups.attached) >= groups.filled) continue;
-    state_->report_pair(HazardKind::kOutstanding, warp, -1, groups.last_op,
-                        groups.open ? fmt::format("a warp exits with {} that were never committed", kNames[family])
-                                    : fmt::format("a warp exits without waiting for {} of its groups of {}",
-                                                  groups.filled - groups.waited, kNames[family]),
-                        "", kNoOp, -1, -1);
-  }
-}
-
-void Hazards::report(HazardKind kind, Warp& warp, LaneMask lanes, const std::string& text) {
-  state_->report(kind, warp, count_lanes(lanes) == 1 ? first_lane(lanes) : -1, text);
-}
-
-void Hazards::State::report(HazardKind kind, const Warp& warp, int lane, std::string what, std::string where,
-                            const AccessRecord* other) {
-  report_pair(kind, warp, lane, warp.current->index, std::move(what), std::move(where), other ? other->op : kNoOp,
-              other ? other->issuer : -1, other ? other->lane : -1);
-}
-
-void Hazards::State::report_pair(HazardKind kind, const Warp& warp, int lane, std::uint32_t op, std::string what,
-                                 std::string where, std::uint32_t other_op, int other_warp, int other_lane) {
-  std::uint64_t& count = reported[{kind, op, other_op}];
-  if (++count > 1) return;
-  HazardReport made;
-  made.kind = kind;
-  made.what = std::move(what);
-  made.where = std::move(where);
-  made.first = side_of(notes, warp, lane, op);
-  if (other_op != kNoOp && other_warp >= 0)
-    made.second = side_of(notes, *warps[static_cast<std::size_t>(other_warp)].warp, other_lane, other_op);
-  log.add(std::move(made));
 }
 
 }  // namespace kernelwright::emulator

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "kernelwright/runtime/emulator/machine/cta.h"
-#include "kernelwright/runtime/emulator/machine/hazard_kind.h"
+#include "kernelwright/runtime/emulator/machine/hazard_rule.h"
 #include "kernelwright/runtime/emulator/machine/memory.h"
 #include "kernelwright/runtime/emulator/machine/names.h"
 #include "kernelwright/runtime/emulator/machine/tensor_memory.h"
@@ -144,10 +144,10 @@ class Hazards {
 
   // ---- the end
   void warp_exit(Warp& warp, LaneMask lanes);
-  void cta_exit(Cta& cta);  // reports what is still outstanding
+  void cta_exit(Warp& last);  // the CTA's last warp has exited: reports what is still outstanding
 
   /// Reports a hazard that an instruction's handler found by itself. `other` may be null.
-  void report(HazardKind kind, Warp& warp, LaneMask lanes, const std::string& text);
+  void report(HazardRule rule, Warp& warp, LaneMask lanes, const std::string& text);
 
  private:
   struct State;

@@ -74,9 +74,10 @@ void Hazards::fence_global(Warp& warp, LaneMask lanes) {
 
 void Hazards::State::report_global(const Warp& warp, int lane, Access access, std::uint64_t address,
                                    const GlobalWrite& write) {
-  std::uint64_t& count = reported[{HazardKind::kRace, warp.current->index, write.op}];
+  std::uint64_t& count = reported[{HazardRule::kGlobalRace, warp.current->index, write.op}];
   if (++count > 1) return;
   HazardReport made;
+  made.rule = HazardRule::kGlobalRace;
   made.kind = HazardKind::kRace;
   made.what =
       fmt::format("a {} of global memory is not ordered after a write of the same bytes{}",

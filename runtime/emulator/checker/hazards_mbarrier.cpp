@@ -23,7 +23,7 @@ void Hazards::mbarrier_init(Warp& warp, int lane, Cta& cta, std::uint32_t offset
   access(warp, lane, Access::kWrite, {&cta, offset, cta.shared.data() + offset}, 8);
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
   if (mbarrier.live && mbarrier.used)
-    state_->report_pair(HazardKind::kMbarrier, warp, lane, warp.current->index,
+    state_->report_pair(HazardRule::kMbarrierInitAgain, warp, lane, warp.current->index,
                         "an mbarrier is initialised again while it is in use: mbarrier.inval ends its use",
                         name_of_shared(state_->notes, *state_->launch.program, offset), mbarrier.init_op,
                         mbarrier.init_warp, mbarrier.init_lane);
@@ -49,43 +49,42 @@ void Hazards::mbarrier_use(Warp& warp, int lane, Cta& cta, std::uint32_t offset,
   state_->check_lives(state, lane, cta, offset);
   mbarrier.used = true;
   if (!mbarrier.live) {
-    state_->report(HazardKind::kMbarrier, warp, lane,
+    state_->report(HazardRule::kMbarrierMissing, warp, lane,
                    "an mbarrier is used that no mbarrier.init has made, or none since mbarrier.inval",
                    name_of_shared(state_->notes, *state_->launch.program, offset));
     return;
   }
-  const auto report = [&](std::string what) {
-    state_->report_pair(HazardKind::kMbarrier, warp, lane, warp.current->index, std::move(what),
+  const auto report = [&](HazardRule rule, std::string what) {
+    state_->report_pair(rule, warp, lane, warp.current->index, std::move(what),
                         name_of_shared(state_->notes, *state_->launch.program, offset), mbarrier.init_op,
                         mbarrier.init_warp, mbarrier.init_lane);
   };
   if (!state_->knows(state, lane, mbarrier.init_warp, mbarrier.init_lane, mbarrier.init_time)) {
-    report("an mbarrier is used by a thread that its initialisation is not visible to: no barrier between them");
+    report(HazardRule::kMbarrierInitOrder,
+           "an mbarrier is used by a thread that its initialisation is not visible to: no barrier between them");
     return;
   }
   const auto knows = [&](const State::Mbarrier::Fence& fence) {
     return fence.time != 0 && state_->knows(state, lane, mbarrier.init_warp, fence.lane, fence.time);
   };
   if (async && !knows(mbarrier.first_fence) && !knows(mbarrier.last_fence))
-    report(
-        "an asynchronous operation uses an mbarrier whose initialisation no fence.mbarrier_init (or "
-        "fence.proxy.async) has made visible to it");
+    report(HazardRule::kMbarrierInitFence,
+           "an asynchronous operation uses an mbarrier whose initialisation no fence.mbarrier_init (or "
+           "fence.proxy.async) has made visible to it");
 }
 
 void Hazards::mbarrier_arrive(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
   State::WarpState& state = state_->of(warp);
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
-  if (warp.cta != &cta) {
-    AccessRecord& record = mbarrier.remote_arrivals[{state.agent, static_cast<std::uint8_t>(lane)}];
-    record = {.time = state.now, .op = warp.current->index, .agent = state.agent, .issuer = state.agent};
-    record.lane = static_cast<std::uint8_t>(lane);
-  }
+  mbarrier.arrival = state.record_of(lane);
+  if (warp.cta != &cta) mbarrier.remote_arrivals[{state.agent, static_cast<std::uint8_t>(lane)}] = mbarrier.arrival;
   state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
 }
 
 void Hazards::mbarrier_attach(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
   State::WarpState& state = state_->of(warp);
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  mbarrier.arrival = state.record_of(lane);
   // A lane that waits for the operation learns what the operation's issuer knew when it issued it.
   state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
 }
@@ -101,6 +100,7 @@ void Hazards::mbarrier_attach_copies(Warp& warp, int lane, Cta& cta, std::uint32
     groups.open = false;
   }
   groups.attached = groups.committed;
+  mbarrier.arrival = state.record_of(lane);
   state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
   mbarrier.gathering.raise(state_->group_agent(state, AsyncGroup::kCopy), groups.committed);
   mbarrier.attached = mbarrier.phase + 1;
@@ -120,10 +120,11 @@ void Hazards::mbarrier_complete(Cta& cta, std::uint32_t offset) {
   // another one.
   for (const auto& [agent, wait] : mbarrier.observers)
     if (!mbarrier.gathering.covers_some(agent, wait.time))
-      state_->report_pair(HazardKind::kMbarrier, *state_->warps[agent].warp, wait.lane, wait.op,
+      state_->report_pair(HazardRule::kMbarrierMayRunAhead, *state_->warps[agent].warp, wait.lane, wait.op,
                           "the phase after the one that is waited for completes, and nothing orders that after the "
                           "wait: the mbarrier may run ahead of this warp",
-                          name_of_shared(state_->notes, *state_->launch.program, offset), wait.op, agent, wait.lane);
+                          name_of_shared(state_->notes, *state_->launch.program, offset), mbarrier.arrival.op,
+                          mbarrier.arrival.issuer, mbarrier.arrival.lane);
   mbarrier.observers.clear();
   mbarrier.done[mbarrier.phase & 1] = mbarrier.gathering;
   mbarrier.gathering.clear();
@@ -163,7 +164,7 @@ void Hazards::mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32
   const std::int64_t meant = ((known + 1) & 1) == static_cast<std::int64_t>(parity & 1) ? known + 1 : known;
   if (completed >= meant + 2)
     state_->report(
-        HazardKind::kMbarrier, warp, first_lane(lanes),
+        HazardRule::kMbarrierRanAhead, warp, first_lane(lanes),
         fmt::format("a wait for parity {} is satisfied by phase {}, {} phases later than the one that it means: "
                     "the mbarrier has run ahead of this warp",
                     parity & 1, completed, completed - meant),
@@ -171,22 +172,25 @@ void Hazards::mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32
   seen->second = completed;
 }
 
-void Hazards::cta_exit(Cta& cta) {
-  const Warp& last = *std::find_if(cta.warps.begin(), cta.warps.end(), [](const Warp& warp) { return warp.current; });
+void Hazards::cta_exit(Warp& last) {
+  const Cta& cta = *last.cta;
   for (const auto& [at, mbarrier] : state_->mbarriers) {
     if (at.first != cta.rank || !mbarrier.live) continue;
-    const auto report = [&, offset = at.second, op = mbarrier.init_op](std::string what) {
-      state_->report_pair(HazardKind::kOutstanding, last, -1, op, std::move(what),
-                          name_of_shared(state_->notes, *state_->launch.program, offset), ~std::uint32_t{0}, -1, -1);
+    const auto report = [&, offset = at.second, &made = mbarrier](HazardRule rule, std::string what) {
+      state_->report_pair(rule, last, -1, last.current->index, std::move(what),
+                          name_of_shared(state_->notes, *state_->launch.program, offset), made.init_op, made.init_warp,
+                          made.init_lane);
     };
     if (mbarrier.attached > mbarrier.observed) {
-      report("a CTA exits and nobody has waited for the last copy that completes on this mbarrier");
+      report(HazardRule::kMbarrierCopyAtExit,
+             "a CTA exits and nobody has waited for the last copy that completes on this mbarrier");
     } else if (holds_mbarrier(cta, at.second)) {
       // All warps that share a stage must release it equally often. Otherwise the mbarrier counts on other arrivals
       // than those that come.
       const MbarrierState word = mbarrier_state(cta, at.second);
       if (word.pending != word.expected)
-        report(fmt::format("a CTA exits in the middle of a phase of this mbarrier: {} of {} have arrived",
+        report(HazardRule::kMbarrierPhaseAtExit,
+               fmt::format("a CTA exits in the middle of a phase of this mbarrier: {} of {} have arrived",
                            word.expected - word.pending, word.expected));
     }
   }
@@ -195,14 +199,14 @@ void Hazards::cta_exit(Cta& cta) {
   for (int id = 0; id < kNumNamedBarriers; ++id)
     if (cta.barriers[id].arrived != 0)
       state_->report(
-          HazardKind::kOutstanding, last, -1,
+          HazardRule::kBarrierArrivalsAtExit, last, -1,
           fmt::format("a CTA exits while {} threads have arrived at named barrier {} and nobody waits for them",
                       cta.barriers[id].arrived, id));
 }
 
 void Hazards::State::check_lives(WarpState& warp, int lane, const Cta& cta, std::uint32_t offset) {
   if (cta.live_warps != 0) return;
-  report(HazardKind::kOutstanding, *warp.warp, lane,
+  report(HazardRule::kClusterAfterExit, *warp.warp, lane,
          fmt::format("the CTA of rank {} has exited, and its shared memory is used by another one of the cluster",
                      cta.rank),
          name_of_shared(notes, *launch.program, offset));
@@ -230,7 +234,7 @@ void Hazards::State::check_remote_uses(const Cta& cta, const Warp& last) {
   const auto require = [&](const AccessRecord& record, const char* what, std::uint32_t offset) {
     if (own.count(record.agent) || known.covers(record.agent, record.lane, record.time)) return;
     report_pair(
-        HazardKind::kOutstanding, last, -1, last.current->index,
+        HazardRule::kClusterAtExit, last, -1, last.current->index,
         fmt::format("a CTA exits, and nothing says that another one of the cluster has {} its shared memory", what),
         name_of_shared(notes, *launch.program, offset), record.op, record.issuer, record.lane);
   };

@@ -55,11 +55,15 @@ struct Hazards::State {
     /// For fences of global memory: what the last fence has ordered before strong writes, and what strong reads have
     /// seen since. Lanes are not held apart, which can only hide a hazard.
     ClusterTimes fenced_global, seen_global;
+
+    /// What `lane` does now, at the instruction that the warp executes.
+    AccessRecord record_of(int lane) const;
   };
   struct Mbarrier {
     std::uint16_t agent = 0;
     std::uint32_t phase = 0;  // phases completed since init
     Clock gathering, done[2];
+    AccessRecord arrival;  // the last, or the last operation that will complete here
     bool live = false, used = false;
     /// When the initialising warp made the init visible to asynchronous operations: first and last time. Time 0: never.
     struct Fence {
@@ -142,12 +146,12 @@ struct Hazards::State {
   void check_lives(WarpState& warp, int lane, const Cta& cta, std::uint32_t offset);
 
   /// Reports a hazard of the instruction that `warp` executes, with an earlier access if there is one.
-  void report(HazardKind kind, const Warp& warp, int lane, std::string what, std::string where = {},
+  void report(HazardRule rule, const Warp& warp, int lane, std::string what, std::string where = {},
               const AccessRecord* other = nullptr);
   void report_global(const Warp& warp, int lane, Access access, std::uint64_t address, const GlobalWrite& write);
   /// `other_warp` is the agent of the warp that issued `other_op`: an index into `warps`, not into its CTA. -1: the
   /// report has one side.
-  void report_pair(HazardKind kind, const Warp& warp, int lane, std::uint32_t op, std::string what, std::string where,
+  void report_pair(HazardRule rule, const Warp& warp, int lane, std::uint32_t op, std::string what, std::string where,
                    std::uint32_t other_op, int other_warp, int other_lane);
 
   Cluster& cluster;
@@ -163,7 +167,7 @@ struct Hazards::State {
   /// The lanes that have read each answer of cluster launch control, by CTA rank and 16 bytes of its shared memory.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<AccessRecord>> answers;
   /// Hazards reported already, with their counts: the long text is made once for each pair of instructions.
-  std::map<std::tuple<HazardKind, std::uint32_t, std::uint32_t>, std::uint64_t> reported;
+  std::map<std::tuple<HazardRule, std::uint32_t, std::uint32_t>, std::uint64_t> reported;
   const GlobalMemory::Allocation* last_allocation = nullptr;
 };
 

@@ -62,8 +62,8 @@ std::uint32_t Hazards::State::fenced_until(const WarpState& warp, int lane, std:
 bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* now, const char* before,
                                         const TensorRecord& record, bool pipelined, const Cta& cta,
                                         const TensorBlock& block) {
-  const auto conflict = [&](HazardKind kind, std::string what) {
-    report_pair(kind, *warp.warp, lane, warp.warp->current->index, std::move(what), name_of_block(cta, block),
+  const auto conflict = [&](HazardRule rule, std::string what) {
+    report_pair(rule, *warp.warp, lane, warp.warp->current->index, std::move(what), name_of_block(cta, block),
                 record.op, record.issuer, record.lane);
     return false;
   };
@@ -71,13 +71,13 @@ bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* n
     const bool same = record.issuer == warp.agent && (record.lane == lane || record.issued <= warp.synced);
     if (same) return true;
     if (!knows(warp, lane, record.issuer, record.lane, record.issued))
-      return conflict(HazardKind::kRace,
+      return conflict(HazardRule::kTensorRace,
                       fmt::format("a {} is not ordered after a {} of the same cells by another thread: no "
                                   "synchronisation between them",
                                   now, before));
   } else if (!knows_completed(warp, lane, record)) {
     return conflict(
-        HazardKind::kRace,
+        HazardRule::kTensorRace,
         record.pipe
             ? fmt::format("a {} is not ordered after a {} of the same cells in flight: no tcgen05.commit and wait for "
                           "its mbarrier between them",
@@ -92,12 +92,12 @@ bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* n
   const std::uint32_t published =
       std::max(at(warp.known.tensor, record.issuer), partly ? at(warp.partial.tensor, record.issuer) : 0);
   if (published < record.issued)
-    return conflict(HazardKind::kTensorFence,
+    return conflict(HazardRule::kTensorFenceBefore,
                     fmt::format("a {} after a {} of the same cells by another warp, and no tcgen05.fence::"
                                 "before_thread_sync by that one before they synchronised",
                                 now, before));
   if (at(warp.fenced, record.issuer) < record.issued && fenced_until(warp, lane, record.issuer) < record.issued)
-    return conflict(HazardKind::kTensorFence,
+    return conflict(HazardRule::kTensorFenceAfter,
                     fmt::format("a {} after a {} of the same cells by another thread, and no tcgen05.fence::"
                                 "after_thread_sync since they synchronised",
                                 now, before));
@@ -108,7 +108,7 @@ void Hazards::State::check_tensor_cell(WarpState& warp, int lane, Access access,
                                        const TensorRecord& record, TensorCell& cell, const Cta& cta,
                                        const TensorBlock& block) {
   if ((access == Access::kRead || accumulates) && (record.lanes & ~cell.written) != 0)
-    report(HazardKind::kUnwritten, *warp.warp, lane, "tensor memory is read that nothing has written",
+    report(HazardRule::kUnwrittenTensor, *warp.warp, lane, "tensor memory is read that nothing has written",
            name_of_block(cta, block));
   if (cell.write.lanes & record.lanes)
     check_tensor_order(warp, lane, name_of_access(access), "write", cell.write, record.pipe, cta, block);
@@ -142,11 +142,11 @@ void Hazards::State::check_tensor_cell(WarpState& warp, int lane, Access access,
 void Hazards::State::check_tensor_leaks(const Cta& cta, const Warp& last) {
   if (!cta.tensor) return;
   for (const TensorMemory::Allocation& allocation : cta.tensor->allocations())
-    report_pair(HazardKind::kTensorMemory, last, -1, allocation.op,
+    report_pair(HazardRule::kTensorLeak, last, -1, last.current->index,
                 fmt::format("a CTA exits with columns {} to {} of tensor memory still allocated: tcgen05.dealloc gives "
                             "them back",
                             allocation.column, allocation.column + allocation.columns - 1),
-                "", ~std::uint32_t{0}, -1, -1);
+                "", allocation.op, static_cast<int>(allocation.warp), -1);
 }
 
 void Hazards::tensor_access(Warp& warp, int lane, Access access, AsyncGroup by, Cta& cta, const TensorBlock& block,
@@ -179,6 +179,7 @@ void Hazards::tensor_commit_arrives(Warp& warp, int lane, Cta& cta, std::uint32_
   State::WarpState& state = state_->of(warp);
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
   mbarrier_use(warp, lane, cta, offset, /*async=*/true);
+  mbarrier.arrival = state.record_of(lane);
   if (warp.cta != &cta) {
     AccessRecord& record = mbarrier.remote_arrivals[{state.agent, static_cast<std::uint8_t>(lane)}];
     const AsyncGroup group = AsyncGroup::kTensor;
@@ -225,19 +226,6 @@ void Hazards::tensor_wait(Warp& warp, AsyncGroup group) {
   if (group == AsyncGroup::kTensorLoad) state_->of(warp).loading.clear();
 }
 
-void Hazards::registers_loading(Warp& warp, std::span<const Slot> registers) {
-  State::WarpState& state = state_->of(warp);
-  for (const Slot slot : registers) {
-    const auto [found, fresh] = state.loading.try_emplace(slot, warp.current->index);
-    if (!fresh)
-      state_->report_pair(HazardKind::kRegister, warp, -1, warp.current->index,
-                          "a tcgen05.ld writes a register that a tcgen05.ld in flight writes: no tcgen05.wait::ld "
-                          "between them",
-                          "", found->second, state.agent, -1);
-    found->second = warp.current->index;
-  }
-}
-
 void Hazards::tensor_allocated(Cta& cta, std::uint32_t column, std::uint32_t columns) {
   state_->tensor_shadow(cta).visit({.column = column, .columns = columns},
                                    [](TensorCell& cell, std::uint16_t, std::uint32_t) { cell = {}; });
@@ -249,7 +237,7 @@ void Hazards::tensor_deallocated(Warp& warp, Cta& cta, std::uint32_t column, std
   state_->tensor_shadow(cta).visit(block, [&](TensorCell& cell, std::uint16_t, std::uint32_t) {
     const auto require = [&](const TensorRecord& record, const char* what) {
       if (record.lanes == 0 || state_->knows_completed(state, -1, record)) return;
-      state_->report_pair(HazardKind::kTensorMemory, warp, -1, warp.current->index,
+      state_->report_pair(HazardRule::kTensorFreedInUse, warp, -1, warp.current->index,
                           fmt::format("columns are deallocated, and nothing says that a {} of them is over", what),
                           name_of_block(cta, block), record.op, record.issuer, record.lane);
     };

@@ -49,7 +49,8 @@ class TensorMemory {
   struct Allocation {
     std::uint32_t column = 0, columns = 0;
     int cta_group = 1;
-    std::uint32_t op = 0;  // index of the alloc, for reports
+    std::uint32_t op = 0;  // for reports: index of the alloc, and the warp that executed it, as the cluster counts
+    std::uint32_t warp = 0;
   };
   /// Whether every column of [column, +columns) is allocated, by one allocation or by several side by side.
   bool allocated(std::uint32_t column, std::uint32_t columns) const;

@@ -102,7 +102,7 @@ Step barrier(Warp& warp, const Op& op, LaneMask lanes) {
   if (Hazards* hazards = cta.cluster->hazards;
       hazards && kind == BarrierKind::kArrive && state.waiting.empty() && state.arrived >= needed(cta, state))
     hazards->report(
-        HazardKind::kBarrier, warp, lanes,
+        HazardRule::kBarrierArrivalsAlone, warp, lanes,
         fmt::format("a phase of named barrier {} is {} arrivals and no wait: a bar.sync is missing, and the "
                     "next one meets arrivals that are not its own",
                     id, state.arrived));

@@ -26,7 +26,7 @@ enum class Shuffle { kUp, kDown, kButterfly, kIndex };
 void report_absent_sources(Warp& warp, LaneMask lanes, LaneMask readers) {
   if (Hazards* hazards = warp.cta->cluster->hazards)
     hazards->report(
-        HazardKind::kDivergence, warp, readers,
+        HazardRule::kShuffleSource, warp, readers,
         "shfl.sync reads from lanes that do not execute it: only those in the mask " + std::to_string(lanes) + " do");
 }
 

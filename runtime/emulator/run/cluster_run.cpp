@@ -254,7 +254,7 @@ void ClusterRun::exit_lanes(Warp& warp, LaneMask lanes) {
   if (hazards_) hazards_->warp_exit(warp, lanes);
   // The warp's registers do not return to the pool of setmaxnreg. No document says that they return before the CTA
   // ends.
-  if (--warp.cta->live_warps == 0 && hazards_) hazards_->cta_exit(*warp.cta);
+  if (--warp.cta->live_warps == 0 && hazards_) hazards_->cta_exit(warp);
 }
 
 bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
@@ -438,6 +438,7 @@ void ClusterRun::add_to(Statistics& statistics) const {
 HazardReport ClusterRun::report_of(const Fault& fault) const {
   HazardReport report;
   report.kind = fault.kind();
+  report.rule = rule_of_fault(fault.kind());
   report.what = fault.what();
   if (running_ && running_->current) {
     const int lane = count_lanes(running_->current_lanes) == 1 ? first_lane(running_->current_lanes) : -1;

@@ -98,8 +98,9 @@ Step run_alloc(Warp& warp, const Op& op, LaneMask lanes) {
         .holds = allocation_possible, .describe = describe_allocation, .address = columns, .value = pair ? 1u : 0u};
     return Step::kWait;
   }
+  const auto by = static_cast<std::uint32_t>(cta.rank * cta.warps.size() + warp.index);
   const auto take = [&](Cta& of) {
-    tensor_memory(of).allocate({*column, columns, pair ? 2 : 1, op.index});
+    tensor_memory(of).allocate({*column, columns, pair ? 2 : 1, op.index, by});
     if (hazards) hazards->tensor_allocated(of, *column, columns);
   };
   if (!own.pair.granted) {

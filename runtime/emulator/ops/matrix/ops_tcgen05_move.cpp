@@ -111,7 +111,7 @@ MovePlace place_of(Warp& warp, const Op& op, const Move& move, Access access, As
                 HazardKind::kTensorMemory);
   // The hardware ignores these two bits of the address: a warp always accesses its own lanes.
   if (hazards && at.lane / kTensorQuadrant != own)
-    hazards->report(HazardKind::kTensorMemory, warp, kAllLanes,
+    hazards->report(HazardRule::kTensorLanes, warp, kAllLanes,
                     fmt::format("{} names lane {} of tensor memory, and warp {} reaches lanes {} to {} only",
                                 instruction, at.lane, warp.index, own * 32, own * 32 + 31));
   MovePlace place;
