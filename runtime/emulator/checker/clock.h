@@ -41,15 +41,16 @@ inline void join(ClusterTimes& times, const ClusterTimes& other) {
   for (const auto& [cluster, known] : other) times[cluster].join(known);
 }
 
-/// Times within a cluster, and four more parts:
+/// Times within a cluster, and five more parts:
 ///   - `proxy[a]`: how much of agent a's writes a proxy fence has made visible to the asynchronous proxy. The agent is
 ///     a warp, or the cp.async of a warp.
 ///   - `tensor[w]`: how much of warp w's work in tensor memory a tcgen05.fence::before_thread_sync (or a commit) has
 ///     ordered before what follows.
+///   - `passed[w]`: warp w has come past this time, though its accesses need not be done.
 ///   - `ahead`: some griddepcontrol.wait has found that the launches ahead have ended.
 ///   - `others`: what words of global memory have told about other clusters.
 struct Clock : Times {
-  std::vector<std::uint32_t> proxy, tensor;
+  std::vector<std::uint32_t> proxy, tensor, passed;
   bool ahead = false;
   ClusterTimes others;
 
@@ -66,6 +67,7 @@ struct Clock : Times {
     std::fill(lanes.begin(), lanes.end(), 0);
     std::fill(proxy.begin(), proxy.end(), 0);
     std::fill(tensor.begin(), tensor.end(), 0);
+    std::fill(passed.begin(), passed.end(), 0);
     ahead = false;
     others.clear();
   }
@@ -76,6 +78,8 @@ struct Clock : Times {
     for (std::size_t i = 0; i < other.tensor.size(); ++i) tensor[i] = std::max(tensor[i], other.tensor[i]);
     if (proxy.size() < other.proxy.size()) proxy.resize(other.proxy.size());
     for (std::size_t i = 0; i < other.proxy.size(); ++i) proxy[i] = std::max(proxy[i], other.proxy[i]);
+    if (passed.size() < other.passed.size()) passed.resize(other.passed.size());
+    for (std::size_t i = 0; i < other.passed.size(); ++i) passed[i] = std::max(passed[i], other.passed[i]);
     emulator::join(others, other.others);
   }
   /// A proxy fence: everything that is known becomes known to the asynchronous proxy.
@@ -90,6 +94,14 @@ struct Clock : Times {
   bool covers_other(std::uint32_t cluster, std::uint32_t agent, int lane, std::uint32_t time) const {
     const auto known = others.find(cluster);
     return known != others.end() && known->second.covers(agent, lane, time);
+  }
+  void pass(std::uint32_t warp, std::uint32_t time) {
+    if (passed.size() <= warp) passed.resize(warp + 1);
+    passed[warp] = std::max(passed[warp], time);
+  }
+  /// Whether the warp has come past the time, or one of its lanes has released since.
+  bool covers_passage(std::uint32_t warp, std::uint32_t time) const {
+    return covers_some(warp, time) || (warp < passed.size() && passed[warp] >= time);
   }
   bool covers_proxy(std::uint32_t agent, std::uint32_t time) const {
     return agent < proxy.size() && proxy[agent] >= time;

@@ -25,13 +25,13 @@ static_assert(sizeof(GlobalWrite) == 16);
 /// Used by the one thread that runs all clusters (Program::clusters_communicate).
 class GlobalShadow {
  public:
-  /// Calls `visit(write, bytes_mask)` for every 4 bytes that [address, +bytes) touches.
+  /// Calls `visit(write, bytes_mask, address)` for every 4 bytes that [address, +bytes) touches.
   template <class Visit>
   void visit(std::uint64_t address, std::uint64_t bytes, Visit&& visit) {
     for (const std::uint64_t end = address + bytes; address < end;) {
       const std::uint64_t next = std::min(end, (address / 4 + 1) * 4);
       const std::uint32_t mask = ((1u << (next - address)) - 1) << (address % 4);
-      visit(word(address / 4), static_cast<std::uint8_t>(mask));
+      visit(word(address / 4), static_cast<std::uint8_t>(mask), address);
       address = next;
     }
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "kernelwright/runtime/emulator/checker/hazards_state.h"
 
@@ -50,7 +51,7 @@ std::uint32_t Hazards::State::group_agent(const WarpState& warp, AsyncGroup grou
 
 bool Hazards::State::knows(const WarpState& warp, int lane, std::uint32_t agent, int by_lane,
                            std::uint32_t time) const {
-  if (agent == warp.agent) return by_lane == lane || time <= warp.synced;
+  if (agent == warp.agent) return by_lane == lane || time <= warp.synced || warp.knows_sibling(lane, by_lane, time);
   if (warp.known.covers(agent, by_lane, time)) return true;
   if ((warp.partial_lanes >> lane & 1) && warp.partial.covers(agent, by_lane, time)) return true;
   // A lane that has waited for its own cp.async knows them. It knows those of its siblings only after they synchronise.
@@ -61,6 +62,14 @@ bool Hazards::State::knows(const WarpState& warp, int lane, std::uint32_t agent,
 bool Hazards::State::knows_proxy(const WarpState& warp, int lane, std::uint32_t agent, std::uint32_t time) const {
   return warp.known.covers_proxy(agent, time) ||
          ((warp.partial_lanes >> lane & 1) && warp.partial.covers_proxy(agent, time));
+}
+
+bool Hazards::State::WarpState::knows_sibling(int lane, int by, std::uint32_t time) const {
+  const auto covers = [&](const Clock& clock) { return agent < clock.all.size() && clock.all[agent] >= time; };
+  if (covers(known)) return true;
+  if (lane < 0 || by < 0) return false;
+  return ((partial_lanes >> lane & 1) && covers(partial)) ||
+         (heard && (*heard)[static_cast<std::size_t>(lane)][static_cast<std::size_t>(by)] >= time);
 }
 
 void Hazards::State::release(WarpState& warp, LaneMask lanes, Clock& clock) {
@@ -105,15 +114,19 @@ void Hazards::State::join_lanes(WarpState& warp) {
 // ---------------------------------------------------------------------------------------------- accesses
 
 void Hazards::State::check_cell(WarpState& warp, int lane, Access access, const AccessRecord& record, ShadowCell& cell,
-                                Cta& cta, std::uint32_t offset) {
+                                Cta& cta, std::uint32_t offset, std::uint32_t size) {
   const AccessRecord& write = cell.write;
   const auto where = [&] { return name_of_shared(notes, *launch.program, offset); };
   const auto conflict = [&](const AccessRecord& other, Access earlier) {
-    const bool same_warp = other.agent == warp.agent;
-    report(same_warp ? HazardRule::kLaneRace : HazardRule::kSharedRace, *warp.warp, lane,
+    const bool equal = access == Access::kWrite && earlier == access && stores_what_is_there(cta, offset, size);
+    const HazardRule rule = rule_of_race(warp, lane, other, equal);
+    const char* more = other.agent == warp.agent ? " by another lane of the warp: no bar.warp.sync between them" : "";
+    if (rule == HazardRule::kLaneRelease)
+      more = ": another lane of its warp released, and no bar.warp.sync before that";
+    if (rule == HazardRule::kEqualValues) more = ", and both write the same value";
+    report(rule, *warp.warp, lane,
            fmt::format("a {} is not ordered after a {} of the same bytes{}", name_of_access(access),
-                       name_of_access(earlier),
-                       same_warp ? " by another lane of the warp: no bar.warp.sync between them" : ""),
+                       name_of_access(earlier), more),
            where(), &other);
   };
   if (write.bytes == 0) {
@@ -160,17 +173,29 @@ void Hazards::State::check_cell(WarpState& warp, int lane, Access access, const 
     if (!place && knows(warp, lane, read.agent, read.lane, read.time)) place = &read;
   if (!place) place = &cell.reads[offset / 16 % ShadowCell::kReaders];
   *place = record;
-  static_cast<void>(cta);
+}
+
+HazardRule Hazards::State::rule_of_race(const WarpState& warp, int lane, const AccessRecord& other,
+                                        bool equal_values) const {
+  if (equal_values) return HazardRule::kEqualValues;
+  if (other.agent == warp.agent) return HazardRule::kLaneRace;
+  const bool released = warp.known.covers_some(other.agent, other.time) ||
+                        ((warp.partial_lanes >> lane & 1) && warp.partial.covers_some(other.agent, other.time));
+  return other.together && released ? HazardRule::kLaneRelease : HazardRule::kSharedRace;
+}
+
+bool Hazards::State::stores_what_is_there(const Cta& cta, std::uint32_t offset, std::uint32_t size) const {
+  return stored && std::memcmp(stored + (offset - stored_at), cta.shared.data() + offset, size) == 0;
 }
 
 void Hazards::State::check(WarpState& warp, int lane, Access access, const AccessRecord& record, Cta& cta,
                            std::uint32_t offset, std::uint32_t bytes) {
   check_lives(warp, lane, cta, offset);
   shadow(cta).visit(offset, bytes, access == Access::kWrite,
-                    [&](ShadowCell& cell, std::uint8_t mask, std::uint32_t at) {
+                    [&](ShadowCell& cell, std::uint8_t mask, std::uint32_t at, std::uint32_t size) {
                       AccessRecord part = record;
                       part.bytes = mask;
-                      check_cell(warp, lane, access, part, cell, cta, at);
+                      check_cell(warp, lane, access, part, cell, cta, at, size);
                     });
 }
 
@@ -184,14 +209,19 @@ Hazards::~Hazards() {
     state_->log.add_count(std::get<0>(key), line(std::get<1>(key)), line(std::get<2>(key)), count);
 }
 
-void Hazards::access(Warp& warp, int lane, Access access, const SharedPlace& place, std::uint32_t bytes) {
+void Hazards::access(Warp& warp, int lane, Access access, const SharedPlace& place, std::uint32_t bytes,
+                     const std::byte* stored) {
   State::WarpState& state = state_->of(warp);
   const AccessRecord record{.time = state.now,
                             .op = warp.current->index,
                             .agent = state.agent,
                             .issuer = state.agent,
-                            .lane = static_cast<std::uint8_t>(lane)};
+                            .lane = static_cast<std::uint8_t>(lane),
+                            .together = warp.current_lanes == warp.live};
+  state_->stored = stored;
+  state_->stored_at = place.offset;
   state_->check(state, lane, access, record, *place.cta, place.offset, bytes);
+  state_->stored = nullptr;
   if (access != Access::kRead || state_->answers.empty()) return;
   if (const auto answer = state_->answers.find({place.cta->rank, place.offset / 16}); answer != state_->answers.end()) {
     std::erase_if(answer->second, [&](const AccessRecord& before) {
@@ -274,12 +304,18 @@ AsyncAgent Hazards::of_group(Warp& warp, AsyncGroup group) {
   State::Groups& groups = state.groups[static_cast<int>(group)];
   groups.open = true;
   groups.last_op = warp.current->index;
+  if (group == AsyncGroup::kWgmma) state.wgmma_issued = state.now++;
   return {state_->group_agent(state, group), groups.committed + 1};
 }
 
 void Hazards::commit_group(Warp& warp, AsyncGroup group) {
-  State::Groups& groups = state_->of(warp).groups[static_cast<int>(group)];
+  State::WarpState& state = state_->of(warp);
+  State::Groups& groups = state.groups[static_cast<int>(group)];
   ++groups.committed;
+  if (group == AsyncGroup::kWgmma) {
+    if (state.wgmma_issues.size() == State::WarpState::kMostIssues) state.wgmma_issues.pop_front();
+    state.wgmma_issues.push_back({groups.committed, state.wgmma_issued});
+  }
   if (groups.open) groups.filled = groups.committed;
   groups.open = false;
 }
@@ -292,9 +328,22 @@ void Hazards::wait_group(Warp& warp, LaneMask lanes, AsyncGroup group, std::uint
   if (group == AsyncGroup::kCopy) return;  // see knows(): each lane knows its own copies until the lanes synchronise
   Clock clock;
   clock.raise(state_->group_agent(state, group), done);
+  if (group == AsyncGroup::kWgmma) state_->pass_issues(state, done, clock);
   state_->acquire(state, lanes, clock);
   if (group == AsyncGroup::kWgmma)
     std::erase_if(state.busy, [&](const auto& entry) { return entry.second.group <= done; });
+}
+
+void Hazards::State::pass_issues(const WarpState& warp, std::uint32_t done, Clock& clock) {
+  for (const Warp& sibling : warp.warp->cta->warps) {
+    if (sibling.index / 4 != warp.warp->index / 4) continue;
+    const WarpState& state = of(sibling);
+    for (auto issue = state.wgmma_issues.rbegin(); issue != state.wgmma_issues.rend(); ++issue)
+      if (issue->group <= done) {
+        clock.pass(state.agent, issue->time);
+        break;
+      }
+  }
 }
 
 // ---------------------------------------------------------------------------------------------- synchronisation

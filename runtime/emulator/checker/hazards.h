@@ -59,8 +59,9 @@ class Hazards {
   ~Hazards();
 
   // ---- accesses to shared memory; the instruction is warp.current
-  /// An access by a lane, in the generic proxy.
-  void access(Warp& warp, int lane, Access access, const SharedPlace& place, std::uint32_t bytes);
+  /// An access by a lane, in the generic proxy. `stored`: the bytes that a store will write, where the caller has them.
+  void access(Warp& warp, int lane, Access access, const SharedPlace& place, std::uint32_t bytes,
+              const std::byte* stored = nullptr);
   /// An access by an asynchronous operation that `lane` issues now. cp.async is in the generic proxy; TMA, bulk and
   /// wgmma are not.
   void access_async(Warp& warp, int lane, Access access, Proxy proxy, AsyncAgent agent, Cta& cta, std::uint32_t offset,
@@ -77,7 +78,7 @@ class Hazards {
   /// launch communicate. `uses` are GlobalUse flags. Checked are reads and writes of what another warp wrote. Writes of
   /// what another warp reads are not checked.
   void exchange_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes,
-                       std::uint8_t uses);
+                       std::uint8_t uses, const std::byte* stored = nullptr);
   /// fence.acq_rel or fence.sc of a scope beyond the cluster: strong accesses around the fence release and acquire.
   void fence_global(Warp& warp, LaneMask lanes);
 

@@ -2,6 +2,9 @@
 // another warp (of any cluster) has written, and follows the words and fences that order them.
 #include <fmt/format.h>
 
+#include <bit>
+#include <cstring>
+
 #include "kernelwright/runtime/emulator/checker/hazards_state.h"
 
 namespace kernelwright::emulator {
@@ -33,7 +36,7 @@ bool Hazards::State::knows_global(const WarpState& warp, int lane, const GlobalW
 }
 
 void Hazards::exchange_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes,
-                              std::uint8_t uses) {
+                              std::uint8_t uses, const std::byte* stored) {
   GlobalShadow* const shadow = state_->launch.exchange;
   if (!shadow) return;
   State::WarpState& state = state_->of(warp);
@@ -44,10 +47,16 @@ void Hazards::exchange_global(Warp& warp, int lane, Access access, std::uint64_t
       join(state.seen_global, word->second.times);
     }
   const std::uint32_t op = warp.current->index;
-  shadow->visit(address, bytes, [&](GlobalWrite& write, std::uint8_t mask) {
+  // The memory still holds what was written before.
+  const auto equal = [&](std::uint64_t at, std::uint8_t mask) {
+    return stored && std::memcmp(stored + (at - address), reinterpret_cast<const std::byte*>(at),
+                                 static_cast<std::size_t>(std::popcount(mask))) == 0;
+  };
+  shadow->visit(address, bytes, [&](GlobalWrite& write, std::uint8_t mask, std::uint64_t at) {
     const bool same_warp = write.cluster == state_->cluster.id && write.agent == state.agent;
     if ((write.bytes & mask) && !same_warp && !(write.strong && strong) && !state_->knows_global(state, lane, write))
-      state_->report_global(warp, lane, access, address, write);
+      state_->report_global(equal(at, mask) ? HazardRule::kEqualValues : HazardRule::kGlobalRace, warp, lane, access,
+                            address, write);
     if (!writes) return;
     write.cluster = state_->cluster.id;
     write.time = state.now, write.op = op;
@@ -72,17 +81,19 @@ void Hazards::fence_global(Warp& warp, LaneMask lanes) {
   join(state.fenced_global, state_->released_by(state, lanes));
 }
 
-void Hazards::State::report_global(const Warp& warp, int lane, Access access, std::uint64_t address,
+void Hazards::State::report_global(HazardRule rule, const Warp& warp, int lane, Access access, std::uint64_t address,
                                    const GlobalWrite& write) {
-  std::uint64_t& count = reported[{HazardRule::kGlobalRace, warp.current->index, write.op}];
+  std::uint64_t& count = reported[{rule, warp.current->index, write.op}];
   if (++count > 1) return;
   HazardReport made;
-  made.rule = HazardRule::kGlobalRace;
-  made.kind = HazardKind::kRace;
+  made.rule = rule;
+  made.kind = row_of(rule).kind;
   made.what =
       fmt::format("a {} of global memory is not ordered after a write of the same bytes{}",
                   access == Access::kWrite ? "write" : "read",
-                  write.cluster == cluster.id ? "" : ": nothing that its warp has acquired was released behind it");
+                  rule == HazardRule::kEqualValues ? ", and both write the same value"
+                  : write.cluster == cluster.id    ? ""
+                                                   : ": nothing that its warp has acquired was released behind it");
   if (const GlobalMemory::Allocation* allocation = launch.memory->find(address))
     made.where = fmt::format("{} bytes into an {}", address - allocation->begin, allocation->what);
   made.first = side_of(notes, warp, lane, warp.current->index);

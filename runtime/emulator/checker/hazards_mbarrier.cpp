@@ -78,7 +78,10 @@ void Hazards::mbarrier_arrive(Warp& warp, int lane, Cta& cta, std::uint32_t offs
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
   mbarrier.arrival = state.record_of(lane);
   if (warp.cta != &cta) mbarrier.remote_arrivals[{state.agent, static_cast<std::uint8_t>(lane)}] = mbarrier.arrival;
-  state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
+  mbarrier.lane_arrivals[state.agent][static_cast<std::size_t>(lane)] = state.now;
+  // With the last lane of an instruction of all lanes, the whole warp has arrived.
+  const bool all = warp.current_lanes == warp.live && (warp.live >> lane) == 1;
+  state_->release(state, all ? warp.live : LaneMask{1} << lane, mbarrier.gathering);
 }
 
 void Hazards::mbarrier_attach(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
@@ -119,7 +122,7 @@ void Hazards::mbarrier_complete(Cta& cta, std::uint32_t offset) {
   // completes, under every schedule. Otherwise the waiting thread may find the next phase under way and wait for
   // another one.
   for (const auto& [agent, wait] : mbarrier.observers)
-    if (!mbarrier.gathering.covers_some(agent, wait.time))
+    if (!mbarrier.gathering.covers_passage(agent, wait.time))
       state_->report_pair(HazardRule::kMbarrierMayRunAhead, *state_->warps[agent].warp, wait.lane, wait.op,
                           "the phase after the one that is waited for completes, and nothing orders that after the "
                           "wait: the mbarrier may run ahead of this warp",
@@ -127,6 +130,8 @@ void Hazards::mbarrier_complete(Cta& cta, std::uint32_t offset) {
                           mbarrier.arrival.issuer, mbarrier.arrival.lane);
   mbarrier.observers.clear();
   mbarrier.done[mbarrier.phase & 1] = mbarrier.gathering;
+  mbarrier.told[mbarrier.phase & 1] = std::move(mbarrier.lane_arrivals);
+  mbarrier.lane_arrivals.clear();
   mbarrier.gathering.clear();
   ++mbarrier.phase;
 }
@@ -138,6 +143,13 @@ void Hazards::mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32
   const std::int64_t completed = static_cast<std::int64_t>(mbarrier.phase) - 1;
   if (completed >= 0) {
     state_->acquire(state, lanes, mbarrier.done[parity & 1]);
+    if (const auto told = mbarrier.told[parity & 1].find(state.agent); told != mbarrier.told[parity & 1].end()) {
+      if (!state.heard) state.heard = std::make_unique<std::array<State::WarpState::LaneTimes, 32>>();
+      for_each_lane(lanes, [&](int lane) {
+        State::WarpState::LaneTimes& times = (*state.heard)[static_cast<std::size_t>(lane)];
+        for (std::size_t by = 0; by < times.size(); ++by) times[by] = std::max(times[by], told->second[by]);
+      });
+    }
     mbarrier.observed = mbarrier.phase;
     mbarrier.observers[state.agent] = {.time = state.now,
                                        .op = warp.current->index,

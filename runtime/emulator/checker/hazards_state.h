@@ -56,6 +56,19 @@ struct Hazards::State {
     /// seen since. Lanes are not held apart, which can only hide a hazard.
     ClusterTimes fenced_global, seen_global;
 
+    /// By lane, then by sibling: up to which time an mbarrier has told the lane of the sibling. Null: of none.
+    using LaneTimes = std::array<std::uint32_t, 32>;
+    std::unique_ptr<std::array<LaneTimes, 32>> heard;
+    /// For each group of wgmmas that the warp has committed: when it issued the last of them. The newest kMostIssues.
+    struct Issue {
+      std::uint32_t group, time;
+    };
+    static constexpr std::size_t kMostIssues = 64;
+    std::deque<Issue> wgmma_issues;
+    std::uint32_t wgmma_issued = 0;  // when the last one was issued
+
+    /// Whether `lane` knows what its sibling `by` had done at `time`, other than by bar.warp.sync.
+    bool knows_sibling(int lane, int by, std::uint32_t time) const;
     /// What `lane` does now, at the instruction that the warp executes.
     AccessRecord record_of(int lane) const;
   };
@@ -63,6 +76,7 @@ struct Hazards::State {
     std::uint16_t agent = 0;
     std::uint32_t phase = 0;  // phases completed since init
     Clock gathering, done[2];
+    std::map<std::uint16_t, WarpState::LaneTimes> lane_arrivals, told[2];  // by warp: when each lane arrived
     AccessRecord arrival;  // the last, or the last operation that will complete here
     bool live = false, used = false;
     /// When the initialising warp made the init visible to asynchronous operations: first and last time. Time 0: never.
@@ -112,6 +126,9 @@ struct Hazards::State {
   /// Adds to `clock` what `lanes` of `warp` know and have done. Then a new time begins.
   void release(WarpState& warp, LaneMask lanes, Clock& clock);
   void acquire(WarpState& warp, LaneMask lanes, const Clock& clock);
+  /// A wgmma ends for all four warps of a warpgroup at once. So `clock` learns that each of them has issued its groups
+  /// up to `done`.
+  void pass_issues(const WarpState& warp, std::uint32_t done, Clock& clock);
   /// Afterwards all lanes know what any of them knew.
   void join_lanes(WarpState& warp);
 
@@ -132,7 +149,11 @@ struct Hazards::State {
   TensorShadow& tensor_shadow(const Cta& cta);
 
   void check_cell(WarpState& warp, int lane, Access access, const AccessRecord& record, ShadowCell& cell, Cta& cta,
-                  std::uint32_t offset);
+                  std::uint32_t offset, std::uint32_t size);
+  /// The rule that two unordered accesses break. `other` is the earlier one.
+  HazardRule rule_of_race(const WarpState& warp, int lane, const AccessRecord& other, bool equal_values) const;
+  /// Whether the store that is checked writes what [offset, +size) of `cta` holds.
+  bool stores_what_is_there(const Cta& cta, std::uint32_t offset, std::uint32_t size) const;
 
   /// What `lanes` know and have done, for all clusters. Then a new time begins.
   ClusterTimes released_by(WarpState& warp, LaneMask lanes);
@@ -148,7 +169,8 @@ struct Hazards::State {
   /// Reports a hazard of the instruction that `warp` executes, with an earlier access if there is one.
   void report(HazardRule rule, const Warp& warp, int lane, std::string what, std::string where = {},
               const AccessRecord* other = nullptr);
-  void report_global(const Warp& warp, int lane, Access access, std::uint64_t address, const GlobalWrite& write);
+  void report_global(HazardRule rule, const Warp& warp, int lane, Access access, std::uint64_t address,
+                     const GlobalWrite& write);
   /// `other_warp` is the agent of the warp that issued `other_op`: an index into `warps`, not into its CTA. -1: the
   /// report has one side.
   void report_pair(HazardRule rule, const Warp& warp, int lane, std::uint32_t op, std::string what, std::string where,
@@ -168,6 +190,9 @@ struct Hazards::State {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<AccessRecord>> answers;
   /// Hazards reported already, with their counts: the long text is made once for each pair of instructions.
   std::map<std::tuple<HazardRule, std::uint32_t, std::uint32_t>, std::uint64_t> reported;
+  /// The bytes that the access which is checked will store from `stored_at` on. Null: they are not known.
+  const std::byte* stored = nullptr;
+  std::uint32_t stored_at = 0;
   const GlobalMemory::Allocation* last_allocation = nullptr;
 };
 

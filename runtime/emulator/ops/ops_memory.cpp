@@ -17,31 +17,34 @@ struct Wide128 {
   std::uint64_t low = 0, high = 0;
 };
 
+constexpr std::size_t kMostStoredBytes = 128;  // of one lane's store: 8 elements of 16 bytes
+
 /// op.imm: GlobalUse flags.
 void tell_global(Hazards& hazards, Warp& warp, const Op& op, int lane, Access access, std::uint64_t address,
-                 std::uint64_t bytes) {
+                 std::uint64_t bytes, const std::byte* stored) {
   hazards.access_global(warp, lane, access, address, bytes);
-  hazards.exchange_global(warp, lane, access, address, bytes, static_cast<std::uint8_t>(op.imm));
+  hazards.exchange_global(warp, lane, access, address, bytes, static_cast<std::uint8_t>(op.imm), stored);
 }
 
-/// Where `bytes` bytes at the address of one lane are. Tells the checker.
+/// Where `bytes` bytes at the address of one lane are. Tells the checker, and what the lane will store there.
 template <StateSpace kSpace>
-inline std::byte* place(Warp& warp, const Op& op, int lane, std::uint32_t bytes, Access access, Hazards* hazards) {
+inline std::byte* place(Warp& warp, const Op& op, int lane, std::uint32_t bytes, Access access, Hazards* hazards,
+                        const std::byte* stored = nullptr) {
   const std::uint64_t address = lane_address(warp, op, lane);
   if constexpr (kSpace == StateSpace::kShared) {
     const SharedPlace at = shared_place(warp, static_cast<std::uint32_t>(address), bytes);
-    if (hazards) hazards->access(warp, lane, access, at, bytes);
+    if (hazards) hazards->access(warp, lane, access, at, bytes, stored);
     return at.host;
   } else if constexpr (kSpace == StateSpace::kGlobal) {
     std::byte* at = global_place(warp, address, bytes, access);
-    if (hazards) tell_global(*hazards, warp, op, lane, access, address, bytes);
+    if (hazards) tell_global(*hazards, warp, op, lane, access, address, bytes, stored);
     return at;
   } else if constexpr (kSpace == StateSpace::kLocal) {
     return local_place(warp, lane, address, bytes);
   } else {
     const GenericPlace at = generic_place(warp, lane, address, bytes, access);
-    if (hazards && at.shared.cta) hazards->access(warp, lane, access, at.shared, bytes);
-    if (hazards && at.global) tell_global(*hazards, warp, op, lane, access, address, bytes);
+    if (hazards && at.shared.cta) hazards->access(warp, lane, access, at.shared, bytes, stored);
+    if (hazards && at.global) tell_global(*hazards, warp, op, lane, access, address, bytes, stored);
     return at.host;
   }
 }
@@ -172,17 +175,19 @@ Step store(Warp& warp, const Op& op, LaneMask lanes) {
     }
   }
   for_each_lane(lanes, [&](int lane) {
-    std::byte* to = place<kSpace>(warp, op, lane, bytes, Access::kWrite, hazards);
-    for (std::uint32_t i = 0; i < count; ++i, to += sizeof(Memory)) {
+    std::byte stored[kMostStoredBytes];
+    std::byte* end = stored;
+    for (std::uint32_t i = 0; i < count; ++i, end += sizeof(Memory)) {
       if constexpr (kWide) {
         const std::uint64_t* halves = warp.lanes<std::uint64_t>(op.list[i]);
         const Wide128 value{halves[lane], halves[32 + lane]};
-        std::memcpy(to, &value, sizeof value);
+        std::memcpy(end, &value, sizeof value);
       } else {
         const auto value = static_cast<Memory>(warp.lanes<Register>(op.list[i])[lane]);
-        std::memcpy(to, &value, sizeof value);
+        std::memcpy(end, &value, sizeof value);
       }
     }
+    std::memcpy(place<kSpace>(warp, op, lane, bytes, Access::kWrite, hazards, stored), stored, bytes);
   });
   return Step::kNext;
 }
