@@ -122,13 +122,14 @@ class Hazards {
   void registers_busy(Warp& warp, std::span<const Slot> registers, bool written);
   /// wgmma.fence: register accesses before it are ordered with the wgmmas after it.
   void registers_fence(Warp& warp);
-  /// Called before every instruction with op.touches_pinned, as long as wgmmas are in flight.
+  /// Called before every instruction with op.touches_pinned.
   void registers_touched(Warp& warp, const Op& op);
 
   // ---- tensor memory
   /// An access to tensor memory by an operation of family `by` (kTensor, kTensorLoad or kTensorStore), which `lane`
-  /// issues now. Lane -1: the whole warp issues it. `accumulates`: a write that reads the cells first.
-  void tensor_access(Warp& warp, int lane, Access access, AsyncGroup by, Cta& cta, const TensorBlock& block,
+  /// issues now. Lane -1: the whole warp issues it. `accumulates`: a write that reads the cells first. Returns whether
+  /// a tcgen05.ld reads cells that nothing has written; for other operations the checker reports that itself.
+  bool tensor_access(Warp& warp, int lane, Access access, AsyncGroup by, Cta& cta, const TensorBlock& block,
                      bool accumulates = false);
   /// tcgen05.commit: called once for the commit itself, then once for each mbarrier on which the commit will arrive.
   void tensor_commit(Warp& warp, int lane);
@@ -139,6 +140,11 @@ class Hazards {
   void tensor_wait(Warp& warp, AsyncGroup group);
   /// `registers` are written by a tcgen05.ld until the warp's next tcgen05.wait::ld.
   void registers_loading(Warp& warp, std::span<const Slot> registers);
+  /// Whether something has written the cell.
+  bool tensor_written(Cta& cta, std::uint32_t lane, std::uint32_t column) const;
+  /// The tcgen05.ld that is executed gives `lanes` of a register a value that nothing has written. The checker reports
+  /// its use, or else leaves a note.
+  void register_unwritten(Warp& warp, Slot slot, LaneMask lanes);
   /// The columns are allocated anew, or freed. When they are freed, all work on them must be over: this is checked.
   void tensor_allocated(Cta& cta, std::uint32_t column, std::uint32_t columns);
   void tensor_deallocated(Warp& warp, Cta& cta, std::uint32_t column, std::uint32_t columns);

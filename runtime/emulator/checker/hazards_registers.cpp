@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernelwright/runtime/emulator/checker/hazards_state.h"
+#include "kernelwright/runtime/emulator/program/register_slots.h"
 
 namespace kernelwright::emulator {
 
@@ -33,12 +34,15 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
   const auto touch = [&](Slot slot, bool written) {
     if (slot >= limit) return;
     state.unfenced[slot] |= written;
+    if (!state.unwritten.empty()) state_->touch_unwritten(state, op, slot, written);
     if (const auto loading = state.loading.find(slot); loading != state.loading.end()) {
       state_->report_pair(HazardRule::kTensorLoadRegister, warp, -1, op.index,
                           fmt::format("a register is {} that a tcgen05.ld in flight writes: no tcgen05.wait::ld "
                                       "between them",
                                       written ? "written" : "read"),
                           "", loading->second, state.agent, -1);
+      // The hardware completes the load here.
+      std::erase_if(state.loading, [load = loading->second](const auto& entry) { return entry.second == load; });
       return;
     }
     const auto busy = state.busy.find(slot);
@@ -49,8 +53,9 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
                         "", busy->second.op, state.agent, -1);
   };
   for (const Slot slot : {op.a, op.b, op.c}) touch(slot, false);
-  for (const Slot slot : {op.d, op.e}) touch(slot, true);
   const auto& parts = state_->launch.program->entry->instructions[op.index].parts;
+  if (parts.size() > 1 && parts[0] == "tcgen05" && parts[1] == "ld") return;  // see registers_loading()
+  for (const Slot slot : {op.d, op.e}) touch(slot, true);
   const bool list_written =
       !parts.empty() && (parts[0] == "ld" || parts[0] == "ldmatrix" || parts[0] == "mov" || parts[0] == "mma");
   for (std::uint32_t i = 0; i < op.list_size; ++i) touch(op.list[i], list_written);
@@ -60,6 +65,10 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
 void Hazards::registers_loading(Warp& warp, std::span<const Slot> registers) {
   State::WarpState& state = state_->of(warp);
   for (const Slot slot : registers) {
+    if (const auto old = state.unwritten.find(slot); old != state.unwritten.end()) {
+      state_->note_unused(state, old->second);
+      state.unwritten.erase(old);
+    }
     const auto [found, fresh] = state.loading.try_emplace(slot, warp.current->index);
     if (!fresh)
       state_->report_pair(HazardRule::kTensorLoadTwice, warp, -1, warp.current->index,
@@ -68,6 +77,72 @@ void Hazards::registers_loading(Warp& warp, std::span<const Slot> registers) {
                           "", found->second, state.agent, -1);
     found->second = warp.current->index;
   }
+}
+
+// ---------------------------------------------------------------------------------------------- unwritten values
+
+void Hazards::register_unwritten(Warp& warp, Slot slot, LaneMask lanes) {
+  state_->of(warp).unwritten[slot] = {lanes, warp.current->index};
+}
+
+void Hazards::State::touch_unwritten(WarpState& warp, const Op& op, Slot slot, bool written) {
+  const auto found = warp.unwritten.find(slot);
+  if (found == warp.unwritten.end()) return;
+  const WarpState::Unwritten value = found->second;
+  if ((value.lanes & warp.warp->current_lanes) == 0) return;
+  if (written) {
+    found->second.lanes &= ~warp.warp->current_lanes;
+    if (found->second.lanes != 0) return;
+    note_unused(warp, value);
+    warp.unwritten.erase(found);
+    return;
+  }
+  if (moves_to_nowhere(op)) return;
+  report_pair(HazardRule::kUnwrittenTensor, *warp.warp, -1, op.index,
+              "a value is used that a tcgen05.ld took from tensor memory that nothing has written", "", value.op,
+              warp.agent, -1);
+  std::erase_if(warp.unwritten, [&](const auto& entry) { return entry.second.op == value.op; });
+}
+
+void Hazards::State::note_unused(const WarpState& warp, const WarpState::Unwritten& unwritten) {
+  report_pair(HazardRule::kUnwrittenUnused, *warp.warp, -1, unwritten.op,
+              "tensor memory is read that nothing has written, and nothing uses the value", "", ~std::uint32_t{0}, -1,
+              -1);
+}
+
+bool Hazards::State::moves_to_nowhere(const Op& op) {
+  const std::vector<Instruction>& all = launch.program->entry->instructions;
+  const auto is_move = [](const Instruction& instruction) { return instruction.parts[0] == "mov"; };
+  const auto each_register = [](const auto& self, const Operand& operand, const auto& visit) -> void {
+    if (operand.reg >= 0) visit(static_cast<std::size_t>(operand.reg));
+    if (operand.paired >= 0) visit(static_cast<std::size_t>(operand.paired));
+    for (const Operand& element : operand.elements) self(self, element, visit);
+  };
+  const auto any_used = [&](const Operand& operand) {
+    bool used = false;
+    each_register(each_register, operand, [&](std::size_t reg) { used |= used_registers[reg]; });
+    return used;
+  };
+  if (!is_move(all[op.index])) return false;
+  if (used_registers.empty()) {
+    used_registers.resize(launch.program->entry->registers.size());
+    // What a move reads is used if its result is. The other instructions come first, then moves until nothing changes.
+    bool changed = true;
+    for (bool moves = false; changed; moves = true) {
+      changed = !moves;
+      for (const Instruction& instruction : all) {
+        if (is_move(instruction) != moves || (moves && !any_used(instruction.operands[0]))) continue;
+        for (std::size_t i = 0; i < instruction.operands.size(); ++i) {
+          if (!reads(instruction, i)) continue;
+          each_register(each_register, instruction.operands[i], [&](std::size_t reg) {
+            changed |= !used_registers[reg];
+            used_registers[reg] = true;
+          });
+        }
+      }
+    }
+  }
+  return !any_used(all[op.index].operands[0]);
 }
 
 }  // namespace kernelwright::emulator

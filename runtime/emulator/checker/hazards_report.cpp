@@ -25,6 +25,8 @@ void Hazards::warp_exit(Warp& warp, LaneMask) {
   constexpr HazardRule kRules[] = {HazardRule::kCopyAtExit,       HazardRule::kBulkStoreAtExit,
                                    HazardRule::kWgmmaAtExit,      HazardRule::kTensorWorkAtExit,
                                    HazardRule::kTensorLoadAtExit, HazardRule::kTensorStoreAtExit};
+  for (const auto& [slot, unwritten] : state.unwritten) state_->note_unused(state, unwritten);
+  state.unwritten.clear();
   for (int family = 0; family < kNumAsyncGroups; ++family) {
     const State::Groups& groups = state.groups[family];
     if (!groups.open && std::max(groups.waited, groups.attached) >= groups.filled) continue;

@@ -50,6 +50,12 @@ struct Hazards::State {
     /// without its siblings.
     std::vector<std::uint32_t> fenced;
     std::array<std::vector<std::uint32_t>, 32> fenced_by_lane;
+    /// Registers that a tcgen05.ld, the instruction `op`, has loaded from cells that nothing has written.
+    struct Unwritten {
+      LaneMask lanes = 0;
+      std::uint32_t op = 0;
+    };
+    std::map<Slot, Unwritten> unwritten;
     std::map<Slot, bool> unfenced;  // pinned registers touched since the last wgmma.fence, and whether written
     std::map<std::pair<const Cta*, std::uint32_t>, std::int64_t> seen_phase;  // of mbarriers, by this warp's waits
     /// For fences of global memory: what the last fence has ordered before strong writes, and what strong reads have
@@ -135,8 +141,8 @@ struct Hazards::State {
   void check(WarpState& warp, int lane, Access access, const AccessRecord& record, Cta& cta, std::uint32_t offset,
              std::uint32_t bytes);
   /// The same check for a cell of tensor memory. `record` is complete except for its lanes.
-  void check_tensor_cell(WarpState& warp, int lane, Access access, bool accumulates, const TensorRecord& record,
-                         TensorCell& cell, const Cta& cta, const TensorBlock& block);
+  void check_tensor_cell(WarpState& warp, int lane, Access access, const TensorRecord& record, TensorCell& cell,
+                         const Cta& cta, const TensorBlock& block);
   /// Whether the access `record` is over, or is ahead in the same pipeline, when `warp` makes its own access. Reports a
   /// hazard if neither holds. `now` and `before` name the two accesses in the report.
   bool check_tensor_order(WarpState& warp, int lane, const char* now, const char* before, const TensorRecord& record,
@@ -147,6 +153,12 @@ struct Hazards::State {
   /// A CTA exits: reports columns of its tensor memory that are still allocated.
   void check_tensor_leaks(const Cta& cta, const Warp& last);
   TensorShadow& tensor_shadow(const Cta& cta);
+  /// `op` reads or writes a register. Reports the use of a value that no one has written.
+  void touch_unwritten(WarpState& warp, const Op& op, Slot slot, bool written);
+  /// A load's values are gone and nothing has used them: leaves a note.
+  void note_unused(const WarpState& warp, const WarpState::Unwritten& unwritten);
+  /// Whether `op` is a plain move into registers from which only further moves read.
+  bool moves_to_nowhere(const Op& op);
 
   void check_cell(WarpState& warp, int lane, Access access, const AccessRecord& record, ShadowCell& cell, Cta& cta,
                   std::uint32_t offset, std::uint32_t size);
@@ -193,6 +205,7 @@ struct Hazards::State {
   /// The bytes that the access which is checked will store from `stored_at` on. Null: they are not known.
   const std::byte* stored = nullptr;
   std::uint32_t stored_at = 0;
+  std::vector<bool> used_registers;  // of the entry: those that more than moves read; made when first asked for
   const GlobalMemory::Allocation* last_allocation = nullptr;
 };
 

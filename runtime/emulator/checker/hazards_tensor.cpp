@@ -104,12 +104,8 @@ bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* n
   return true;
 }
 
-void Hazards::State::check_tensor_cell(WarpState& warp, int lane, Access access, bool accumulates,
-                                       const TensorRecord& record, TensorCell& cell, const Cta& cta,
-                                       const TensorBlock& block) {
-  if ((access == Access::kRead || accumulates) && (record.lanes & ~cell.written) != 0)
-    report(HazardRule::kUnwrittenTensor, *warp.warp, lane, "tensor memory is read that nothing has written",
-           name_of_block(cta, block));
+void Hazards::State::check_tensor_cell(WarpState& warp, int lane, Access access, const TensorRecord& record,
+                                       TensorCell& cell, const Cta& cta, const TensorBlock& block) {
   if (cell.write.lanes & record.lanes)
     check_tensor_order(warp, lane, name_of_access(access), "write", cell.write, record.pipe, cta, block);
   if (access == Access::kWrite) {
@@ -125,10 +121,8 @@ void Hazards::State::check_tensor_cell(WarpState& warp, int lane, Access access,
   // Keep the reader: in the record of the same agent, in a free record, or in one whose read is over.
   TensorRecord* place = nullptr;
   for (TensorRecord& read : cell.reads) {
-    if (read.lanes != 0 && read.agent == record.agent && read.issuer == record.issuer) {
-      const auto lanes = static_cast<std::uint16_t>(read.lanes | record.lanes);
+    if (read.agent == record.agent && read.issuer == record.issuer && (read.lanes & ~record.lanes) == 0) {
       read = record;
-      read.lanes = lanes;
       return;
     }
     if (read.lanes == 0 && !place) place = &read;
@@ -149,7 +143,7 @@ void Hazards::State::check_tensor_leaks(const Cta& cta, const Warp& last) {
                 "", allocation.op, static_cast<int>(allocation.warp), -1);
 }
 
-void Hazards::tensor_access(Warp& warp, int lane, Access access, AsyncGroup by, Cta& cta, const TensorBlock& block,
+bool Hazards::tensor_access(Warp& warp, int lane, Access access, AsyncGroup by, Cta& cta, const TensorBlock& block,
                             bool accumulates) {
   State::WarpState& state = state_->of(warp);
   const AsyncAgent agent = of_group(warp, by);
@@ -161,10 +155,21 @@ void Hazards::tensor_access(Warp& warp, int lane, Access access, AsyncGroup by, 
                       .lanes = 0,
                       .lane = static_cast<std::int8_t>(lane),
                       .pipe = by == AsyncGroup::kTensor};
+  bool unwritten = false;
   state_->tensor_shadow(cta).visit(block, [&](TensorCell& cell, std::uint16_t lanes, std::uint32_t) {
     record.lanes = lanes;
-    state_->check_tensor_cell(state, lane, access, accumulates, record, cell, cta, block);
+    unwritten |= (access == Access::kRead || accumulates) && (lanes & ~cell.written) != 0;
+    state_->check_tensor_cell(state, lane, access, record, cell, cta, block);
   });
+  if (unwritten && by != AsyncGroup::kTensorLoad)
+    state_->report(HazardRule::kUnwrittenTensor, warp, lane, "tensor memory is read that nothing has written",
+                   name_of_block(cta, block));
+  return unwritten;
+}
+
+bool Hazards::tensor_written(Cta& cta, std::uint32_t lane, std::uint32_t column) const {
+  const TensorCell& cell = state_->tensor_shadow(cta).cell(lane / TensorShadow::kCellLanes, column);
+  return cell.written >> lane % TensorShadow::kCellLanes & 1;
 }
 
 void Hazards::tensor_commit(Warp& warp, int lane) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,10 +63,18 @@ struct Warp {
   LaneMask carry = 0;           // CC.CF of add.cc and its like
   const Op* current = nullptr;  // the instruction that runs now
   LaneMask current_lanes = 0;
-  std::vector<std::byte> local;                       // 32 x the entry's local bytes, lane after lane
-  CopyGroups copy_groups;                             // cp.async
-  CopyGroups bulk_groups;                             // cp.async.bulk to global memory
-  std::uint32_t tensor_loads = 0, tensor_stores = 0;  // tcgen05.ld and .st that are issued but not performed
+  std::vector<std::byte> local;  // 32 x the entry's local bytes, lane after lane
+  CopyGroups copy_groups;        // cp.async
+  CopyGroups bulk_groups;        // cp.async.bulk to global memory
+  /// A tcgen05.ld that is issued but not performed.
+  struct TensorLoad {
+    const Op* op = nullptr;
+    std::uint32_t number = 0;
+    std::function<void()> perform;
+  };
+  std::vector<TensorLoad> tensor_loads;  // oldest first
+  std::uint32_t tensor_loads_issued = 0;
+  std::uint32_t tensor_stores = 0;  // tcgen05.st that are issued but not performed
   std::uint64_t instructions = 0, thread_instructions = 0;
   std::uint32_t registers_each = 0;      // per thread: what setmaxnreg last set
   bool cluster_arrived = false;          // at barrier.cluster: the warp has arrived and has not waited yet

@@ -39,4 +39,10 @@ inline bool own_shared_offsets(const Warp& warp, const Op& op, int count, std::u
   return outside == 0 && (low_bits & (bytes - 1)) == 0;
 }
 
+/// Performs the warp's tcgen05.ld of that number now, if it is not performed yet.
+void perform_tensor_load(Warp& warp, std::uint32_t number);
+/// Performs each tcgen05.ld in flight whose registers `op` reads or writes: the hardware makes a thread wait for them.
+/// Another tcgen05.ld does not wait for the registers that it loads.
+void perform_touched_loads(Warp& warp, const Op& op);
+
 }  // namespace kernelwright::emulator

@@ -10,6 +10,7 @@
 #include "kernelwright/runtime/emulator/checker/hazard_log.h"
 #include "kernelwright/runtime/emulator/checker/hazards.h"
 #include "kernelwright/runtime/emulator/checker/location.h"
+#include "kernelwright/runtime/emulator/machine/warp_access.h"
 #include "kernelwright/runtime/emulator/trace/timeline.h"
 #include "kernelwright/runtime/emulator/trace/timeline_replay.h"
 
@@ -348,7 +349,10 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
         warp.current = &op;
         if (op.flow == Flow::kPlain) {
           warp.current_lanes = lanes;
-          if (op.touches_pinned && hazards_) hazards_->registers_touched(warp, op);
+          if (op.touches_pinned) {
+            if (hazards_) hazards_->registers_touched(warp, op);
+            if (!warp.tensor_loads.empty()) perform_touched_loads(warp, op);
+          }
           Step step;
           if (woken.wake) {
             step = woken.wake(warp, op, self.lanes, woken);

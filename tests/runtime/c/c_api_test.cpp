@@ -222,6 +222,10 @@ TEST_F(CApiEmulator, HandsReportsOut) {
     EXPECT_STREQ(hazard->kernel, "clash");
     EXPECT_GE(hazard->count, 1u);
     EXPECT_THAT(hazard->text, HasSubstr(hazard->what));
+    EXPECT_THAT(hazard->text, HasSubstr(hazard->rule));
+    EXPECT_STREQ(hazard->grade, "error");
+    EXPECT_THAT(hazard->section, HasSubstr("Causality order"));
+    EXPECT_THAT(hazard->mend, HasSubstr("barrier"));
     static_cast<std::vector<std::string>*>(to)->push_back(hazard->kind);
   };
   std::uint64_t count = 0;

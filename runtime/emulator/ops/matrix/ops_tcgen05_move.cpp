@@ -2,7 +2,7 @@
 /// Movement Instructions"). visit_cells() says which register of which lane is which cell.
 ///
 /// Both are asynchronous: a load writes its registers, and a store its cells, at some time before the wait ends. A
-/// store reads its registers when it is issued.
+/// store reads its registers when it is issued. A load is done at the latest when an instruction touches its registers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,8 +86,10 @@ struct MovePlace {
   TensorMemory* memory = nullptr;
   TensorBlock blocks[2];  // the second block is for .16x32bx2
   int count = 1;
+  bool unwritten = false;  // a load reads cells that nothing has written; only with a checker
+  const TensorBlock& block_of(std::uint32_t lane) const { return blocks[count == 2 && lane >= 16 ? 1 : 0]; }
   std::uint32_t* cell(const Move& move, std::uint32_t lane, std::uint32_t row, std::uint32_t column) const {
-    const TensorBlock& block = blocks[count == 2 && lane >= 16 ? 1 : 0];
+    const TensorBlock& block = block_of(lane);
     return memory->row(block.lane + row, block.column + column * move.width());
   }
 };
@@ -123,7 +125,7 @@ MovePlace place_of(Warp& warp, const Op& op, const Move& move, Access access, As
   }
   for (int i = 0; i < place.count; ++i) {
     place.memory = &require_tensor(*warp.cta, place.blocks[i], instruction);
-    if (hazards) hazards->tensor_access(warp, -1, access, group, *warp.cta, place.blocks[i]);
+    if (hazards) place.unwritten |= hazards->tensor_access(warp, -1, access, group, *warp.cta, place.blocks[i]);
   }
   return place;
 }
@@ -176,6 +178,23 @@ void load(Warp& warp, const Op& op, const MovePlace& place) {
   }
 }
 
+/// Tells the checker which registers get a value that nothing has written. A reduction uses all of them.
+void tell_unwritten(Hazards& hazards, Warp& warp, const Op& op, const MovePlace& place) {
+  const Move move = Move::of(op.imm);
+  LaneMask unwritten[128] = {};
+  visit_cells(move, [&](std::uint32_t lane, std::uint32_t i, std::uint32_t row, std::uint32_t column) {
+    const TensorBlock& block = place.block_of(lane);
+    for (std::uint32_t half = 0; half < move.width(); ++half)
+      if (!hazards.tensor_written(*warp.cta, block.lane + row, block.column + column * move.width() + half))
+        unwritten[i] |= LaneMask{1} << lane;
+  });
+  for (std::uint32_t i = 0; i < op.list_size; ++i)
+    if (unwritten[i] != 0) hazards.register_unwritten(warp, op.list[i], unwritten[i]);
+  if (op.d != kNoSlot)
+    hazards.report(HazardRule::kUnwrittenTensor, warp, kAllLanes,
+                   "a reduction takes tensor memory that nothing has written");
+}
+
 Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
   require_whole_warp("tcgen05.ld", lanes);
   const MovePlace place = place_of(warp, op, Move::of(op.imm), Access::kRead, AsyncGroup::kTensorLoad, "tcgen05.ld");
@@ -183,16 +202,15 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
   if (cluster.hazards) {
     cluster.hazards->registers_loading(warp, {op.list, op.list_size});
     if (op.d != kNoSlot) cluster.hazards->registers_loading(warp, {&op.d, 1});
+    if (place.unwritten) tell_unwritten(*cluster.hazards, warp, op, place);
   }
   if (cluster.async.performs_at_once()) {
     load(warp, op, place);
     return Step::kNext;
   }
-  ++warp.tensor_loads;
-  cluster.async.issue(nullptr, [&warp, &op, place] {
-    load(warp, op, place);
-    --warp.tensor_loads;
-  });
+  const std::uint32_t number = warp.tensor_loads_issued++;
+  warp.tensor_loads.push_back({&op, number, [&warp, &op, place] { load(warp, op, place); }});
+  cluster.async.issue(nullptr, [&warp, number] { perform_tensor_load(warp, number); });
   return Step::kNext;
 }
 
@@ -240,7 +258,7 @@ Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
 
 template <bool kLoads>
 std::uint32_t outstanding(const Warp& warp) {
-  return kLoads ? warp.tensor_loads : warp.tensor_stores;
+  return kLoads ? static_cast<std::uint32_t>(warp.tensor_loads.size()) : warp.tensor_stores;
 }
 
 template <bool kLoads>

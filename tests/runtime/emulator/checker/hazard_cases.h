@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "runtime/emulator/ptx_kernel.h"
 
@@ -47,6 +48,13 @@ inline std::string texts(const LaunchReport& report) {
   std::string all = report.fault;
   for (const HazardReport& hazard : report.hazards) all += "\n" + hazard.text();
   return all;
+}
+
+/// The names of the rules of all reports, in their order.
+inline std::vector<std::string> rules_of(const LaunchReport& report) {
+  std::vector<std::string> rules;
+  for (const HazardReport& hazard : report.hazards) rules.emplace_back(row_of(hazard.rule).name);
+  return rules;
 }
 
 /// The reports about a case with all its lines, and why a launch did not end. There should be none, under any

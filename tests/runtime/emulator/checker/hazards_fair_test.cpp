@@ -127,16 +127,10 @@ const HazardCase kCases[] = {
 
 INSTANTIATE_TEST_SUITE_P(Fair, Hazard, testing::ValuesIn(kCases), test::name_of_case);
 
-std::vector<std::string> rules(const LaunchReport& report) {
-  std::vector<std::string> found;
-  for (const HazardReport& hazard : report.hazards) found.emplace_back(row_of(hazard.rule).name);
-  return found;
-}
-
 std::vector<std::string> rules_of(const std::string& body, const LaunchShape& shape) {
   const auto run = test::run_ptx(body, shape, {.hazards = true});
   EXPECT_TRUE(run.report.completed) << run.report.fault;
-  return rules(run.report);
+  return test::rules_of(run.report);
 }
 
 TEST(EqualValues, WrittenTwiceAreANote) {

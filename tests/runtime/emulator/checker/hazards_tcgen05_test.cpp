@@ -205,5 +205,63 @@ TEST(TensorHazards, HaveNamesOfTheirOwnAndSynchronisationToTakeOut) {
   }
 }
 
+/// A launch of kBegin, a store to column 0, `body` and kEnd.
+test::PtxRun run_stored(const std::string& body, Completion completion = Completion::kEager, std::uint64_t seed = 1) {
+  auto run = test::run_ptx(kBegin + kStore + body + kEnd, kShape,
+                           {.hazards = true, .completion = completion, .seed = seed, .shuffle = seed > 1}, {}, 1024,
+                           "sm_100a");
+  EXPECT_TRUE(run.report.completed) << run.report.fault;
+  return run;
+}
+
+// Compilers put moves and arithmetic ahead of the wait. The hardware makes each of them wait for the load.
+TEST(TensorLoad, IsDoneWhenAnInstructionTouchesItsRegisters) {
+  const std::string early = R"(
+      mul.wide.u32 %rd7, %r0, 4; add.s64 %rd8, %rd0, %rd7;
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r21}, [%r91];
+      mov.b32 %r22, %r20;
+      add.u32 %r23, %r22, %r20;
+      mov.u32 %r21, 5;
+      tcgen05.wait::ld.sync.aligned;
+      add.u32 %r23, %r23, %r21;
+      st.global.u32 [%rd8], %r23;
+    )";
+  for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom})
+    for (const std::uint64_t seed : {1, 2, 3, 4}) {
+      const auto run = run_stored(early, completion, seed);
+      for (std::uint32_t thread = 0; thread < 64; ++thread) EXPECT_EQ(run.out[thread], 2 * thread + 5);
+      EXPECT_THAT(test::rules_of(run.report), testing::ElementsAre("tensor-load-register", "tensor-load-register"));
+    }
+  EXPECT_EQ(row_of(HazardRule::kTensorLoadRegister).grade, HazardGrade::kIsa);
+}
+
+TEST(TensorLoad, OverARegisterOfALoadInFlightIsAnError) {
+  const std::string load = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];\n";
+  const std::string wait = "tcgen05.wait::ld.sync.aligned;\n";
+  EXPECT_THAT(test::rules_of(run_stored(load + load + wait).report), testing::ElementsAre("tensor-load-twice"));
+  EXPECT_THAT(test::rules_of(run_stored(load + wait + load + wait).report), testing::IsEmpty());
+  EXPECT_EQ(row_of(HazardRule::kTensorLoadTwice).grade, HazardGrade::kError);
+}
+
+// Column 0 is written and column 1 is not.
+TEST(UnwrittenTensorMemory, IsANoteUntilTheValueIsUsed) {
+  const std::string load = R"(
+      tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r20, %r21}, [%r91];
+      tcgen05.wait::ld.sync.aligned;
+      add.u32 %r22, %r20, 1;
+    )";
+  const auto rules = [&](const std::string& use) { return test::rules_of(run_stored(load + use).report); };
+  using testing::ElementsAre;
+  EXPECT_THAT(rules(""), ElementsAre("unwritten-unused"));
+  EXPECT_THAT(rules("mov.u32 %r30, %r21; mov.b64 %rd7, {%r30, %r20};"), ElementsAre("unwritten-unused"));
+  EXPECT_THAT(rules("mov.u32 %r21, 3; add.u32 %r22, %r21, 1;"), ElementsAre("unwritten-unused"));
+  EXPECT_THAT(rules("mov.u32 %r30, %r21; add.u32 %r31, %r30, 1;"), ElementsAre("unwritten-tensor"));
+  EXPECT_THAT(rules("st.global.u32 [%rd0], %r21;"), ElementsAre("unwritten-tensor"));
+  EXPECT_THAT(rules("setp.eq.u32 %p4, %r0, 77; @%p4 st.global.u32 [%rd0], %r21;"), ElementsAre("unwritten-unused"));
+  EXPECT_EQ(row_of(HazardRule::kUnwrittenUnused).grade, HazardGrade::kNote);
+  EXPECT_EQ(row_of(HazardRule::kUnwrittenTensor).grade, HazardGrade::kError);
+}
+
 }  // namespace
 }  // namespace kernelwright::emulator::hazards_tcgen05_test
