@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -19,40 +20,41 @@ constexpr std::uint32_t kMagic = 0x4d54774b;  // "KwTM"
 /// drivers.
 struct Image {
   std::uint32_t magic = 0;
-  std::uint8_t rank = 0, element = 0, swizzle = 0, fill = 0;
+  std::uint8_t last_dimension = 0, element = 0, swizzle = 0, fill = 0;  // the rank minus one
   std::uint64_t reserved = 0;
   std::uint64_t address = 0;
   std::uint64_t strides[4] = {};
   std::uint32_t last_index[5] = {};  // dimensions minus one: 2^32 must fit
   std::uint32_t box[5] = {};
   std::uint8_t element_strides[5] = {};
-  std::uint8_t interleave = 0, atomicity = 0;
-  std::uint8_t unused[25] = {};
+  std::uint8_t interleave = 0, atom = 0;
+  std::uint8_t given = 0;  // bit d: last_index[d] was set
+  std::uint8_t mode = 0;
+  std::int16_t corners[6] = {};  // lower and upper, of dimensions 1 to 3
+  std::uint8_t unused[10] = {};
 };
 static_assert(sizeof(Image) == sizeof(TensorMap) && std::is_trivially_copyable_v<Image>);
 
-std::uint32_t span_bytes(Swizzle swizzle) {
-  switch (swizzle) {
-    case Swizzle::kNone: return 0;
-    case Swizzle::k32B: return 32;
-    case Swizzle::k64B: return 64;
-    case Swizzle::k128B: return 128;
-  }
-  return 0;
-}
-
 struct ElementInfo {
   TensorElement element;
-  std::uint32_t bytes;
+  std::uint32_t bits, shared_bits;
   std::string_view name;
   bool floating;
 };
 constexpr ElementInfo kElements[] = {
-    {TensorElement::kU8, 1, "u8", false},   {TensorElement::kU16, 2, "u16", false},
-    {TensorElement::kU32, 4, "u32", false}, {TensorElement::kS32, 4, "s32", false},
-    {TensorElement::kU64, 8, "u64", false}, {TensorElement::kS64, 8, "s64", false},
-    {TensorElement::kF16, 2, "f16", true},  {TensorElement::kF32, 4, "f32", true},
-    {TensorElement::kF64, 8, "f64", true},  {TensorElement::kBf16, 2, "bf16", true},
+    {TensorElement::kU8, 8, 8, "u8", false},
+    {TensorElement::kU16, 16, 16, "u16", false},
+    {TensorElement::kU32, 32, 32, "u32", false},
+    {TensorElement::kS32, 32, 32, "s32", false},
+    {TensorElement::kU64, 64, 64, "u64", false},
+    {TensorElement::kS64, 64, 64, "s64", false},
+    {TensorElement::kF16, 16, 16, "f16", true},
+    {TensorElement::kF32, 32, 32, "f32", true},
+    {TensorElement::kF64, 64, 64, "f64", true},
+    {TensorElement::kBf16, 16, 16, "bf16", true},
+    {TensorElement::kB4x16, 4, 4, "b4x16", false},
+    {TensorElement::kB4x16P64, 4, 8, "b4x16_p64", false},
+    {TensorElement::kB6x16P32, 6, 8, "b6x16_p32", false},
 };
 
 const ElementInfo* find(std::uint32_t element) {
@@ -61,7 +63,41 @@ const ElementInfo* find(std::uint32_t element) {
   return nullptr;
 }
 
-/// What cuTensorMapEncodeTiled rejects.
+using AddViolation = const std::function<void(std::string path, std::string message)>&;
+
+/// The elements of 4 and 6 bits, and the swizzles of other atoms, come with limits of their own.
+void add_violations_of_formats(const TensorMapDescription& map, AddViolation add) {
+  const bool whole_swizzle = map.swizzle == Swizzle::kNone || map.swizzle == Swizzle::k128B;
+  if (map.atom != SwizzleAtom::k16B && map.swizzle != Swizzle::k128B)
+    add("swizzle", fmt::format("{} has atoms of 16 bytes alone; 128B has others", to_string(map.swizzle)));
+  if (map.element == TensorElement::kB4x16 && map.dims[0] % 2 != 0)
+    add("dims/0", fmt::format("{} elements of {} do not fill whole bytes", map.dims[0], name_of(map.element)));
+  if (!map.is_padded()) return;
+  const bool narrow = map.element == TensorElement::kB4x16P64;
+  if (!whole_swizzle || map.atom == SwizzleAtom::k32BFlip8B || (narrow && map.atom == SwizzleAtom::k64B))
+    add("swizzle", fmt::format("{} does not go with this swizzle", name_of(map.element)));
+  if (map.address % 32 != 0) add("address", fmt::format("{:#x} is not a multiple of 32", map.address));
+  if (map.dims[0] % 128 != 0) add("dims/0", fmt::format("{} is not a multiple of 128", map.dims[0]));
+  if (map.box[0] != 128) add("box/0", fmt::format("{} is not 128, as {} has it", map.box[0], name_of(map.element)));
+  for (int d = 1; d < map.rank; ++d)
+    if (map.strides_bytes[d - 1] % 32 != 0)
+      add(fmt::format("strides_bytes/{}", d - 1), fmt::format("{} is not a multiple of 32", map.strides_bytes[d - 1]));
+}
+
+void add_violations_of_im2col(const TensorMapDescription& map, AddViolation add) {
+  if (map.rank < 3) return add("rank", fmt::format("{}: an im2col map has 3 to 5 dimensions", map.rank));
+  const int most = map.rank == 3 ? 32767 : map.rank == 4 ? 127 : 15;
+  for (int d = 1; d < map.rank - 1; ++d) {
+    const auto [lower, upper] = map.corners[d - 1];
+    if (lower > most || lower < -most - 1 || upper > most || upper < -most - 1)
+      add(fmt::format("corners/{}", d - 1),
+          fmt::format("{} and {} are not both in [{}, {}]", lower, upper, -most - 1, most));
+    if (static_cast<std::int64_t>(map.dims[d]) + upper <= lower)
+      add(fmt::format("corners/{}", d - 1), "there is no pixel between them");
+  }
+}
+
+/// What the driver rejects.
 std::vector<Violation> violations_of(const TensorMapDescription& map) {
   std::vector<Violation> found;
   const auto add = [&](std::string path, std::string message) {
@@ -71,13 +107,16 @@ std::vector<Violation> violations_of(const TensorMapDescription& map) {
     add("rank", fmt::format("{} is outside [1, 5]", map.rank));
     return found;
   }
+  const bool im2col = map.mode == TensorMapMode::kIm2col;
+  if (im2col) add_violations_of_im2col(map, add);
+  add_violations_of_formats(map, add);
   if (map.address % 16 != 0) add("address", fmt::format("{:#x} is not a multiple of 16", map.address));
-  if (map.address == 0) add("address", "is null");
   for (int d = 0; d < map.rank; ++d) {
     if (map.dims[d] == 0 || map.dims[d] > std::uint64_t{1} << 32)
       add(fmt::format("dims/{}", d), fmt::format("{} is outside [1, 4294967296]", map.dims[d]));
-    if (map.box[d] == 0 || map.box[d] > 256)
-      add(fmt::format("box/{}", d), fmt::format("{} is outside [1, 256]", map.box[d]));
+    const std::uint32_t most = im2col && d == 1 ? 1024 : 256;
+    if (map.box[d] == 0 || map.box[d] > most)
+      add(fmt::format("box/{}", d), fmt::format("{} is outside [1, {}]", map.box[d], most));
     if (map.element_strides[d] == 0 || map.element_strides[d] > 8)
       add(fmt::format("element_strides/{}", d), fmt::format("{} is outside [1, 8]", map.element_strides[d]));
     if (d == 0) continue;
@@ -97,30 +136,29 @@ std::vector<Violation> violations_of(const TensorMapDescription& map) {
   return found;
 }
 
-/// Calls `unit(at, place)` for the 16-byte units of a row: the unit's offset in the row, and its place in shared
-/// memory.
-template <class Unit>
-inline void visit_units(std::uint32_t offset, std::uint32_t bytes, Swizzle swizzle, Unit&& unit) {
-  const std::uint32_t mask = swizzle == Swizzle::kNone ? 0 : span_bytes(swizzle) - 16;
-  for (std::uint32_t at = 0; at < bytes; at += 16) {
-    const std::uint32_t plain = offset + at;
-    unit(at, plain ^ (plain >> 3 & mask));
-  }
-}
-
-void fill_nan(std::byte* to, std::size_t bytes, TensorElement element) {
-  // All ones except the sign, in the element's width: what the hardware writes.
-  std::memset(to, 0xff, bytes);
-  const std::size_t size = bytes_of(element);
-  for (std::size_t last = size - 1; last < bytes; last += size) to[last] = std::byte{0x7f};
-}
-
 }  // namespace
 
-std::uint32_t bytes_of(TensorElement element) {
-  const ElementInfo* info = find(static_cast<std::uint32_t>(element));
-  return info ? info->bytes : 1;
+std::uint32_t span_bytes(Swizzle swizzle) {
+  switch (swizzle) {
+    case Swizzle::kNone: return 0;
+    case Swizzle::k32B: return 32;
+    case Swizzle::k64B: return 64;
+    case Swizzle::k128B: return 128;
+  }
+  return 0;
 }
+
+std::uint32_t bits_of(TensorElement element) {
+  const ElementInfo* info = find(static_cast<std::uint32_t>(element));
+  return info ? info->bits : 8;
+}
+
+std::uint32_t shared_bits_of(TensorElement element) {
+  const ElementInfo* info = find(static_cast<std::uint32_t>(element));
+  return info ? info->shared_bits : 8;
+}
+
+std::uint32_t bytes_of(TensorElement element) { return bits_of(element) / 8; }
 
 std::string_view name_of(TensorElement element) {
   const ElementInfo* info = find(static_cast<std::uint32_t>(element));
@@ -162,7 +200,14 @@ TensorMap encode_tensor_map(const TensorMapDescription& map) {
   if (std::vector<Violation> found = violations_of(map); !found.empty()) throw ConfigError(std::move(found));
   Image image;
   image.magic = kMagic;
-  image.rank = static_cast<std::uint8_t>(map.rank);
+  image.last_dimension = static_cast<std::uint8_t>(map.rank - 1);
+  image.given = (1 << map.rank) - 1;
+  image.atom = static_cast<std::uint8_t>(map.atom);
+  image.mode = static_cast<std::uint8_t>(map.mode);
+  for (int i = 0; i < 3; ++i) {
+    image.corners[2 * i] = map.corners[i].lower;
+    image.corners[2 * i + 1] = map.corners[i].upper;
+  }
   image.element = static_cast<std::uint8_t>(map.element);
   image.swizzle = static_cast<std::uint8_t>(map.swizzle);
   image.fill = map.fill_nan;
@@ -188,18 +233,22 @@ TensorMapDescription decode_tensor_map(const std::byte* bytes) {
     throw Fault(fmt::format("a tensor map with {} {}, which is not modelled", field, value));
   };
   if (image.interleave != 0) refuse("interleave layout", image.interleave);
-  if (image.atomicity != 0) refuse("swizzle atomicity", image.atomicity);
+  if (image.atom > static_cast<std::uint8_t>(SwizzleAtom::k64B)) refuse("swizzle atomicity", image.atom);
+  if (image.mode > static_cast<std::uint8_t>(TensorMapMode::kIm2col)) refuse("mode", image.mode);
   if (image.swizzle > static_cast<std::uint8_t>(Swizzle::k128B)) refuse("swizzle mode", image.swizzle);
   if (find(image.element) == nullptr) refuse("element type", image.element);
   TensorMapDescription map;
   map.address = image.address;
   map.element = static_cast<TensorElement>(image.element);
-  map.rank = image.rank;
+  map.rank = image.last_dimension + 1;
   map.swizzle = static_cast<Swizzle>(image.swizzle);
+  map.atom = static_cast<SwizzleAtom>(image.atom);
+  map.mode = static_cast<TensorMapMode>(image.mode);
+  for (int i = 0; i < 3; ++i) map.corners[i] = {image.corners[2 * i], image.corners[2 * i + 1]};
   map.fill_nan = image.fill != 0;
   for (int d = 0; d < 5; ++d) {
     if (d >= map.rank) continue;
-    map.dims[d] = std::uint64_t{image.last_index[d]} + 1;
+    map.dims[d] = (image.given >> d & 1) != 0 ? std::uint64_t{image.last_index[d]} + 1 : 0;
     map.box[d] = image.box[d];
     map.element_strides[d] = d == 0 ? 1 : image.element_strides[d];  // the innermost stride is not read
     if (d > 0) map.strides_bytes[d - 1] = image.strides[d - 1];
@@ -207,96 +256,37 @@ TensorMapDescription decode_tensor_map(const std::byte* bytes) {
   if (const std::vector<Violation> found = violations_of(map); !found.empty())
     throw Fault(fmt::format("the tensor map at {:#x} is invalid: {}", reinterpret_cast<std::uint64_t>(bytes),
                             found.front().text()));
+  if (map.address == 0)
+    throw Fault(fmt::format("the tensor map at {:#x} has a null address, which nothing has replaced",
+                            reinterpret_cast<std::uint64_t>(bytes)));
   return map;
 }
 
 void replace_tensor_map_field(std::byte* bytes, TensorMapField field, std::uint32_t ordinal, std::uint64_t value) {
   Image image;
   std::memcpy(&image, bytes, sizeof image);
-  if (image.magic != kMagic) throw Fault("tensormap.replace in 128 bytes that are no tensor map");
+  image.magic = kMagic;
   const std::uint32_t limit = field == TensorMapField::kGlobalStride ? 4 : 5;
   if (ordinal >= limit) throw Fault(fmt::format("tensormap.replace of dimension {}, of {}", ordinal, limit));
   switch (field) {
     case TensorMapField::kAddress: image.address = value; break;
-    case TensorMapField::kRank: image.rank = static_cast<std::uint8_t>(value + 1); break;
+    case TensorMapField::kRank: image.last_dimension = static_cast<std::uint8_t>(value); break;
     case TensorMapField::kBoxDim: image.box[ordinal] = static_cast<std::uint32_t>(value); break;
-    case TensorMapField::kGlobalDim: image.last_index[ordinal] = static_cast<std::uint32_t>(value - 1); break;
+    case TensorMapField::kGlobalDim:
+      image.last_index[ordinal] = static_cast<std::uint32_t>(value - 1);
+      image.given |= static_cast<std::uint8_t>(1 << ordinal);
+      break;
     case TensorMapField::kGlobalStride: image.strides[ordinal] = value; break;
     case TensorMapField::kElementStride: image.element_strides[ordinal] = static_cast<std::uint8_t>(value); break;
     case TensorMapField::kElement: image.element = static_cast<std::uint8_t>(value); break;
     case TensorMapField::kInterleave: image.interleave = static_cast<std::uint8_t>(value); break;
     case TensorMapField::kSwizzle: image.swizzle = static_cast<std::uint8_t>(value); break;
-    case TensorMapField::kSwizzleAtomicity: image.atomicity = static_cast<std::uint8_t>(value); break;
+    case TensorMapField::kSwizzleAtomicity: image.atom = static_cast<std::uint8_t>(value); break;
     case TensorMapField::kFill: image.fill = static_cast<std::uint8_t>(value); break;
   }
   std::memcpy(bytes, &image, sizeof image);
 }
 
 std::uint32_t TensorMapDescription::pitch_bytes() const { return std::max(row_bytes(), span_bytes(swizzle)); }
-
-void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], std::byte* shared,
-              std::uint32_t offset) {
-  const std::uint32_t bytes = map.row_bytes();
-  std::byte row_buffer[kMostRowBytes];
-  const auto assemble = [&](const BoxRow& row, std::byte* to) {
-    const bool nan = map.fill_nan;
-    const auto fill = [&](std::uint32_t begin, std::uint32_t end) {
-      if (nan)
-        fill_nan(to + begin, end - begin, map.element);
-      else
-        std::memset(to + begin, 0, end - begin);
-    };
-    fill(0, row.begin);
-    if (row.end > row.begin)
-      std::memcpy(to + row.begin, reinterpret_cast<const std::byte*>(row.address), row.end - row.begin);
-    fill(row.end, bytes);
-  };
-  visit_box_rows(map, coordinates, [&](const BoxRow& row) {
-    if (map.swizzle == Swizzle::kNone) {
-      assemble(row, shared + offset + row.offset);
-      return;
-    }
-    const std::byte* from = row_buffer;
-    if (row.begin == 0 && row.end == bytes)
-      from = reinterpret_cast<const std::byte*>(row.address);
-    else
-      assemble(row, row_buffer);
-    visit_units(offset + row.offset, bytes, map.swizzle,
-                [&](std::uint32_t at, std::uint32_t place) { std::memcpy(shared + place, from + at, 16); });
-  });
-}
-
-namespace {
-/// Calls `take(global, row, bytes)` for the part of each row that is in the tensor. In the other mode, calls it for
-/// each 16-byte unit of which at least a part is in the tensor.
-template <class Take>
-void take_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
-              std::uint32_t offset, bool whole_units, Take&& take) {
-  const std::uint32_t bytes = map.row_bytes();
-  std::byte row_buffer[kMostRowBytes];
-  visit_box_rows(map, coordinates, [&](const BoxRow& row) {
-    if (row.begin == row.end) return;
-    const std::byte* from = shared + offset + row.offset;
-    if (map.swizzle != Swizzle::kNone) {
-      visit_units(offset + row.offset, bytes, map.swizzle,
-                  [&](std::uint32_t at, std::uint32_t place) { std::memcpy(row_buffer + at, shared + place, 16); });
-      from = row_buffer;
-    }
-    const std::uint32_t end = whole_units ? std::min((row.end + 15) / 16 * 16, bytes) : row.end;
-    take(reinterpret_cast<std::byte*>(row.address), from + row.begin, end - row.begin);
-  });
-}
-}  // namespace
-
-void store_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
-               std::uint32_t offset) {
-  take_box(map, coordinates, shared, offset, /*whole_units=*/true,
-           [](std::byte* to, const std::byte* from, std::size_t bytes) { std::memcpy(to, from, bytes); });
-}
-
-void reduce_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
-                std::uint32_t offset, ReduceBytes reduce) {
-  take_box(map, coordinates, shared, offset, /*whole_units=*/false, reduce);
-}
 
 }  // namespace kernelwright::emulator

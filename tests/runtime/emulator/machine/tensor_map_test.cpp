@@ -90,6 +90,94 @@ TEST(TensorMap, ReplacesFieldsAndChecksThemWhenUsed) {
   EXPECT_THROW(decode_tensor_map(map.bytes), Fault);
 }
 
+using Field = TensorMapField;
+struct Replaced {
+  Field field;
+  std::uint32_t ordinal;
+  std::uint64_t value;
+};
+/// Every field of small_map(), as tensormap.replace takes them.
+const std::vector<Replaced> kSmallMap = {
+    {Field::kAddress, 0, 0x1000},     {Field::kRank, 0, 1},          {Field::kBoxDim, 0, 64},
+    {Field::kBoxDim, 1, 8},           {Field::kGlobalDim, 0, 64},    {Field::kGlobalDim, 1, 8},
+    {Field::kGlobalStride, 0, 128},   {Field::kElementStride, 0, 1}, {Field::kElementStride, 1, 1},
+    {Field::kElement, 0, 10},         {Field::kInterleave, 0, 0},    {Field::kSwizzle, 0, 3},
+    {Field::kSwizzleAtomicity, 0, 0}, {Field::kFill, 0, 0},
+};
+
+TensorMap replaced_in_zeros(std::size_t without) {
+  TensorMap map = {};
+  for (std::size_t i = 0; i < kSmallMap.size(); ++i)
+    if (i != without) replace_tensor_map_field(map.bytes, kSmallMap[i].field, kSmallMap[i].ordinal, kSmallMap[i].value);
+  return map;
+}
+
+TEST(TensorMap, IsMadeOfZerosByReplacingEveryField) {
+  const TensorMap made = replaced_in_zeros(kSmallMap.size());
+  const TensorMapDescription read = decode_tensor_map(made.bytes), wanted = small_map();
+  EXPECT_EQ(read.address, wanted.address);
+  EXPECT_EQ(read.element, wanted.element);
+  EXPECT_EQ(read.rank, wanted.rank);
+  EXPECT_EQ(read.swizzle, wanted.swizzle);
+  EXPECT_EQ(read.atom, wanted.atom);
+  EXPECT_EQ(read.mode, wanted.mode);
+  EXPECT_EQ(read.fill_nan, wanted.fill_nan);
+  EXPECT_EQ(read.strides_bytes[0], wanted.strides_bytes[0]);
+  for (int d = 0; d < 5; ++d) {
+    EXPECT_EQ(read.dims[d], wanted.dims[d]);
+    EXPECT_EQ(read.box[d], wanted.box[d]);
+    EXPECT_EQ(read.element_strides[d], wanted.element_strides[d]);
+  }
+}
+
+TEST(TensorMap, NamesAFieldThatNothingHasSetWhenItIsUsed) {
+  const auto fault_without = [](std::size_t index) -> std::string {
+    const TensorMap map = replaced_in_zeros(index);
+    try {
+      decode_tensor_map(map.bytes);
+    } catch (const Fault& fault) {
+      return fault.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(fault_without(0), HasSubstr("has a null address, which nothing has replaced"));
+  EXPECT_THAT(fault_without(2), HasSubstr("/tensor_map/box/0: 0 is outside [1, 256]"));
+  EXPECT_THAT(fault_without(3), HasSubstr("/tensor_map/box/1: 0 is outside [1, 256]"));
+  EXPECT_THAT(fault_without(4), HasSubstr("/tensor_map/dims/0: 0 is outside"));
+  EXPECT_THAT(fault_without(5), HasSubstr("/tensor_map/dims/1: 0 is outside"));
+  EXPECT_THAT(fault_without(8), HasSubstr("/tensor_map/element_strides/1: 0 is outside [1, 8]"));
+  // A field whose zero is valid stands for zero.
+  EXPECT_EQ(fault_without(10), "accepted");
+}
+
+TEST(TensorMap, TakesANullAddressUntilItIsUsed) {
+  TensorMapDescription map = small_map();
+  map.address = 0;
+  TensorMap encoded = encode_tensor_map(map);
+  EXPECT_THROW(decode_tensor_map(encoded.bytes), Fault);
+  replace_tensor_map_field(encoded.bytes, Field::kAddress, 0, 0x3000);
+  EXPECT_EQ(decode_tensor_map(encoded.bytes).address, 0x3000u);
+}
+
+TEST(TensorMap, NamesWhatItDoesNotModel) {
+  const auto fault_with = [](Field field, std::uint64_t value) -> std::string {
+    TensorMap map = encode_tensor_map(small_map());
+    replace_tensor_map_field(map.bytes, field, 0, value);
+    try {
+      decode_tensor_map(map.bytes);
+    } catch (const Fault& fault) {
+      return fault.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(fault_with(Field::kInterleave, 1), HasSubstr("interleave layout 1, which is not modelled"));
+  EXPECT_THAT(fault_with(Field::kSwizzle, 4), HasSubstr("swizzle mode 4, which is not modelled"));
+  EXPECT_THAT(fault_with(Field::kElement, 11), HasSubstr("element type 11, which is not modelled"));
+  EXPECT_THAT(fault_with(Field::kElement, 14), HasSubstr("/tensor_map/dims/0: 64 is not a multiple of 128"));
+  EXPECT_THAT(fault_with(Field::kRank, 255), HasSubstr("/tensor_map/rank: 256 is outside [1, 5]"));
+  EXPECT_EQ(fault_with(Field::kSwizzleAtomicity, 3), "accepted");
+}
+
 TEST(TensorMap, RowsBehindTheLastAddressAreNowhere) {
   TensorMapDescription map = small_map();
   map.dims[1] = std::uint64_t{1} << 32;
