@@ -133,6 +133,7 @@ struct Emulator::State {
   GlobalMemory memory;
   std::mutex launching;  // one grid at a time: each grid uses all the cores that it may
   std::uint32_t launches = 0;
+  TensorMapEdits map_edits;
 };
 
 Emulator::Emulator(Options options) : state_(std::make_unique<State>()) { state_->options = options; }
@@ -171,6 +172,7 @@ LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry
   launch.depends_on = shape.after_previous ? launch.number - 1 : 0;
   launch.depends_on_all = shape.after_unknown;
   if (state_->options.hazards) view->track_users();
+  launch.map_edits = &state_->map_edits;
   GlobalShadow exchange;
   if (state_->options.hazards && program.clusters_communicate) launch.exchange = &exchange;
   HazardLog log;

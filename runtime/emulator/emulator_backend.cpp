@@ -180,6 +180,7 @@ class EmulatedDevice final : public Device {
     require_span(to, bytes);
     require_memory(to, bytes, "copying to");
     std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    machine_->memory().host_wrote(to, bytes);
   }
   void copy_to_host(void* to, DevicePtr from, std::size_t bytes) override {
     if (bytes == 0) return;
@@ -194,6 +195,7 @@ class EmulatedDevice final : public Device {
     enqueue(stream, [this, address, byte, bytes] {
       require_memory(address, bytes, "filling");  // checked again at each replay: a replay may come after free()
       std::memset(reinterpret_cast<void*>(address), byte, bytes);
+      machine_->memory().host_wrote(address, bytes);
     });
   }
 

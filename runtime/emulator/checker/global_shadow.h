@@ -10,17 +10,10 @@
 #include <unordered_map>
 
 #include "kernelwright/runtime/emulator/checker/clock.h"
+#include "kernelwright/runtime/emulator/checker/global_write.h"
+#include "kernelwright/runtime/emulator/checker/tensor_map_shadow.h"
 
 namespace kernelwright::emulator {
-
-struct GlobalWrite {
-  std::uint32_t cluster = 0, time = 0, op = 0;
-  std::uint16_t agent = 0;  // the warp, as its cluster counts them
-  std::uint8_t lane = 0;
-  std::uint8_t bytes : 4 = 0;  // which bytes of the word, one bit each; 0: nothing is recorded
-  std::uint8_t strong : 1 = 0;
-};
-static_assert(sizeof(GlobalWrite) == 16);
 
 /// Used by the one thread that runs all clusters (Program::clusters_communicate).
 class GlobalShadow {
@@ -39,11 +32,13 @@ class GlobalShadow {
   /// What strong writes have released at a word, and which thread made the last of them.
   struct Released {
     ClusterTimes times;
+    ClusterTimes maps;  // released by fence.proxy.tensormap alone
     std::uint32_t cluster = 0;
     std::uint16_t agent = 0;
     std::uint8_t lane = 0;
   };
   std::unordered_map<std::uint64_t, Released> released;  // by the word's address
+  TensorMapFences maps;
 
  private:
   static constexpr std::uint64_t kPageWords = 1024;

@@ -26,6 +26,8 @@
 
 namespace kernelwright::emulator {
 
+enum class FenceScope : std::uint8_t;  // tensor_map_shadow.h
+
 enum class Proxy : std::uint8_t { kGeneric, kAsync };
 
 /// How a lane accesses global memory itself; flags.
@@ -81,6 +83,12 @@ class Hazards {
                        std::uint8_t uses, const std::byte* stored = nullptr);
   /// fence.acq_rel or fence.sc of a scope beyond the cluster: strong accesses around the fence release and acquire.
   void fence_global(Warp& warp, LaneMask lanes);
+
+  // ---- tensor maps in global memory that kernels write, and their proxy
+  void tensor_map_written(Warp& warp, int lane, std::uint64_t address);  // by an instruction of tensormap.*
+  void tensor_map_released(Warp& warp, LaneMask lanes, FenceScope scope);
+  void tensor_map_acquired(Warp& warp, LaneMask lanes, std::uint64_t address, FenceScope scope);
+  void tensor_map_used(Warp& warp, int lane, std::uint64_t address);  // by a copy that `lane` issues
 
   // ---- agents of asynchronous operations
   AsyncAgent completes_on(Cta& cta, std::uint32_t mbarrier);  // at the phase that is pending now

@@ -45,6 +45,7 @@ void Hazards::exchange_global(Warp& warp, int lane, Access access, std::uint64_t
     if (const auto word = shadow->released.find(address); word != shadow->released.end()) {
       if (uses & kOrderingUse) state_->acquire_global(state, LaneMask{1} << lane, word->second.times);
       join(state.seen_global, word->second.times);
+      join(state.seen_maps, word->second.maps);
     }
   const std::uint32_t op = warp.current->index;
   // The memory still holds what was written before.
@@ -68,9 +69,10 @@ void Hazards::exchange_global(Warp& warp, int lane, Access access, std::uint64_t
   // A thread's store to a word adds to what the same thread has released there before: the ISA's release pattern.
   const auto by_lane = static_cast<std::uint8_t>(lane);
   const bool own = word.cluster == state_->cluster.id && word.agent == state.agent && word.lane == by_lane;
-  if (!(uses & kAtomicUse) && !own) word.times.clear();
+  if (!(uses & kAtomicUse) && !own) word.times.clear(), word.maps.clear();
   word.cluster = state_->cluster.id, word.agent = state.agent, word.lane = by_lane;
   join(word.times, state.fenced_global);
+  join(word.maps, state.fenced_maps);
   if (uses & kOrderingUse) join(word.times, state_->released_by(state, LaneMask{1} << lane));
 }
 
@@ -97,6 +99,11 @@ void Hazards::State::report_global(HazardRule rule, const Warp& warp, int lane, 
   if (const GlobalMemory::Allocation* allocation = launch.memory->find(address))
     made.where = fmt::format("{} bytes into an {}", address - allocation->begin, allocation->what);
   made.first = side_of(notes, warp, lane, warp.current->index);
+  made.second = side_of_write(write);
+  log.add(std::move(made));
+}
+
+HazardSide Hazards::State::side_of_write(const GlobalWrite& write) const {
   const std::uint32_t rank = write.agent / warps_per_cta;
   std::uint32_t rest[2] = {write.cluster, rank}, cta[3];
   for (int i = 0; i < 3; ++i) {
@@ -104,8 +111,7 @@ void Hazards::State::report_global(HazardRule rule, const Warp& warp, int lane, 
     cta[i] = rest[0] % clusters * launch.cluster[i] + rest[1] % launch.cluster[i];
     rest[0] /= clusters, rest[1] /= launch.cluster[i];
   }
-  made.second = side_of(notes, *launch.program, cta, write.agent % warps_per_cta, write.lane, write.op);
-  log.add(std::move(made));
+  return side_of(notes, *launch.program, cta, write.agent % warps_per_cta, write.lane, write.op);
 }
 
 }  // namespace kernelwright::emulator

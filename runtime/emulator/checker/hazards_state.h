@@ -77,6 +77,7 @@ struct Hazards::State {
     bool knows_sibling(int lane, int by, std::uint32_t time) const;
     /// What `lane` does now, at the instruction that the warp executes.
     AccessRecord record_of(int lane) const;
+    ClusterTimes fenced_maps, seen_maps;  // the same for fence.proxy.tensormap
   };
   struct Mbarrier {
     std::uint16_t agent = 0;
@@ -183,6 +184,22 @@ struct Hazards::State {
               const AccessRecord* other = nullptr);
   void report_global(HazardRule rule, const Warp& warp, int lane, Access access, std::uint64_t address,
                      const GlobalWrite& write);
+  HazardSide side_of_write(const GlobalWrite& write) const;
+
+  /// Whether `lane` knows of a fence. `more`: what else it knows; may be null.
+  bool knows_fence(const WarpState& warp, int lane, const TensorMapFences::Event& fence,
+                   const ClusterTimes* more) const;
+  /// A release fence behind `write` that `lane` knows, of a scope that reaches `lane`. Null if there is none.
+  const TensorMapFences::Release* release_of(const WarpState& warp, int lane, const GlobalWrite& write,
+                                             FenceScope acquiring) const;
+  /// Whether a thread of the CTA that `lane` knows has acquired the map by a fence that is `wanted`.
+  template <class Wanted>
+  bool acquired(const WarpState& warp, int lane, std::uint64_t address, Wanted&& wanted) const;
+  /// The same check for a map that launch `writer` wrote.
+  void check_earlier_map(const Warp& warp, int lane, std::uint64_t address, std::uint32_t writer,
+                         const std::string& where);
+  void report_map(HazardRule rule, const Warp& warp, int lane, std::string where, std::uint32_t other_op,
+                  const HazardSide& other, std::string what);
   /// `other_warp` is the agent of the warp that issued `other_op`: an index into `warps`, not into its CTA. -1: the
   /// report has one side.
   void report_pair(HazardRule rule, const Warp& warp, int lane, std::uint32_t op, std::string what, std::string where,

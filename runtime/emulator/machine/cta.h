@@ -19,6 +19,7 @@
 namespace kernelwright::emulator {
 
 class GlobalShadow;
+struct TensorMapEdits;
 class Hazards;
 class Timeline;
 struct Cluster;
@@ -88,6 +89,7 @@ struct Launch {
   std::uint32_t depends_on = 0;            // griddepcontrol: the launch ahead of it in its stream (0: none)
   bool depends_on_all = false;             // the checker assumes that the launch ahead uses all of memory
   GlobalShadow* exchange = nullptr;        // for hazards, if clusters communicate through global memory; else null
+  TensorMapEdits* map_edits = nullptr;     // for hazards: the tensor maps that launches of this device have edited
 };
 
 }  // namespace kernelwright::emulator

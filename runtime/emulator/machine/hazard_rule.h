@@ -27,6 +27,7 @@ enum class HazardRule : std::uint8_t {
   kLaneRace,
   kProxyFence,
   kAnswerProxyFence,
+  kMapProxyFence,
   kUnwrittenShared,
   kUnwrittenTensor,
   kUnwrittenUnused,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "kernelwright/generator/checked.h"
@@ -110,6 +111,16 @@ void GlobalMemory::check(std::uint64_t address, std::size_t bytes) const {
   const Allocation* allocation = now->find(address);
   if (!allocation || allocation->freed || bytes > allocation->end - address)
     throw Fault(now->describe(address, bytes), HazardKind::kOutOfBounds);
+}
+
+void GlobalMemory::host_wrote(std::uint64_t address, std::size_t bytes) {
+  const auto now = view();
+  const Allocation* allocation = now->find(address);
+  if (!allocation || allocation->users.empty() || bytes == 0) return;
+  const std::uint64_t first = (address - allocation->begin) / kUserGranule,
+                      last = (std::min(address + bytes, allocation->end) - 1 - allocation->begin) / kUserGranule;
+  for (std::uint64_t at = first; at <= last; ++at)
+    std::atomic_ref(allocation->users[at].writer).store(0, std::memory_order_relaxed);
 }
 
 std::shared_ptr<const GlobalMemory::View> GlobalMemory::view() const {

@@ -66,6 +66,8 @@ class GlobalMemory {
   void forget(std::uint64_t address);
   /// Throws Fault unless [address, +bytes) lies in one live allocation.
   void check(std::uint64_t address, std::size_t bytes) const;
+  /// The host has written there: no launch counts as the last writer any more.
+  void host_wrote(std::uint64_t address, std::size_t bytes);
   std::shared_ptr<const View> view() const;
   std::size_t allocated_bytes() const;
 

@@ -48,6 +48,7 @@ std::span<const Form> fence_forms();
 std::span<const Form> copy_async_forms();
 std::span<const Form> bulk_copy_forms();
 std::span<const Form> tensor_copy_forms();
+std::span<const Form> tensor_map_forms();
 std::span<const Form> matrix_move_forms();
 std::span<const Form> mma_forms();
 std::span<const Form> wgmma_forms();

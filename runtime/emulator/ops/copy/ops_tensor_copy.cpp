@@ -1,5 +1,5 @@
-/// cp.async.bulk.tensor and cp.reduce.async.bulk.tensor in tile mode, tile::gather4 and tile::scatter4, and
-/// tensormap.replace (PTX ISA "Data Movement: Tensor Copy").
+/// cp.async.bulk.tensor and cp.reduce.async.bulk.tensor in tile mode, tile::gather4 and tile::scatter4 (PTX ISA "Data
+/// Movement: Tensor Copy").
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,6 +57,7 @@ TensorCopy read_copy(Warp& warp, const Op& op, int lane, bool gather = false) {
   require_multiple("the address of the tensor map", address, 64);
   const GenericPlace place = generic_place(warp, lane, address, sizeof(TensorMap), Access::kRead);
   if (!place.global) throw Fault("the tensor map is not in global, constant or parameter memory");
+  if (Hazards* hazards = warp.cta->cluster->hazards) hazards->tensor_map_used(warp, lane, address);
   TensorCopy copy{.map = decode_tensor_map(place.host)};
   const int count = op.list_size - static_cast<int>(kCoordinates), rank = gather ? 2 : count;
   if (copy.map.rank != rank)
@@ -263,65 +264,6 @@ void decode_prefetch(Decoder& decoder, Op& op) {
 
 void refuse_im2col(Decoder& decoder, Op&) { decoder.refuse("im2col mode is not modelled; tile mode is"); }
 
-// ---- tensormap.replace: Op::imm is the field and, from bit 32, the dimension; Op::b the value
-template <class Value>
-Step run_replace(Warp& warp, const Op& op, LaneMask lanes) {
-  const auto field = static_cast<TensorMapField>(op.imm & 0xff);
-  const bool shared = (op.imm & 0x100) != 0;
-  const auto ordinal = static_cast<std::uint32_t>(op.imm >> 32);
-  for_each_lane(lanes, [&](int lane) {
-    const std::uint64_t address = lane_address(warp, op, lane);
-    require_multiple("the address of the tensor map", address, 64);
-    std::byte* map = nullptr;
-    Hazards* hazards = warp.cta->cluster->hazards;
-    if (shared) {
-      const SharedPlace place = shared_place(warp, static_cast<std::uint32_t>(address), sizeof(TensorMap));
-      if (hazards) hazards->access(warp, lane, Access::kWrite, place, sizeof(TensorMap));
-      map = place.host;
-    } else {
-      map = global_place(warp, address, sizeof(TensorMap), Access::kWrite);
-      if (hazards) hazards->access_global(warp, lane, Access::kWrite, address, sizeof(TensorMap));
-    }
-    replace_tensor_map_field(map, field, ordinal, warp.lanes<Value>(op.b)[lane]);
-  });
-  return Step::kNext;
-}
-
-void decode_replace(Decoder& decoder, Op& op) {
-  static constexpr struct {
-    std::string_view name;
-    TensorMapField field;
-    bool wide, ordinal, constant;  // the value has 64 bits; a dimension comes before it; it is a constant
-  } kFields[] = {
-      {"global_address", TensorMapField::kAddress, true, false, false},
-      {"rank", TensorMapField::kRank, false, false, false},
-      {"box_dim", TensorMapField::kBoxDim, false, true, false},
-      {"global_dim", TensorMapField::kGlobalDim, false, true, false},
-      {"global_stride", TensorMapField::kGlobalStride, true, true, false},
-      {"element_stride", TensorMapField::kElementStride, false, true, false},
-      {"elemtype", TensorMapField::kElement, false, false, true},
-      {"interleave_layout", TensorMapField::kInterleave, false, false, true},
-      {"swizzle_mode", TensorMapField::kSwizzle, false, false, true},
-      {"swizzle_atomicity", TensorMapField::kSwizzleAtomicity, false, false, true},
-      {"fill_mode", TensorMapField::kFill, false, false, true},
-  };
-  for (const auto& row : kFields) {
-    if (decoder.choice(0) != row.name) continue;
-    if (row.wide != decoder.has("b64")) decoder.refuse(row.wide ? "this field takes .b64" : "this field takes .b32");
-    const std::size_t operands = row.ordinal ? 3 : 2;
-    decoder.expect_operands(operands, operands);
-    const bool shared = decoder.has("shared::cta");
-    decoder.address(0, shared ? StateSpace::kShared : StateSpace::kGlobal, op);
-    op.imm = static_cast<std::uint64_t>(row.field) | (shared ? 0x100 : 0);
-    if (row.ordinal) op.imm |= static_cast<std::uint64_t>(decoder.immediate(1, 0, 4)) << 32;
-    if (row.constant) decoder.immediate(operands - 1, 0, 15);
-    op.b = decoder.source(operands - 1, row.wide ? RegisterClass::k64 : RegisterClass::k32);
-    op.run = row.wide ? run_replace<std::uint64_t> : run_replace<std::uint32_t>;
-    return;
-  }
-  decoder.refuse("this field is not modelled");
-}
-
 }  // namespace
 
 std::span<const Form> tensor_copy_forms() {
@@ -344,9 +286,6 @@ std::span<const Form> tensor_copy_forms() {
        refuse_im2col},
       {"cp.async.bulk.tensor.(3d|4d|5d).global.shared::cta.(im2col_no_offs).bulk_group", refuse_im2col},
       {"cp.async.bulk.prefetch.tensor.(3d|4d|5d).L2.global.(im2col|im2col::w|im2col::w::128)", refuse_im2col},
-      {"tensormap.replace.tile.(global_address|rank|box_dim|global_dim|global_stride|element_stride|elemtype|"
-       "interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode).(global|shared::cta).b1024.(b32|b64)",
-       decode_replace},
   };
   return kForms;
 }

@@ -176,5 +176,87 @@ def reductions():
             yield module.file()
 
 
+MAP = 512  # where a map is edited in shared memory
+ACQUIRE = "fence.proxy.tensormap::generic.acquire.gpu [%scratch], 128;"
+
+
+def edited_map(name, what, edit):
+    """A kernel that makes a map at %scratch, then loads a box of 4 rows of 16 words with it, at (4, 1)."""
+    module = Module("tensor_copy", name, what, shared=TILE + 1024)
+    strides = tensor(module, "f32", (36, 9))
+    module.input("scratch", "b32", 64, "fill 64 0")
+    small = module.map("m", "x", "f32", (36, 5), strides, (16, 2), "64B")
+    out = module.output("out", "b32", 96)
+    begin(module)
+    module.fill_shared(TILE, 384, 0xeeeeeeee)
+    module.add("setp.lt.u32 %p1, %t, 32;\nadd.u32 %r25, %data, 512;\nbar.sync 0;")
+    edit(module, small)
+    load(module, "%scratch", (4, 1), 256, 0)
+    module.copy_from_shared(out, TILE, 384)
+    return module.file()
+
+
+def replace(module, space, at, field, ordinal, value, wide=False):
+    kind = "b64" if wide else "b32"
+    ordinal = "" if ordinal is None else f"{ordinal}, "
+    if field in ("elemtype", "interleave_layout", "swizzle_mode", "swizzle_atomicity", "fill_mode"):
+        module.add(f"@%p0 tensormap.replace.tile.{field}.{space}.b1024.{kind} [{at}], {value};")
+        return
+    register = "%rd9" if wide else "%r26"
+    module.add(f"mov.{kind} {register}, {value};\n@%p0 tensormap.replace.tile.{field}.{space}.b1024.{kind} [{at}], {ordinal}{register};")
+
+
+def copy_map(module, source, target):
+    """128 bytes, by the first warp; `target` is a line that stores %r22 at %r20 bytes."""
+    module.add(f"""
+        shl.b32 %r20, %t, 2;
+        cvt.u64.u32 %rd14, %r20;
+        add.s64 %rd15, {source}, %rd14;
+        @%p1 ld.b32 %r22, [%rd15];
+        {target}
+        bar.warp.sync 0xffffffff;
+    """)
+
+
+TO_SHARED = "add.u32 %r21, %r25, %r20;\n@%p1 st.shared.b32 [%r21], %r22;"
+FENCED_COPY = """
+    bar.warp.sync 0xffffffff;
+    tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%scratch], [%r25], 128;
+"""
+
+
+def edited_maps():
+    def in_shared(module, small):
+        copy_map(module, small, TO_SHARED)
+        replace(module, "shared::cta", "%r25", "global_dim", 1, 4)
+        replace(module, "shared::cta", "%r25", "box_dim", 1, 4)
+        module.add(FENCED_COPY + ACQUIRE)
+
+    def in_global(module, small):
+        copy_map(module, small, "add.s64 %rd15, %scratch, %rd14;\n@%p1 st.global.b32 [%rd15], %r22;")
+        replace(module, "global", "%scratch", "global_dim", 1, 4)
+        replace(module, "global", "%scratch", "box_dim", 1, 4)
+        replace(module, "global", "%scratch", "global_stride", 0, 144, wide=True)
+        module.add("fence.proxy.tensormap::generic.release.gpu;\n" + ACQUIRE)
+
+    def of_zeros(module, small):
+        copy_map(module, "%scratch", TO_SHARED)
+        shared = ("shared::cta", "%r25")
+        replace(module, *shared, "global_address", None, "%x", wide=True)
+        replace(module, *shared, "rank", None, 1)
+        for dimension, (box, size) in enumerate(((16, 36), (4, 4))):
+            replace(module, *shared, "box_dim", dimension, box)
+            replace(module, *shared, "global_dim", dimension, size)
+            replace(module, *shared, "element_stride", dimension, 1)
+        replace(module, *shared, "global_stride", 0, 144, wide=True)
+        for field, value in (("elemtype", 7), ("interleave_layout", 0), ("swizzle_mode", 2), ("fill_mode", 0)):
+            replace(module, *shared, field, None, value)
+        module.add(FENCED_COPY + ACQUIRE)
+
+    yield edited_map("map_edited_in_shared", "tensormap.replace in shared memory, tensormap.cp_fenceproxy", in_shared)
+    yield edited_map("map_edited_in_global", "tensormap.replace in global memory", in_global)
+    yield edited_map("map_made_of_zeros", "tensormap.replace of every field in 128 bytes of zeros", of_zeros)
+
+
 def files():
-    return [*swizzles(), *edges(), *ranks(), *multicast(), *stores(), *reductions()]
+    return [*edited_maps(), *swizzles(), *edges(), *ranks(), *multicast(), *stores(), *reductions()]

@@ -90,6 +90,9 @@ TEST(RegisterSlots, KnowWhichOperandsAnInstructionWrites) {
   EXPECT_EQ(roles("multimem.ld_reduce.add.f32 f0, [d]"), "dr");
   EXPECT_EQ(roles("multimem.red.add.f32 [d], f0"), "rr");
   EXPECT_EQ(roles("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [d], e"), "rr");
+  EXPECT_EQ(
+      roles("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [d], [e], 128"),
+      "rrr");
 }
 
 TEST(RegisterSlots, ShareAPlaceOnceTheValueIsRead) {
