@@ -1,5 +1,5 @@
-/// cp.async.bulk.tensor and cp.reduce.async.bulk.tensor in tile mode, tile::gather4 and tile::scatter4 (PTX ISA "Data
-/// Movement: Tensor Copy").
+/// cp.async.bulk.tensor and cp.reduce.async.bulk.tensor in tile and im2col mode, tile::gather4 and ::scatter4 (PTX ISA
+/// "Data Movement: Tensor Copy").
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr std::size_t kBox = 0, kMap = kSlotsPerAddress, kMbarrier = 2 * kSlotsP
 constexpr std::uint32_t kBoxAlignment = 128;  // PTX ISA: alignment of the shared memory address of a tensor copy
 
 // Op::imm of loads.
-enum LoadFlag : std::uint64_t { kPair = 1, kGather = 2 };
+enum LoadFlag : std::uint64_t { kPair = 1, kGather = 2, kIm2colLoad = 4 };
 constexpr int kGatheredRows = 4;  // tile::gather4 and ::scatter4: a column and four rows of a 2-dimensional tensor
 
 /// One copy with all its operands read: a box, or four boxes of one row each, one after another in shared memory.
@@ -33,6 +33,7 @@ struct TensorCopy {
   int boxes = 1;
   std::int32_t at[5] = {};  // of the box; for four rows, only the column
   std::int32_t rows[kGatheredRows] = {};
+  Im2colOffsets offsets;
 
   std::uint32_t bytes() const { return static_cast<std::uint32_t>(boxes) * map.box_bytes(); }
   /// Bytes from one box to the next in shared memory, and the bytes of a box that a copy may touch.
@@ -52,7 +53,11 @@ struct TensorCopy {
   }
 };
 
-TensorCopy read_copy(Warp& warp, const Op& op, int lane, bool gather = false) {
+/// How an instruction names the places of the tensor.
+enum class CopyMode : std::uint8_t { kTile, kFourRows, kIm2col };
+
+TensorCopy read_copy(Warp& warp, const Op& op, int lane, CopyMode mode) {
+  const bool gather = mode == CopyMode::kFourRows, im2col = mode == CopyMode::kIm2col;
   const std::uint64_t address = address_in(warp, op.list + kMap, lane);
   require_multiple("the address of the tensor map", address, 64);
   const GenericPlace place = generic_place(warp, lane, address, sizeof(TensorMap), Access::kRead);
@@ -62,6 +67,15 @@ TensorCopy read_copy(Warp& warp, const Op& op, int lane, bool gather = false) {
   const int count = op.list_size - static_cast<int>(kCoordinates), rank = gather ? 2 : count;
   if (copy.map.rank != rank)
     throw Fault(fmt::format("a {}-dimensional copy with a tensor map of {} dimensions", rank, copy.map.rank));
+  if ((copy.map.mode == TensorMapMode::kIm2col) != im2col)
+    throw Fault(im2col ? "an im2col copy with a tensor map for tiles"
+                       : "a copy of a tile with a tensor map for im2col");
+  for (std::uint32_t i = 0; i < op.list2_size; ++i) {
+    const std::uint16_t offset = warp.lanes<std::uint16_t>(op.list2[i])[lane];
+    if (const std::uint32_t bits = 16 / op.list2_size; offset >> bits != 0)
+      throw Fault(fmt::format("an im2col offset of {}, which does not fit into {} bits", offset, bits));
+    copy.offsets.of[i] = offset;
+  }
   for (int d = 0; d < count; ++d) {
     const std::int32_t value = warp.lanes<std::int32_t>(op.list[kCoordinates + static_cast<std::size_t>(d)])[lane];
     (gather && d > 0 ? copy.rows[d - 1] : copy.at[d]) = value;
@@ -79,9 +93,19 @@ TensorCopy read_copy(Warp& warp, const Op& op, int lane, bool gather = false) {
 /// 16 bytes, and for stores a negative coordinate in any dimension. Boxes may extend past the far edges, and boxes of
 /// loads past the near ones. (Measured; the PTX ISA does not say so.)
 void check_coordinates(const TensorCopy& copy, Access access) {
-  const std::int64_t first = static_cast<std::int64_t>(copy.at[0]) * bytes_of(copy.map.element);
-  if (first % 16 != 0)
-    throw Fault(fmt::format("a box from element {} of a row, byte {}: not a multiple of 16", copy.at[0], first));
+  const std::int64_t first = static_cast<std::int64_t>(copy.at[0]) * bits_of(copy.map.element);
+  if (first % 128 != 0)
+    throw Fault(fmt::format("a box from element {} of a row, byte {}: not a multiple of 16", copy.at[0], first / 8));
+  if (copy.map.is_padded()) {
+    if (copy.at[0] % 128 != 0)
+      throw Fault(fmt::format("a box from element {} of a row of {}: not a multiple of 128", copy.at[0],
+                              name_of(copy.map.element)));
+    const bool narrow = copy.map.element == TensorElement::kB4x16P64;
+    if (access == Access::kWrite ? narrow : copy.map.atom == SwizzleAtom::k64B)
+      throw Fault(fmt::format("a {} of {} with this swizzle, which its tensor map has for {} alone",
+                              narrow ? "store" : "load", name_of(copy.map.element), narrow ? "loads" : "stores"));
+  }
+  if (copy.map.mode == TensorMapMode::kIm2col) return;
   // With four rows, rows outside the tensor are skipped.
   for (std::uint32_t d = 0; access == Access::kWrite && d < static_cast<std::uint32_t>(copy.map.rank); ++d)
     if (copy.at[d] < 0)
@@ -96,15 +120,16 @@ void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
   std::uint64_t low = ~std::uint64_t{0}, high = 0;
   Hazards* hazards = warp.cta->cluster->hazards;
   copy.for_each_box([&](const auto& at, std::uint32_t) {
-    visit_box_rows(copy.map, at, [&](const BoxRow& row) {
+    const auto check = [&](const BoxRow& row) {
       if (row.begin == row.end) return;
       low = std::min(low, row.address);
       // A store writes the whole of its last 16 bytes: see store_box().
       const std::uint32_t end =
-          access == Access::kWrite ? std::min((row.end + 15) / 16 * 16, copy.map.row_bytes()) : row.end;
+          access == Access::kWrite ? std::min((row.end + 15) / 16 * 16, copy.map.global_row_bytes()) : row.end;
       high = std::max(high, row.address + (end - row.begin));
       if (hazards) hazards->access_global(warp, lane, access, row.address, end - row.begin);
-    });
+    };
+    visit_box_rows(copy.map, at, check, copy.offsets);
   });
   if (low >= high) return;
   const GlobalMemory::View& memory = *warp.launch->memory;
@@ -122,7 +147,10 @@ std::uint32_t reach(const TensorCopy& copy) {
 Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   for_each_lane(lanes, [&](int lane) {
-    const TensorCopy copy = read_copy(warp, op, lane, (op.imm & kGather) != 0);
+    const TensorCopy copy = read_copy(warp, op, lane,
+                                      (op.imm & kIm2colLoad) != 0 ? CopyMode::kIm2col
+                                      : (op.imm & kGather) != 0   ? CopyMode::kFourRows
+                                                                  : CopyMode::kTile);
     const std::uint32_t bytes = copy.bytes();
     const bool pair = (op.imm & kPair) != 0;
     const SignalledPlace place =
@@ -138,8 +166,9 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
       if (cluster.timeline) cluster.timeline->copy(warp, cta, to, mbarrier, bytes, &signalled);
       cluster.copied_bytes += bytes;
       const auto perform = [&cta, &signalled, copy, to, mbarrier, bytes] {
-        copy.for_each_box(
-            [&](const auto& at, std::uint32_t offset) { load_box(copy.map, at, cta.shared.data(), to + offset); });
+        copy.for_each_box([&](const auto& at, std::uint32_t offset) {
+          load_box(copy.map, at, cta.shared.data(), to + offset, copy.offsets);
+        });
         mbarrier_complete_bytes(signalled, mbarrier, bytes);
       };
       if (cluster.async.performs_at_once())
@@ -156,11 +185,11 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
 }
 
 /// A store, or a reduction if Op::imm names one.
-template <bool kGathers>
+template <CopyMode kMode>
 Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   for_each_lane(lanes, [&](int lane) {
-    const TensorCopy copy = read_copy(warp, op, lane, kGathers);
+    const TensorCopy copy = read_copy(warp, op, lane, kMode);
     const std::uint32_t bytes = copy.bytes();
     const SharedPlace from =
         shared_place(warp, static_cast<std::uint32_t>(address_in(warp, op.list + kBox, lane)), reach(copy));
@@ -222,11 +251,26 @@ void decode_copy(Decoder& decoder, Op& op, int tensor, int box, int mbarrier) {
   op.list_size = static_cast<std::uint8_t>(list.size());
 }
 
+/// The offsets of an im2col copy: dimensions W, H, D, as many as the tensor has.
+void decode_offsets(Decoder& decoder, Op& op, std::size_t operand) {
+  const auto rank = static_cast<std::size_t>(decoder.choice(0).front() - '0');
+  const std::span<const Slot> offsets = decoder.vector(operand, RegisterClass::k16, false);
+  if (offsets.size() != rank - 2)
+    decoder.refuse(fmt::format("needs {} im2col offsets, not {}", rank - 2, offsets.size()));
+  op.list2 = offsets.data();
+  op.list2_size = static_cast<std::uint8_t>(offsets.size());
+}
+
 void decode_load(Decoder& decoder, Op& op) {
-  const bool multicast = decoder.has("multicast::cluster");
-  decoder.expect_operands(multicast ? 4 : 3, multicast ? 4 : 3);
+  const bool multicast = decoder.has("multicast::cluster"), im2col = decoder.has("im2col");
+  const std::size_t operands = 3 + (im2col ? 1 : 0) + (multicast ? 1 : 0);
+  decoder.expect_operands(operands, operands);
   decode_copy(decoder, op, 1, 0, 2);
-  if (multicast) op.c = decoder.source(3, RegisterClass::k16);
+  if (multicast) op.c = decoder.source(operands - 1, RegisterClass::k16);
+  if (im2col) {
+    op.imm |= kIm2colLoad;
+    decode_offsets(decoder, op, 3);
+  }
   if (decoder.has("cta_group::1") || decoder.has("cta_group::2")) decoder.require_tensor_memory();
   if (decoder.has("cta_group::2")) op.imm |= kPair;
   if (decoder.has("tile::gather4")) {
@@ -239,13 +283,13 @@ void decode_load(Decoder& decoder, Op& op) {
 void decode_store(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   decode_copy(decoder, op, 0, 1, -1);
-  op.run = run_store<false>;
+  op.run = decoder.has("im2col_no_offs") ? run_store<CopyMode::kIm2col> : run_store<CopyMode::kTile>;
 }
 
 void decode_scatter(Decoder& decoder, Op& op) {
   decoder.require_blackwell();
   decode_store(decoder, op);
-  op.run = run_store<true>;
+  op.run = run_store<CopyMode::kFourRows>;
 }
 
 void decode_reduce(Decoder& decoder, Op& op) {
@@ -257,12 +301,14 @@ void decode_reduce(Decoder& decoder, Op& op) {
 }
 
 void decode_prefetch(Decoder& decoder, Op& op) {
-  decoder.expect_operands(1, 1);
+  const bool im2col = decoder.has("im2col");
+  decoder.expect_operands(im2col ? 2 : 1, im2col ? 2 : 1);
   decode_copy(decoder, op, 0, -1, -1);
+  if (im2col) decode_offsets(decoder, op, 1);
   op.run = run_prefetch;
 }
 
-void refuse_im2col(Decoder& decoder, Op&) { decoder.refuse("im2col mode is not modelled; tile mode is"); }
+void refuse_wide(Decoder& decoder, Op&) { decoder.refuse("im2col::w mode is not modelled; im2col is"); }
 
 }  // namespace
 
@@ -281,11 +327,18 @@ std::span<const Form> tensor_copy_forms() {
        "bulk_group",
        decode_reduce},
       {"cp.async.bulk.prefetch.tensor.(1d|2d|3d|4d|5d).L2.global.(tile)?", decode_prefetch},
-      {"cp.async.bulk.tensor.(3d|4d|5d).(shared::cluster|shared::cta).global.(im2col|im2col::w|im2col::w::128)."
-       "mbarrier::complete_tx::bytes.(multicast::cluster)?",
-       refuse_im2col},
-      {"cp.async.bulk.tensor.(3d|4d|5d).global.shared::cta.(im2col_no_offs).bulk_group", refuse_im2col},
-      {"cp.async.bulk.prefetch.tensor.(3d|4d|5d).L2.global.(im2col|im2col::w|im2col::w::128)", refuse_im2col},
+      {"cp.async.bulk.tensor.(3d|4d|5d).(shared::cluster|shared::cta).global.(im2col)."
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)?",
+       decode_load},
+      {"cp.async.bulk.tensor.(3d|4d|5d).global.shared::cta.(im2col_no_offs).bulk_group", decode_store},
+      {"cp.reduce.async.bulk.tensor.(3d|4d|5d).global.shared::cta.(add|min|max|inc|dec|and|or|xor).(im2col_no_offs)."
+       "bulk_group",
+       decode_reduce},
+      {"cp.async.bulk.prefetch.tensor.(3d|4d|5d).L2.global.(im2col)", decode_prefetch},
+      {"cp.async.bulk.tensor.(3d|4d|5d).(shared::cluster|shared::cta).global.(im2col::w|im2col::w::128)."
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)?",
+       refuse_wide},
+      {"cp.async.bulk.prefetch.tensor.(3d|4d|5d).L2.global.(im2col::w|im2col::w::128)", refuse_wide},
   };
   return kForms;
 }

@@ -1,0 +1,253 @@
+/// Kernels that make tensor maps of zeros, and im2col copies.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernelwright/runtime/emulator/machine/tensor_map.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
+#include "runtime/emulator/ptx_kernel.h"
+
+namespace kernelwright::emulator {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string texts(const LaunchReport& report) {
+  std::string all = report.fault;
+  for (const HazardReport& hazard : report.hazards) all += "\n" + hazard.text();
+  return all;
+}
+
+constexpr std::uint32_t kTensorWords = 512;
+
+/// `in`: 128 bytes for a map (zeros, or `map` with the tensor's address), 128 bytes of zeros, then the words 0, 1, ….
+struct MapRun {
+  LaunchReport report;
+  std::vector<std::uint32_t> out, tensor;
+};
+MapRun run_map(const std::string& body, const LaunchShape& shape, Options options,
+               const TensorMapDescription* map = nullptr) {
+  Emulator emulator(options);
+  const auto module = emulator.load(test::ptx_kernel(body, "sm_100a"));
+  const std::uint64_t out = emulator.memory().allocate(4096), in = emulator.memory().allocate(256 + kTensorWords * 4);
+  std::memset(reinterpret_cast<void*>(out), 0, 4096);
+  std::memset(reinterpret_cast<void*>(in), 0, 256);
+  auto* words = reinterpret_cast<std::uint32_t*>(in + 256);
+  for (std::uint32_t i = 0; i < kTensorWords; ++i) words[i] = i;
+  if (map) {
+    TensorMapDescription placed = *map;
+    placed.address = in + 256;
+    const TensorMap encoded = encode_tensor_map(placed);
+    std::memcpy(reinterpret_cast<void*>(in), encoded.bytes, sizeof encoded);
+  }
+  const std::uint64_t arguments[] = {out, in};
+  MapRun run;
+  run.report = emulator.launch(*module, "test", shape, std::as_bytes(std::span(arguments)));
+  run.out.assign(reinterpret_cast<const std::uint32_t*>(out), reinterpret_cast<const std::uint32_t*>(out) + 1024);
+  run.tensor.assign(words, words + kTensorWords);
+  return run;
+}
+
+/// Sets every field of the map at `at` (in `space`): 16 rows of 32 words, boxes of 4 rows of 8 words, swizzle 32B.
+std::string set_every_field(const std::string& space, const std::string& at) {
+  std::string text;
+  const auto replace = [&](const char* field, const char* type, const char* value) {
+    text += std::string("@!%p1 tensormap.replace.tile.") + field + "." + space + ".b1024." + type + " [" + at + "], " +
+            value + ";\n";
+  };
+  replace("global_address", "b64", "%rd3");
+  replace("rank", "b32", "%r30");
+  replace("box_dim", "b32", "0, %r31");
+  replace("box_dim", "b32", "1, %r32");
+  replace("global_dim", "b32", "0, %r33");
+  replace("global_dim", "b32", "1, %r34");
+  replace("global_stride", "b64", "0, %rd20");
+  replace("element_stride", "b32", "0, %r30");
+  replace("element_stride", "b32", "1, %r30");
+  replace("elemtype", "b32", "2");
+  replace("interleave_layout", "b32", "0");
+  replace("swizzle_mode", "b32", "1");
+  replace("swizzle_atomicity", "b32", "0");
+  replace("fill_mode", "b32", "0");
+  return text;
+}
+
+constexpr const char* kBegin = R"(
+      mov.u32 %r10, data; add.u32 %r11, %r10, 1024; add.u32 %r13, %r10, 256; setp.ne.u32 %p1, %r2, 0;
+      add.u64 %rd3, %rd1, 256; shl.b32 %r16, %r2, 2; cvt.u64.u32 %rd7, %r16;
+      mov.u32 %r30, 1; mov.u32 %r31, 8; mov.u32 %r32, 4; mov.u32 %r33, 32; mov.u32 %r34, 16; mov.u64 %rd20, 128;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+      fence.proxy.async.shared::cta;
+    READY:
+      bar.warp.sync 0xffffffff;
+    )";
+
+/// Lane l stores words l, l + 32, … of the box, `words` in all.
+std::string store_out(int words) {
+  std::string text = R"(
+    WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra WAIT;
+      add.u32 %r17, %r11, %r16; add.u64 %rd8, %rd0, %rd7;
+    )";
+  for (int at = 0; at < words; at += 32)
+    text += "ld.shared.u32 %r18, [%r17+" + std::to_string(at * 4) + "]; st.global.u32 [%rd8+" + std::to_string(at * 4) +
+            "], %r18;\n";
+  return text;
+}
+
+std::string load_2d(const std::string& map) {
+  return "@%p1 bra WAIT;\nmov.u32 %r20, 16; mov.u32 %r21, 3;\n"
+         "mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 128;\n"
+         "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r11], [" +
+         map + ", {%r20, %r21}], [%r10];\n" + store_out(32);
+}
+
+void expect_box(const MapRun& run) {
+  ASSERT_THAT(texts(run.report), IsEmpty());
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    const std::uint32_t place = i ^ (i >> 3 & 4);  // 16-byte units of rows of 32 bytes
+    EXPECT_EQ(run.out[place], (3 + i / 8) * 32 + 16 + i % 8) << i;
+  }
+}
+
+TEST(TensorMapReplace, MakesAMapOfZerosInSharedMemory) {
+  const std::string body = kBegin + std::string(R"(
+      mov.u32 %r18, 0; add.u32 %r17, %r13, %r16; st.shared.u32 [%r17], %r18;
+      bar.warp.sync 0xffffffff;
+    )") + set_every_field("shared::cta", "%r13") +
+                           R"(
+      bar.warp.sync 0xffffffff;
+      tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [%r13], 128;
+      fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;
+    )" + load_2d("%rd1");
+  for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom})
+    expect_box(
+        run_map(body, {.block = {32}, .dynamic_shared_bytes = 4096}, {.hazards = true, .completion = completion}));
+}
+
+TEST(TensorMapReplace, MakesAMapOfZerosInGlobalMemory) {
+  const std::string body = kBegin + set_every_field("global", "%rd1") + R"(
+      fence.proxy.tensormap::generic.release.gpu;
+      fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;
+    )" + load_2d("%rd1");
+  for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom})
+    expect_box(
+        run_map(body, {.block = {32}, .dynamic_shared_bytes = 4096}, {.hazards = true, .completion = completion}));
+}
+
+TEST(TensorMapReplace, JudgesAMapWhenItIsUsed) {
+  // Seven dimensions are no fault until a copy reads them.
+  const std::string edit = kBegin + std::string(R"(
+      mov.u32 %r30, 6;
+      tensormap.replace.tile.rank.global.b1024.b32 [%rd1], %r30;
+      fence.proxy.tensormap::generic.release.gpu;
+      fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;
+    )");
+  EXPECT_THAT(texts(run_map(edit, {.block = {32}, .dynamic_shared_bytes = 4096}, {}).report), IsEmpty());
+  EXPECT_THAT(texts(run_map(edit + load_2d("%rd1"), {.block = {32}, .dynamic_shared_bytes = 4096}, {}).report),
+              HasSubstr("/tensor_map/rank: 7 is outside [1, 5]"));
+}
+
+TEST(TensorMapCopyAndFence, RefusesPartOfAWarpAndOtherAddresses) {
+  const auto fault = [](const std::string& lines) {
+    return texts(run_map(kBegin + lines, {.block = {32}, .dynamic_shared_bytes = 4096}, {}).report);
+  };
+  const std::string copy =
+      "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [%r13], 128;\n";
+  EXPECT_THAT(fault("add.u64 %rd1, %rd1, %rd7;\n" + copy), HasSubstr("differ between the lanes"));
+  EXPECT_THAT(fault("add.u64 %rd1, %rd1, 64;\n" + copy), HasSubstr("is not a multiple of 128"));
+  EXPECT_THAT(fault("@%p1 " + copy), testing::Not(IsEmpty()));
+}
+
+/// N = 2 images of H = 4 rows of W = 4 pixels of C = 16 words; pixels of 8 channels, 8 in a column.
+TensorMapDescription im2col_map() {
+  TensorMapDescription map;
+  map.element = TensorElement::kU32;
+  map.mode = TensorMapMode::kIm2col;
+  map.rank = 4;
+  map.dims[0] = 16, map.dims[1] = map.dims[2] = 4, map.dims[3] = 2;
+  map.strides_bytes[0] = 64, map.strides_bytes[1] = 256, map.strides_bytes[2] = 1024;
+  map.box[0] = 8, map.box[1] = 8;
+  // A filter of 3 x 3 and one pixel of padding.
+  for (int d = 0; d < 2; ++d) map.corners[d].lower = -1, map.corners[d].upper = -1;
+  return map;
+}
+
+constexpr const char* kIm2colLoad =
+    "mov.u32 %r20, 8; mov.u32 %r21, 1; mov.u32 %r22, 2; mov.u32 %r23, 0; mov.u16 %h1, 2; mov.u16 %h2, 1;\n"
+    "mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 256;\n"
+    "cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%rd1, {%r20, %r21, %r22, %r23}], {%h1, %h2};\n"
+    "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r11], "
+    "[%rd1, {%r20, %r21, %r22, %r23}], [%r10], {%h1, %h2};\n";
+
+TEST(TensorIm2col, LoadsPixelsAndStoresThem) {
+  // Base pixels (w, h) from (1, 2) on, within [-1, 3): (1, 2), (2, 2), then image 1: (-1, -1), (0, -1), (1, -1),
+  // (2, -1), (-1, 0), (0, 0). The offsets (2, 1) are added. The store goes to pixels (0, 0), (1, 0), … of image 0.
+  const std::string body = kBegin + std::string("@%p1 bra WAIT;\n") + kIm2colLoad + store_out(64) + R"(
+      @%p1 bra DONE;
+      mov.u32 %r20, 0; mov.u32 %r21, 0; mov.u32 %r22, 0;
+      cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r20, %r21, %r22, %r23}], [%r11];
+      cp.async.bulk.commit_group;
+      cp.async.bulk.wait_group 0;
+    DONE:
+    )";
+  const int w[] = {3, 4, 1, 2, 3, 4, 1, 2}, h[] = {3, 3, 0, 0, 0, 0, 1, 1}, n[] = {0, 0, 1, 1, 1, 1, 1, 1};
+  const TensorMapDescription map = im2col_map();
+  for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom}) {
+    MapRun run =
+        run_map(body, {.block = {32}, .dynamic_shared_bytes = 4096}, {.hazards = true, .completion = completion}, &map);
+    ASSERT_THAT(texts(run.report), IsEmpty());
+    for (std::uint32_t pixel = 0; pixel < 8; ++pixel)
+      for (std::uint32_t c = 0; c < 8; ++c) {
+        const auto index = static_cast<std::uint32_t>(((n[pixel] * 4 + h[pixel]) * 4 + w[pixel]) * 16) + 8 + c;
+        const std::uint32_t expected = w[pixel] < 4 ? index : 0;
+        EXPECT_EQ(run.out[pixel * 8 + c], expected) << pixel << " " << c;
+        // The fourth pixel and the eighth are those at w = -1. The tensor keeps its pixels at w = 3.
+        const std::uint32_t stored = pixel % 4 == 3 ? pixel * 16 + c : expected;
+        EXPECT_EQ(run.tensor[pixel * 16 + c], stored) << pixel << " " << c;
+      }
+  }
+}
+
+TEST(TensorIm2col, RefusesTheOtherModesMaps) {
+  const TensorMapDescription map = im2col_map();
+  const LaunchShape shape = {.block = {32}, .dynamic_shared_bytes = 4096};
+  const std::string begin = kBegin + std::string("@%p1 bra WAIT;\n");
+  TensorMapDescription tiled = map;
+  tiled.mode = TensorMapMode::kTile;
+  EXPECT_THAT(texts(run_map(begin + kIm2colLoad + store_out(64), shape, {}, &tiled).report),
+              HasSubstr("an im2col copy with a tensor map for tiles"));
+  const std::string tile =
+      "mov.u32 %r20, 0;\ncp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r11], "
+      "[%rd1, {%r20, %r20, %r20, %r20}], [%r10];\n";
+  EXPECT_THAT(texts(run_map(begin + tile + store_out(64), shape, {}, &map).report),
+              HasSubstr("a copy of a tile with a tensor map for im2col"));
+  const std::string far =
+      "mov.u16 %h1, 256; mov.u16 %h2, 0; mov.u32 %r20, 0;\n"
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r11], "
+      "[%rd1, {%r20, %r20, %r20, %r20}], [%r10], {%h1, %h2};\n";
+  EXPECT_THAT(texts(run_map(begin + far + store_out(64), shape, {}, &map).report),
+              HasSubstr("an im2col offset of 256, which does not fit into 8 bits"));
+}
+
+TEST(TensorIm2col, RefusesWideModeByName) {
+  const std::string body = R"(
+      mov.u32 %r10, data;
+      cp.async.bulk.tensor.4d.shared::cluster.global.im2col::w.mbarrier::complete_tx::bytes [%r10], [%rd1, {%r2,%r2,%r2,%r2}], [%r10], {%h1, %h2};
+    )";
+  try {
+    run_map(body, {.block = {32}, .dynamic_shared_bytes = 4096}, {});
+    FAIL() << "accepted";
+  } catch (const PtxError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("im2col::w mode is not modelled"));
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright::emulator
