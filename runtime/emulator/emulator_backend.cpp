@@ -195,7 +195,6 @@ class EmulatedDevice final : public Device {
     enqueue(stream, [this, address, byte, bytes] {
       require_memory(address, bytes, "filling");  // checked again at each replay: a replay may come after free()
       std::memset(reinterpret_cast<void*>(address), byte, bytes);
-      machine_->memory().host_wrote(address, bytes);
     });
   }
 

@@ -1,6 +1,6 @@
 /// What the checker remembers of tensor maps that kernels write. A copy reads its map through the tensormap proxy. So a
-/// map that a kernel wrote needs two fences: a release after the write, then an acquire of the map in the CTA that uses
-/// it (PTX ISA "membar/fence", fence.proxy.tensormap::generic).
+/// map that a kernel wrote needs two fences: a release after the write, then an acquire in the CTA that uses the map.
+/// See PTX ISA "membar/fence", fence.proxy.tensormap::generic.
 #pragma once
 
 #include <cstdint>

@@ -23,13 +23,13 @@ inline Unit place_of(std::uint32_t plain, Swizzle swizzle, SwizzleAtom atom) {
   return {plain ^ (plain >> 3 & mask)};
 }
 
-/// Calls `part(at, place, bytes)` for the pieces of a row that lie together in both memories: the piece's offset in the
-/// row as global memory has it, and its place in shared memory.
+/// Calls `part(at, place, bytes)` for the pieces of a row that lie together in both memories. `at` is the piece's
+/// offset in the row as global memory has it. `place` is in shared memory.
 template <class Part>
 inline void visit_parts(const TensorMapDescription& map, std::uint32_t offset, Part&& part) {
   if (map.atom == SwizzleAtom::k16B && !map.is_padded()) {
     const std::uint32_t mask = map.swizzle == Swizzle::kNone ? 0 : span_bytes(map.swizzle) - 16;
-    for (std::uint32_t at = 0; at < map.row_bytes(); at += 16) {
+    for (std::uint32_t at = 0, bytes = map.row_bytes(); at < bytes; at += 16) {
       const std::uint32_t plain = offset + at;
       part(at, plain ^ (plain >> 3 & mask), 16u);
     }
@@ -95,8 +95,9 @@ void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)
       std::memcpy(to + row.begin, reinterpret_cast<const std::byte*>(row.address), row.end - row.begin);
     fill(row.end, bytes);
   };
+  const bool plain = is_plain(map);
   const auto load = [&](const BoxRow& row) {
-    if (is_plain(map)) {
+    if (plain) {
       assemble(row, shared + offset + row.offset);
       return;
     }

@@ -37,24 +37,23 @@ static_assert(sizeof(Image) == sizeof(TensorMap) && std::is_trivially_copyable_v
 
 struct ElementInfo {
   TensorElement element;
-  std::uint32_t bits, shared_bits;
   std::string_view name;
   bool floating;
 };
 constexpr ElementInfo kElements[] = {
-    {TensorElement::kU8, 8, 8, "u8", false},
-    {TensorElement::kU16, 16, 16, "u16", false},
-    {TensorElement::kU32, 32, 32, "u32", false},
-    {TensorElement::kS32, 32, 32, "s32", false},
-    {TensorElement::kU64, 64, 64, "u64", false},
-    {TensorElement::kS64, 64, 64, "s64", false},
-    {TensorElement::kF16, 16, 16, "f16", true},
-    {TensorElement::kF32, 32, 32, "f32", true},
-    {TensorElement::kF64, 64, 64, "f64", true},
-    {TensorElement::kBf16, 16, 16, "bf16", true},
-    {TensorElement::kB4x16, 4, 4, "b4x16", false},
-    {TensorElement::kB4x16P64, 4, 8, "b4x16_p64", false},
-    {TensorElement::kB6x16P32, 6, 8, "b6x16_p32", false},
+    {TensorElement::kU8, "u8", false},
+    {TensorElement::kU16, "u16", false},
+    {TensorElement::kU32, "u32", false},
+    {TensorElement::kS32, "s32", false},
+    {TensorElement::kU64, "u64", false},
+    {TensorElement::kS64, "s64", false},
+    {TensorElement::kF16, "f16", true},
+    {TensorElement::kF32, "f32", true},
+    {TensorElement::kF64, "f64", true},
+    {TensorElement::kBf16, "bf16", true},
+    {TensorElement::kB4x16, "b4x16", false},
+    {TensorElement::kB4x16P64, "b4x16_p64", false},
+    {TensorElement::kB6x16P32, "b6x16_p32", false},
 };
 
 const ElementInfo* find(std::uint32_t element) {
@@ -147,18 +146,6 @@ std::uint32_t span_bytes(Swizzle swizzle) {
   }
   return 0;
 }
-
-std::uint32_t bits_of(TensorElement element) {
-  const ElementInfo* info = find(static_cast<std::uint32_t>(element));
-  return info ? info->bits : 8;
-}
-
-std::uint32_t shared_bits_of(TensorElement element) {
-  const ElementInfo* info = find(static_cast<std::uint32_t>(element));
-  return info ? info->shared_bits : 8;
-}
-
-std::uint32_t bytes_of(TensorElement element) { return bits_of(element) / 8; }
 
 std::string_view name_of(TensorElement element) {
   const ElementInfo* info = find(static_cast<std::uint32_t>(element));

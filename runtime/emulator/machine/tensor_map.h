@@ -33,10 +33,15 @@ enum class TensorElement : std::uint8_t {
   kB4x16P64 = 14,  // the same, and in shared memory 8 bytes of padding behind them
   kB6x16P32 = 15,  // 16 elements of 6 bits in 12 bytes, and in shared memory 4 bytes of padding behind them
 };
-std::uint32_t bits_of(TensorElement element);         // in global memory
-std::uint32_t shared_bits_of(TensorElement element);  // in shared memory, with the padding
-std::uint32_t bytes_of(TensorElement element);        // for elements of whole bytes
-std::string_view name_of(TensorElement element);      // "bf16"
+/// Bits of an element in global memory, and in shared memory with the padding. By the element's number; 0: unknown.
+inline constexpr std::uint8_t kElementBits[16] = {8, 16, 32, 32, 64, 64, 16, 32, 0, 64, 16, 0, 0, 4, 4, 6};
+inline constexpr std::uint8_t kSharedElementBits[16] = {8, 16, 32, 32, 64, 64, 16, 32, 0, 64, 16, 0, 0, 4, 8, 8};
+inline std::uint32_t bits_of(TensorElement element) { return kElementBits[static_cast<std::uint8_t>(element) & 15]; }
+inline std::uint32_t shared_bits_of(TensorElement element) {
+  return kSharedElementBits[static_cast<std::uint8_t>(element) & 15];
+}
+inline std::uint32_t bytes_of(TensorElement element) { return bits_of(element) / 8; }  // for elements of whole bytes
+std::string_view name_of(TensorElement element);                                       // "bf16"
 bool is_floating(TensorElement element);
 
 /// What a swizzle of 128 bytes keeps together. Numbered as tensormap.replace numbers them.

@@ -89,6 +89,22 @@ TensorCopy read_copy(Warp& warp, const Op& op, int lane, CopyMode mode) {
   return copy;
 }
 
+/// What only loads may do (PTX ISA, "Restriction on Tensor Copy instructions").
+void check_store(const TensorCopy& copy) {
+  // With four rows, rows outside the tensor are skipped.
+  for (int d = 0; d < copy.map.rank; ++d)
+    if (copy.at[d] < 0)
+      throw Fault(
+          fmt::format("a store at coordinate {} of dimension {}: it has to begin inside the tensor", copy.at[d], d));
+  if (copy.map.atom == SwizzleAtom::k32BFlip8B)
+    throw Fault("a store with a swizzle that flips halves of 16 bytes, which loads alone may have");
+  if (copy.map.mode == TensorMapMode::kIm2col)
+    for (const auto [lower, upper] : copy.map.corners)
+      if (lower < 0 || upper > 0)
+        throw Fault(
+            fmt::format("an im2col store between corners {} and {}, which reach past the tensor", lower, upper));
+}
+
 /// Checks coordinates at which an H100 stops with "illegal instruction": an innermost coordinate that is no multiple of
 /// 16 bytes, and for stores a negative coordinate in any dimension. Boxes may extend past the far edges, and boxes of
 /// loads past the near ones. (Measured; the PTX ISA does not say so.)
@@ -105,12 +121,7 @@ void check_coordinates(const TensorCopy& copy, Access access) {
       throw Fault(fmt::format("a {} of {} with this swizzle, which its tensor map has for {} alone",
                               narrow ? "store" : "load", name_of(copy.map.element), narrow ? "loads" : "stores"));
   }
-  if (copy.map.mode == TensorMapMode::kIm2col) return;
-  // With four rows, rows outside the tensor are skipped.
-  for (std::uint32_t d = 0; access == Access::kWrite && d < static_cast<std::uint32_t>(copy.map.rank); ++d)
-    if (copy.at[d] < 0)
-      throw Fault(
-          fmt::format("a store at coordinate {} of dimension {}: it has to begin inside the tensor", copy.at[d], d));
+  if (access == Access::kWrite) check_store(copy);
 }
 
 /// Throws Fault unless the part of the tensor that the box covers lies in one allocation. Tells the checker about each

@@ -186,10 +186,31 @@ constexpr const char* kIm2colLoad =
     "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r11], "
     "[%rd1, {%r20, %r21, %r22, %r23}], [%r10], {%h1, %h2};\n";
 
-TEST(TensorIm2col, LoadsPixelsAndStoresThem) {
+TEST(TensorIm2col, LoadsPixelsBetweenTheCorners) {
   // Base pixels (w, h) from (1, 2) on, within [-1, 3): (1, 2), (2, 2), then image 1: (-1, -1), (0, -1), (1, -1),
-  // (2, -1), (-1, 0), (0, 0). The offsets (2, 1) are added. The store goes to pixels (0, 0), (1, 0), … of image 0.
-  const std::string body = kBegin + std::string("@%p1 bra WAIT;\n") + kIm2colLoad + store_out(64) + R"(
+  // (2, -1), (-1, 0), (0, 0). The offsets (2, 1) are added.
+  const std::string body = kBegin + std::string("@%p1 bra WAIT;\n") + kIm2colLoad + store_out(64);
+  const int w[] = {3, 4, 1, 2, 3, 4, 1, 2}, h[] = {3, 3, 0, 0, 0, 0, 1, 1}, n[] = {0, 0, 1, 1, 1, 1, 1, 1};
+  const TensorMapDescription map = im2col_map();
+  for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom}) {
+    const MapRun run =
+        run_map(body, {.block = {32}, .dynamic_shared_bytes = 4096}, {.hazards = true, .completion = completion}, &map);
+    ASSERT_THAT(texts(run.report), IsEmpty());
+    for (std::uint32_t pixel = 0; pixel < 8; ++pixel)
+      for (std::uint32_t c = 0; c < 8; ++c) {
+        const auto index = static_cast<std::uint32_t>(((n[pixel] * 4 + h[pixel]) * 4 + w[pixel]) * 16) + 8 + c;
+        EXPECT_EQ(run.out[pixel * 8 + c], w[pixel] < 4 ? index : 0) << pixel << " " << c;
+      }
+  }
+}
+
+/// Loads pixels from (1, 2) on, and stores them from (0, 0) on.
+const std::string kIm2colStore = kBegin + std::string(R"(
+      @%p1 bra WAIT;
+      mov.u32 %r20, 8; mov.u32 %r21, 1; mov.u32 %r22, 2; mov.u32 %r23, 0; mov.u16 %h1, 0;
+      mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 256;
+      cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r11], [%rd1, {%r20, %r21, %r22, %r23}], [%r10], {%h1, %h1};
+    )") + store_out(64) + R"(
       @%p1 bra DONE;
       mov.u32 %r20, 0; mov.u32 %r21, 0; mov.u32 %r22, 0;
       cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r20, %r21, %r22, %r23}], [%r11];
@@ -197,22 +218,50 @@ TEST(TensorIm2col, LoadsPixelsAndStoresThem) {
       cp.async.bulk.wait_group 0;
     DONE:
     )";
-  const int w[] = {3, 4, 1, 2, 3, 4, 1, 2}, h[] = {3, 3, 0, 0, 0, 0, 1, 1}, n[] = {0, 0, 1, 1, 1, 1, 1, 1};
-  const TensorMapDescription map = im2col_map();
+
+TEST(TensorIm2col, StoresPixelsBetweenTheCorners) {
+  TensorMapDescription map = im2col_map();
+  for (int d = 0; d < 2; ++d) map.corners[d].lower = 0;
+  // Pixels w * 4 + h of an image of 16, and 16 for the next image.
+  const std::uint32_t from[] = {9, 10, 16, 17, 18, 20, 21, 22}, to[] = {0, 1, 2, 4, 5, 6, 8, 9};
   for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom}) {
-    MapRun run =
-        run_map(body, {.block = {32}, .dynamic_shared_bytes = 4096}, {.hazards = true, .completion = completion}, &map);
+    const MapRun run = run_map(kIm2colStore, {.block = {32}, .dynamic_shared_bytes = 4096},
+                               {.hazards = true, .completion = completion}, &map);
     ASSERT_THAT(texts(run.report), IsEmpty());
+    std::vector<std::uint32_t> expected(kTensorWords);
+    for (std::uint32_t i = 0; i < kTensorWords; ++i) expected[i] = i;
     for (std::uint32_t pixel = 0; pixel < 8; ++pixel)
-      for (std::uint32_t c = 0; c < 8; ++c) {
-        const auto index = static_cast<std::uint32_t>(((n[pixel] * 4 + h[pixel]) * 4 + w[pixel]) * 16) + 8 + c;
-        const std::uint32_t expected = w[pixel] < 4 ? index : 0;
-        EXPECT_EQ(run.out[pixel * 8 + c], expected) << pixel << " " << c;
-        // The fourth pixel and the eighth are those at w = -1. The tensor keeps its pixels at w = 3.
-        const std::uint32_t stored = pixel % 4 == 3 ? pixel * 16 + c : expected;
-        EXPECT_EQ(run.tensor[pixel * 16 + c], stored) << pixel << " " << c;
-      }
+      for (std::uint32_t c = 0; c < 8; ++c) expected[to[pixel] * 16 + c] = from[pixel] * 16 + 8 + c;
+    EXPECT_EQ(run.tensor, expected);
   }
+}
+
+TEST(TensorIm2col, RefusesStoresPastTheTensor) {
+  const TensorMapDescription map = im2col_map();
+  EXPECT_THAT(texts(run_map(kIm2colStore, {.block = {32}, .dynamic_shared_bytes = 4096}, {}, &map).report),
+              HasSubstr("an im2col store between corners -1 and -1, which reach past the tensor"));
+}
+
+TEST(TensorSwizzleAtoms, WithAFlipAreForLoadsAlone) {
+  TensorMapDescription map;
+  map.element = TensorElement::kU32;
+  map.dims[0] = 32, map.dims[1] = 16;
+  map.strides_bytes[0] = 128;
+  map.box[0] = 8, map.box[1] = 4;
+  map.swizzle = Swizzle::k128B;
+  map.atom = SwizzleAtom::k32BFlip8B;
+  const std::string store = kBegin + std::string(R"(
+      @%p1 bra DONE;
+      mov.u32 %r20, 0;
+      cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {%r20, %r20}], [%r11];
+      cp.async.bulk.commit_group;
+      cp.async.bulk.wait_group 0;
+    DONE:
+    )");
+  const LaunchShape shape = {.block = {32}, .dynamic_shared_bytes = 4096};
+  EXPECT_THAT(texts(run_map(store, shape, {}, &map).report), HasSubstr("which loads alone may have"));
+  map.atom = SwizzleAtom::k32B;
+  EXPECT_THAT(texts(run_map(store, shape, {}, &map).report), IsEmpty());
 }
 
 TEST(TensorIm2col, RefusesTheOtherModesMaps) {
