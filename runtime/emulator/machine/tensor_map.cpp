@@ -15,6 +15,7 @@ namespace kernelwright::emulator {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4d54774b;  // "KwTM"
+constexpr std::uint64_t kMostBoxBytes = 1 << 20;
 
 /// The 128 bytes of a tensor map. Bit 21 of the second 64-bit word stays zero: some host code clears it, for old
 /// drivers.
@@ -243,6 +244,12 @@ TensorMapDescription decode_tensor_map(const std::byte* bytes) {
   if (const std::vector<Violation> found = violations_of(map); !found.empty())
     throw Fault(fmt::format("the tensor map at {:#x} is invalid: {}", reinterpret_cast<std::uint64_t>(bytes),
                             found.front().text()));
+  std::uint64_t box_bytes = map.pitch_bytes();
+  if (map.mode == TensorMapMode::kIm2col) box_bytes *= map.box[1];
+  for (int d = 1; d < 5 && map.mode == TensorMapMode::kTile; ++d) box_bytes *= map.rows(d);
+  if (box_bytes > kMostBoxBytes)
+    throw Fault(fmt::format("the tensor map at {:#x} has a box of {} bytes, and no CTA has so much shared memory",
+                            reinterpret_cast<std::uint64_t>(bytes), box_bytes));
   if (map.address == 0)
     throw Fault(fmt::format("the tensor map at {:#x} has a null address, which nothing has replaced",
                             reinterpret_cast<std::uint64_t>(bytes)));

@@ -159,6 +159,51 @@ TEST(TensorMap, TakesANullAddressUntilItIsUsed) {
   EXPECT_EQ(decode_tensor_map(encoded.bytes).address, 0x3000u);
 }
 
+TEST(TensorMap, RefusesABoxThatNoSharedMemoryHolds) {
+  TensorMapDescription map = small_map();
+  map.rank = 5;
+  for (int d = 1; d < 5; ++d) {
+    map.dims[d] = 256, map.box[d] = 256;  // 2^32 rows
+    map.strides_bytes[d - 1] = 128u << 8 * (d - 1);
+  }
+  const TensorMap encoded = encode_tensor_map(map);
+  try {
+    decode_tensor_map(encoded.bytes);
+    FAIL() << "accepted";
+  } catch (const Fault& fault) {
+    EXPECT_THAT(fault.what(), HasSubstr("has a box of 549755813888 bytes, and no CTA has so much shared memory"));
+  }
+}
+
+TEST(TensorMap, OfRandomFieldsIsRefusedOrSafe) {
+  std::mt19937_64 random(3);
+  int taken = 0;
+  for (int round = 0; round < 20000; ++round) {
+    TensorMap map = replaced_in_zeros(kSmallMap.size());
+    for (int i = 0; i < 3; ++i) {
+      const auto field = static_cast<Field>(random() % 11);
+      const std::uint64_t value = random() >> random() % 64;
+      replace_tensor_map_field(map.bytes, field, static_cast<std::uint32_t>(random() % 4), value);
+    }
+    if (round % 2 == 0) map.bytes[random() % 128] = static_cast<std::byte>(random());
+    try {
+      const TensorMapDescription read = decode_tensor_map(map.bytes);
+      std::int32_t at[5];
+      for (std::int32_t& coordinate : at) coordinate = static_cast<std::int32_t>(random() >> random() % 64);
+      std::uint64_t rows = 0;
+      visit_box_rows(read, at, [&](const BoxRow& row) {
+        ++rows;
+        ASSERT_LE(row.begin, row.end);
+        ASSERT_LE(row.end, read.global_row_bytes());
+      });
+      EXPECT_EQ(rows, read.num_rows());
+      ++taken;
+    } catch (const Fault&) {
+    }
+  }
+  EXPECT_GT(taken, 1000);
+}
+
 TEST(TensorMap, NamesWhatItDoesNotModel) {
   const auto fault_with = [](Field field, std::uint64_t value) -> std::string {
     TensorMap map = encode_tensor_map(small_map());
