@@ -10,6 +10,7 @@
 
 #include "kernelwright/runtime/emulator/checker/hazards.h"
 #include "kernelwright/runtime/emulator/machine/cta.h"
+#include "kernelwright/runtime/emulator/numbers/float_parts.h"
 #include "kernelwright/runtime/emulator/program/decoder.h"
 
 namespace kernelwright::emulator {
@@ -160,6 +161,34 @@ Step reduce(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
+/// The order of f32 values other than NaN, as integers: -0 is below +0.
+std::int32_t float_order(std::uint32_t code) {
+  const auto bits = static_cast<std::int32_t>(code);
+  return bits < 0 ? bits ^ 0x7fffffff : bits;
+}
+
+constexpr std::uint64_t kAbsolute = 1, kNanWins = 2;  // bits of op.imm
+
+/// Without .NaN, NaN values count only where there are no others.
+template <bool kMax>
+Step reduce_f32(Warp& warp, const Op& op, LaneMask lanes) {
+  const auto* a = warp.lanes<std::uint32_t>(op.a);
+  std::uint32_t result = kNanF32;
+  bool found = false, nan = false;
+  for_each_lane(lanes, [&](int lane) {
+    const std::uint32_t value = op.imm & kAbsolute ? a[lane] & 0x7fffffffu : a[lane];
+    const bool is_nan = (value & 0x7fffffffu) > 0x7f800000u;
+    nan |= is_nan;
+    if (is_nan) return;
+    const bool beats = kMax ? float_order(value) > float_order(result) : float_order(value) < float_order(result);
+    if (!found || beats) result = value;
+    found = true;
+  });
+  if (nan && (op.imm & kNanWins)) result = kNanF32;
+  assign_lanes(warp.lanes<std::uint32_t>(op.d), lanes, [&](int) { return result; });
+  return Step::kNext;
+}
+
 // ---------------------------------------------------------------------------------------------- the forms
 
 template <class Value>
@@ -255,6 +284,21 @@ void decode_reduce(Decoder& decoder, Op& op) {
   op.run = decoder.has("s32") ? find(kSigned, decoder.choice(0)) : find(kUnsigned, decoder.choice(0));
 }
 
+/// Of all targets, ptxas takes this form for sm_100a, sm_103a and their families alone.
+void decode_reduce_f32(Decoder& decoder, Op& op) {
+  const std::string_view target = decoder.target();
+  const bool member = target.starts_with("sm_100") || target.starts_with("sm_103");
+  if (!member || !(target.ends_with('a') || target.ends_with('f')))
+    decoder.refuse("needs sm_100a or sm_103a, and the module's target is " + std::string(target));
+  decoder.expect_operands(3, 3);
+  op.d = decoder.destination(0, RegisterClass::k32);
+  refuse_sink(decoder, op);
+  op.a = decoder.source(1, RegisterClass::k32);
+  decode_members(decoder, op, 2);
+  op.imm = (decoder.has("abs") ? kAbsolute : 0) | (decoder.has("NaN") ? kNanWins : 0);
+  op.run = decoder.has("max") ? reduce_f32<true> : reduce_f32<false>;
+}
+
 void decode_elect(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   op.d = decoder.destination(0, RegisterClass::k32);
@@ -278,6 +322,7 @@ constexpr Form kForms[] = {
     {"match.(any|all).sync.(b32|b64)", decode_match},
     {"redux.sync.(add|min|max).(u32|s32)", decode_reduce},
     {"redux.sync.(and|or|xor).b32", decode_reduce},
+    {"redux.sync.(min|max).(abs)?.(NaN)?.f32", decode_reduce_f32},
     {"elect.sync", decode_elect},
     {"activemask.b32", decode_active_mask},
 };

@@ -8,8 +8,8 @@ namespace kernelwright::test {
 /// Lines that module_of() puts before its text, and in_body() before its statements.
 inline constexpr int kLinesBeforeText = 3, kLinesBeforeBody = 5;
 
-inline std::string module_of(const std::string& text) {
-  return ".version 8.8\n.target sm_90a\n.address_size 64\n" + text;
+inline std::string module_of(const std::string& text, const std::string& target = "sm_90a") {
+  return ".version 8.8\n.target " + target + "\n.address_size 64\n" + text;
 }
 
 /// An entry k without parameters.

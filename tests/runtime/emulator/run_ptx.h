@@ -27,6 +27,7 @@ struct PtxRun {
   std::uint32_t shared_bytes = 4096;
   std::vector<std::byte> memory = std::vector<std::byte>(4096);
   emulator::Options options = {.hazards = true, .threads = 1};
+  std::string target = "sm_90a";
 };
 
 struct PtxResult {
@@ -58,7 +59,7 @@ inline std::string text_of(const PtxRun& run) {
   text += run.statements + "\n";
   for (std::size_t i = 0; i < run.num_outputs; ++i)
     text += "st.global.b32 [%out+" + std::to_string(i * run.threads * 4) + "], %o" + std::to_string(i) + ";\n";
-  return module_of(text + "ret;\n}\n");
+  return module_of(text + "ret;\n}\n", run.target);
 }
 
 /// Throws PtxError for code that cannot be decoded; a fault is in the report.

@@ -74,6 +74,20 @@ def reductions():
     return module(FAMILY, "redux", "redux.sync", [("a", "b32", 128, "special 64 stride 1, bits 64 seed 6")], outs, body)
 
 
+def float_reductions():
+    forms = [f"redux.sync.{op}{absolute}{nan}.f32" for op in ("min", "max") for absolute in ("", ".abs") for nan in ("", ".NaN")]
+    body = ""
+    for i in range(5):
+        body += f"ld.global.b32 %r0, [{{at0}}+{128 * i}]; "
+        for j, form in enumerate(forms):
+            body += f"{form} %r1, %r0, -1; st.global.b32 [{{at{1 + j}}}+{128 * i}], %r1; "
+    outs = [(form, "f32", 160, "bits") for form in forms]
+    body += "mov.b32 %r1, 0; setp.lt.u32 %p3, %lane, 12; @%p3 redux.sync.max.f32 %r1, %r0, 0xfff; st.global.b32 [{at9}], %r1; "
+    outs.append(("redux.sync.max.f32/members", "f32", 32, "bits"))
+    values = "special 32 stride 1, spread 32 seed 7 -130 127, fill 31 -0.0, list 0, fill 32 nan, spread 32 seed 8 -3 3"
+    return module(FAMILY, "redux.f32", "redux.sync of f32", [("a", "f32", 160, values)], outs, body, target="sm_100a", version="8.6")
+
+
 def elections():
     body = ("elect.sync %r0|%p1, -1; st.global.b32 [{at1}], %r0; selp.u32 %r1, 1, 0, %p1; st.global.b32 [{at2}], %r1; "
             "mov.b32 %r1, 0; setp.ge.u32 %p3, %lane, 20; @%p3 elect.sync _|%p2, 0xfff00000; @%p3 selp.u32 %r1, 1, 0, %p2; "
@@ -84,4 +98,4 @@ def elections():
 
 
 def files():
-    return [shuffles(), votes(), matches(), reductions(), elections()]
+    return [shuffles(), votes(), matches(), reductions(), float_reductions(), elections()]

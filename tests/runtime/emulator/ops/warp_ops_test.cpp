@@ -1,7 +1,10 @@
 // shfl, vote, match, redux, elect, activemask: compared with their definitions, lane by lane.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/run_ptx.h"
@@ -171,8 +174,55 @@ redux.sync.and.b32 %o6, %i0, -1;  redux.sync.or.b32 %o7, %i0, -1;  redux.sync.xo
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(result.outputs[i], Words(32, expected[i])) << i;
 }
 
-TEST(EmulatorRedux, TheFloatingPointFormOfLaterArchitecturesIsRefused) {
-  EXPECT_THROW(run_ptx({.statements = "redux.sync.min.f32 %f0, %f1, -1;"}), emulator::PtxError);
+// The definition: the least or greatest of the numbers, -0 below +0. A NaN counts only with .NaN, or without a number.
+float reduced(const std::vector<float>& values, bool max, bool absolute, bool nan_wins) {
+  std::vector<float> numbers;
+  for (const float value : values)
+    if (!std::isnan(value)) numbers.push_back(absolute ? std::fabs(value) : value);
+  if (numbers.empty() || (nan_wins && numbers.size() < values.size())) return NAN;
+  const auto below = [](float x, float y) { return x < y || (x == y && std::signbit(x) && !std::signbit(y)); };
+  return max ? *std::max_element(numbers.begin(), numbers.end(), below)
+             : *std::min_element(numbers.begin(), numbers.end(), below);
+}
+
+TEST(EmulatorRedux, ReducesFloats) {
+  const float special[] = {0.0f, -0.0f, 1e-40f, -1e-40f, 1.5f, -2.5f, INFINITY, -INFINITY, NAN, -NAN};
+  const std::string forms[] = {"", ".abs", ".NaN", ".abs.NaN"};
+  for (std::uint32_t round = 0; round < 24; ++round) {
+    // Few different numbers a round, so that a round may have zeros alone, or NaN values alone.
+    const Words choice = scrambled(32, round + 1);
+    std::vector<float> values(32);
+    for (std::size_t lane = 0; lane < 32; ++lane) values[lane] = special[(round + choice[lane] % (1 + round / 3)) % 10];
+    Words in(32);
+    std::memcpy(in.data(), values.data(), sizeof(float) * 32);
+    for (std::uint32_t form = 0; form < 8; ++form) {
+      const bool max = form >= 4;
+      const std::string text = "redux.sync." + std::string(max ? "max" : "min") + forms[form % 4] + ".f32";
+      const PtxResult result = run_clean({.statements = "mov.b32 %o1, 0;\n" + text + " %o0, %i0, -1;\n" +
+                                                        "setp.lt.u32 %p0, %lane, 5;\n@%p0 " + text + " %o1, %i0, 31;",
+                                          .inputs = {in},
+                                          .num_outputs = 2,
+                                          .target = "sm_100a"});
+      const auto code = [&](std::size_t lanes) {
+        const std::vector<float> some(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(lanes));
+        const float value = reduced(some, max, (form & 1) != 0, (form & 2) != 0);
+        return std::isnan(value) ? 0x7fffffffu : std::bit_cast<std::uint32_t>(value);
+      };
+      EXPECT_EQ(result.outputs[0], Words(32, code(32))) << text << " " << round;
+      EXPECT_EQ(result.outputs[1][4], code(5)) << text << " " << round;
+    }
+  }
+}
+
+TEST(EmulatorRedux, RefusesWhatNoTargetOrThisTargetLacks) {
+  for (const char* target : {"sm_90a", "sm_100", "sm_110a", "sm_120a"}) {
+    EXPECT_THAT([&] { run_ptx({.statements = "redux.sync.min.f32 %f0, %f1, -1;", .target = target}); },
+                testing::ThrowsMessage<emulator::PtxError>(testing::HasSubstr("needs sm_100a")));
+  }
+  for (const char* form : {"add.f32", "min.abs.s32", "min.NaN.u32", "max.ftz.f32"}) {
+    const std::string text = "redux.sync." + std::string(form) + " %r0, %r1, -1;";
+    EXPECT_THROW(run_ptx({.statements = text, .target = "sm_100a"}), emulator::PtxError) << text;
+  }
 }
 
 TEST(EmulatorElect, ChoosesOneMemberAndTellsAll) {
