@@ -281,22 +281,24 @@ RegisterClass class_of_bits(U8 bits) {
 }
 
 /// Checks the modifiers that the ISA requires: how a float becomes an integer, and how a result that does not fit is
-/// rounded.
+/// rounded. Like ptxas it takes two spellings more: between f16 and bf16 no rounding means .rn, and a bf16 that becomes
+/// wider may have a rounding, which changes nothing.
 void check_rounding(const Decoder& decoder, const Conversion& c) {
   const bool to_float = is_floating(c.to), from_float = is_floating(c.from);
-  const bool narrows =
-      to_float && from_float &&
-      (bits_of(c.to) < bits_of(c.from) || (c.to != c.from && bits_of(c.to) == 16 && bits_of(c.from) == 16));
+  const bool between_halves = to_float && from_float && c.to != c.from && bits_of(c.to) == 16 && bits_of(c.from) == 16;
+  const bool narrows = (to_float && from_float && bits_of(c.to) < bits_of(c.from)) || between_halves;
+  const bool widens_bf16 = c.from == Type::kBf16 && bits_of(c.to) > 16;
   if (from_float && !to_float && !rounds_to_integer(c.how)) decoder.refuse("needs .rni, .rzi, .rmi or .rpi");
-  if (((!from_float && to_float) || narrows) && (c.how == How::kNone || rounds_to_integer(c.how)))
-    decoder.refuse("needs .rn, .rz, .rm or .rp");
+  const bool rounds = c.how == How::kNone ? between_halves : !rounds_to_integer(c.how);
+  if (((!from_float && to_float) || narrows) && !rounds) decoder.refuse("needs .rn, .rz, .rm or .rp");
   if (!from_float && !to_float && c.how != How::kNone) decoder.refuse("does not take a rounding between integers");
-  if (to_float && from_float && !narrows && c.how != How::kNone && !rounds_to_integer(c.how))
+  if (to_float && from_float && !narrows && !widens_bf16 && c.how != How::kNone && !rounds_to_integer(c.how))
     decoder.refuse("does not take a rounding, as it is exact");
   if (rounds_to_integer(c.how) && to_float && c.to != c.from)
     decoder.refuse("rounds to an integer in its own type only");
   const auto byte_and_bf16 = [](Type byte, Type other) { return bits_of(byte) == 8 && other == Type::kBf16; };
   if (byte_and_bf16(c.to, c.from) || byte_and_bf16(c.from, c.to)) decoder.refuse("is no conversion that the ISA has");
+  if (c.saturate && (c.to == Type::kBf16 || c.from == Type::kBf16)) decoder.refuse("does not take .sat with bf16");
   if (c.flush && c.to != Type::kF32 && c.from != Type::kF32) decoder.refuse("takes .ftz only with f32");
 }
 

@@ -70,6 +70,10 @@ def files():
     add("f32.of.bf16", ["bf16"], [Form("cvt.f32.bf16", "f32", "exact")], target="sm_90")
     add("between.16", ["f16", "bf16"], [Form("cvt.rn.bf16.f16", "bf16", body="cvt.rn.bf16.f16 %d, %a"),
                                         Form("cvt.rn.f16.bf16", "f16", body="cvt.rn.f16.bf16 %d, %b")], target="sm_90")
+    # Spellings that ptxas takes beside the ISA's: no rounding means .rn, and a rounding of what is exact changes nothing.
+    add("between.16.plain", ["f16", "bf16"], [Form("cvt.bf16.f16", "bf16", body="cvt.bf16.f16 %d, %a"),
+                                              Form("cvt.f16.bf16", "f16", body="cvt.f16.bf16 %d, %b")], target="sm_90")
+    add("of.bf16.rounded", ["bf16"], [Form(f"cvt.{r}.{t}.bf16", t, "exact") for t in ("f32", "f64") for r in ROUNDINGS], target="sm_90")
     add("finite.16", ["f32"], [Form(f"cvt.{r}{x}.satfinite.{t}.f32", t) for t in ("f16", "bf16") for r in ("rn", "rz") for x in ("", ".relu")],
         values=["special 64 stride 1, spread 64 seed 48 -27 17, spread 64 seed 49 -140 127"], count=192, version="8.1")
 
