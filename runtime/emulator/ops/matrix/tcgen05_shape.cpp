@@ -147,7 +147,7 @@ void check_shape(const Reader& reader, const Tcgen05Form& form, const Tcgen05Sha
     if (pair ? m != 128 && m != 256 : m != 64 && m != 128)
       reader.refuse_shape(m, n, pair ? "M = 128 or 256" : "M = 64 or 128");
     const bool small = integers && !pair && (n == 8 || n == 24);
-    const std::uint32_t step = pair ? (integers ? 32 : 16) : m == 64 && !integers ? 8 : 16;
+    const std::uint32_t step = pair ? (integers ? 32 : 16) : integers ? 16 : 8;
     if (!small && (n == 0 || n > 256 || n % step != 0))
       reader.refuse_shape(
           m, n, fmt::format("N = {0} to 256 by {0}{1} with M = {2}", step, integers && !pair ? ", 8 or 24" : "", m));

@@ -171,7 +171,7 @@ def files():
                 made.append(product(f"layout_{type_name}_{swizzle}_{'mn' if a_mn else 'k'}_{'mn' if b_mn else 'k'}",
                                     f"A {'M' if a_mn else 'K'}-major, B {'N' if b_mn else 'K'}-major, {swizzle}", type_name,
                                     swizzle=swizzle, a_mn=a_mn, b_mn=b_mn))
-    for m, n in ((64, 8), (64, 256), (128, 16), (128, 256)):
+    for m, n in ((64, 8), (64, 256), (128, 8), (128, 16), (128, 24), (128, 256)):
         made.append(product(f"shape_m{m}_n{n}", f"M = {m}, N = {n}", "bf16", m=m, n=n))
     made.append(product("shape_m64_lane16", "M = 64 in the upper half of each quarter", "bf16", m=64, lane=16))
     for m in (32, 64, 128):

@@ -56,7 +56,8 @@ struct Shape {
 constexpr Shape kShapes[] = {{64, 8, 1, false},    {64, 24, 1, false},   {64, 256, 1, false}, {128, 16, 1, false},
                              {128, 208, 1, false}, {128, 256, 1, false}, {128, 32, 2, false}, {128, 256, 2, false},
                              {256, 32, 2, false},  {256, 224, 2, false}, {32, 64, 1, true},   {32, 256, 1, true},
-                             {64, 64, 1, true},    {64, 128, 1, true},   {128, 64, 1, true}};
+                             {64, 64, 1, true},    {64, 128, 1, true},   {128, 64, 1, true},  {128, 8, 1, false},
+                             {128, 24, 1, false}};
 
 TEST(Tcgen05Mma, MultipliesEveryTypeInEveryLayout) {
   for (const Type& type : kTypes)

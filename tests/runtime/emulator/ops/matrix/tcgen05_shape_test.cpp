@@ -348,7 +348,10 @@ TEST(InstructionDescriptor, IsRefusedWhereNoShapeIsLikeIt) {
   constexpr std::uint8_t kWs = Tcgen05Form::kWeightStationary;
   EXPECT_EQ(shape(kF16, 1, 0, 64, 8), "accepted");
   EXPECT_EQ(shape(kF16, 1, 0, 128, 256), "accepted");
-  EXPECT_THAT(shape(kF16, 1, 0, 128, 8), HasSubstr("takes N = 16 to 256 by 16 with M = 128"));
+  EXPECT_EQ(shape(kF16, 1, 0, 128, 8), "accepted");
+  EXPECT_THAT(shape(kF16, 1, 0, 128, 0), HasSubstr("takes N = 8 to 256 by 8 with M = 128"));
+  EXPECT_EQ(shape(kI8, 1, 0, 128, 8), "accepted");
+  EXPECT_THAT(shape(kI8, 1, 0, 128, 40), HasSubstr("takes N = 16 to 256 by 16, 8 or 24 with M = 128"));
   EXPECT_THAT(shape(kF16, 1, 0, 64, 0), HasSubstr("takes N = 8 to 256 by 8 with M = 64"));
   EXPECT_THAT(shape(kF16, 1, 0, 64, 264), HasSubstr("takes N = 8 to 256"));
   EXPECT_THAT(shape(kF16, 1, 0, 256, 64),
