@@ -126,6 +126,34 @@ class Parameters {
   std::span<const std::byte> bytes_;
 };
 
+/// What a driver gives to a cooperative launch: eight bytes, of which the first four are their number and the last four
+/// are a barrier. A program that reads their address gets them if all of its CTAs are resident at once. Otherwise the
+/// address is 0, as it is after a launch that is not cooperative.
+class GridWorkspace {
+ public:
+  GridWorkspace(GlobalMemory& memory, const Program& program, const LaunchShape& shape, const Options& options)
+      : memory_(memory) {
+    if (!program.reads_grid_workspace) return;
+    const auto at_least_one = [](int count) { return static_cast<std::uint64_t>(std::max(1, count)); };
+    const std::uint64_t resident = at_least_one(options.num_sms) * at_least_one(options.max_ctas_per_sm);
+    CheckedSize ctas = 1;
+    for (int i = 0; i < 3; ++i) ctas *= shape.grid[i];
+    if (ctas.or_most() > resident) return;
+    constexpr std::uint32_t kBytes = 8, kContents[] = {kBytes, 0};
+    address_ = memory_.allocate(kBytes, "the grid's workspace");
+    std::memcpy(reinterpret_cast<void*>(address_), kContents, kBytes);
+  }
+  ~GridWorkspace() {
+    if (address_ != 0) memory_.free(address_);
+  }
+  GridWorkspace(const GridWorkspace&) = delete;
+  std::uint64_t address() const { return address_; }
+
+ private:
+  GlobalMemory& memory_;
+  std::uint64_t address_ = 0;
+};
+
 }  // namespace
 
 struct Emulator::State {
@@ -152,6 +180,7 @@ LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry
   check_shape(shape, program, parameters.size());
   const std::lock_guard lock(state_->launching);
   const Parameters held(state_->memory, parameters);
+  const GridWorkspace workspace(state_->memory, program, shape, state_->options);
   const std::shared_ptr<const GlobalMemory::View> view = state_->memory.view();
   Launch launch;
   launch.program = &program;
@@ -168,6 +197,8 @@ LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry
   // counts 256.
   const std::uint32_t fit = std::min(kRegistersPerSm / ((threads + 31) / 32 * 32) / 8 * 8, 256u);
   launch.registers_per_thread = launch.registers_known ? (shape.registers_per_thread + 7) / 8 * 8 : fit;
+  launch.grid_workspace = workspace.address();
+  if (launch.grid_workspace != 0) launch.rounds_per_turn = 4;  // a CTA that waits for the grid polls until others run
   launch.number = ++state_->launches;
   launch.depends_on = shape.after_previous ? launch.number - 1 : 0;
   launch.depends_on_all = shape.after_unknown;

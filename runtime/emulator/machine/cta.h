@@ -86,6 +86,8 @@ struct Launch {
   std::uint32_t registers_per_thread = 0;  // allocated to every warp at the beginning, in eights; setmaxnreg needs it
   bool registers_known = false;            // false: registers_per_thread is the most that fits
   std::uint32_t number = 0;                // number of this launch on its device: later launches have larger numbers
+  std::uint64_t grid_workspace = 0;        // through which CTAs of a cooperative launch synchronise; 0: none
+  std::uint32_t rounds_per_turn = 256;     // in which each warp of a cluster runs, before another cluster has its turn
   std::uint32_t depends_on = 0;            // griddepcontrol: the launch ahead of it in its stream (0: none)
   bool depends_on_all = false;             // the checker assumes that the launch ahead uses all of memory
   GlobalShadow* exchange = nullptr;        // for hazards, if clusters communicate through global memory; else null

@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/emulator/program/pattern.h"
 #include "kernelwright/runtime/emulator/program/register_slots.h"
 #include "kernelwright/runtime/emulator/program/shared_layout.h"
+#include "kernelwright/runtime/emulator/program/special_registers.h"
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 
 namespace kernelwright::emulator {
@@ -78,53 +79,6 @@ const Table& table() {
   return made;
 }
 
-struct SpecialName {
-  std::string_view name;
-  Special what;
-};
-constexpr SpecialName kSpecials[] = {
-    {"%tid.x", Special::kTidX},
-    {"%tid.y", Special::kTidY},
-    {"%tid.z", Special::kTidZ},
-    {"%ntid.x", Special::kNtidX},
-    {"%ntid.y", Special::kNtidY},
-    {"%ntid.z", Special::kNtidZ},
-    {"%ctaid.x", Special::kCtaidX},
-    {"%ctaid.y", Special::kCtaidY},
-    {"%ctaid.z", Special::kCtaidZ},
-    {"%nctaid.x", Special::kNctaidX},
-    {"%nctaid.y", Special::kNctaidY},
-    {"%nctaid.z", Special::kNctaidZ},
-    {"%laneid", Special::kLaneId},
-    {"%warpid", Special::kWarpId},
-    {"%nwarpid", Special::kNwarpId},
-    {"%lanemask_eq", Special::kLanemaskEq},
-    {"%lanemask_le", Special::kLanemaskLe},
-    {"%lanemask_lt", Special::kLanemaskLt},
-    {"%lanemask_ge", Special::kLanemaskGe},
-    {"%lanemask_gt", Special::kLanemaskGt},
-    {"%clusterid.x", Special::kClusterIdX},
-    {"%clusterid.y", Special::kClusterIdY},
-    {"%clusterid.z", Special::kClusterIdZ},
-    {"%nclusterid.x", Special::kNclusterIdX},
-    {"%nclusterid.y", Special::kNclusterIdY},
-    {"%nclusterid.z", Special::kNclusterIdZ},
-    {"%cluster_ctaid.x", Special::kClusterCtaidX},
-    {"%cluster_ctaid.y", Special::kClusterCtaidY},
-    {"%cluster_ctaid.z", Special::kClusterCtaidZ},
-    {"%cluster_nctaid.x", Special::kClusterNctaidX},
-    {"%cluster_nctaid.y", Special::kClusterNctaidY},
-    {"%cluster_nctaid.z", Special::kClusterNctaidZ},
-    {"%cluster_ctarank", Special::kClusterCtarank},
-    {"%cluster_nctarank", Special::kClusterNctarank},
-    {"%is_explicit_cluster", Special::kIsExplicitCluster},
-    {"%dynamic_smem_size", Special::kDynamicSharedBytes},
-    {"%total_smem_size", Special::kTotalSharedBytes},
-    {"%smid", Special::kSmId},
-    {"%nsmid", Special::kNsmId},
-    {"%gridid", Special::kGridId},
-};
-
 /// Bytes of one register for the whole warp.
 std::uint32_t slot_bytes(RegisterClass size) {
   switch (size) {
@@ -177,7 +131,7 @@ struct Decoder::State {
   SlotMap slots;
   std::vector<bool> pinned;
   std::map<std::pair<int, std::uint64_t>, Slot> constants;
-  std::map<std::tuple<Special, bool, std::uint64_t>, Slot> specials;
+  std::map<std::tuple<Special, RegisterClass, std::uint64_t>, Slot> specials;
   std::uint32_t next_constant = 0;  // slot of the next constant or special register
   std::unordered_map<std::string_view, Table::Match> memo;
   std::vector<bool> consumed, negation_seen;  // by operand of the current instruction
@@ -208,12 +162,23 @@ struct Decoder::State {
     }
     return slot;
   }
-  Slot special(Special what, bool wide, std::uint64_t value) {
-    const auto [found, fresh] = specials.try_emplace({what, wide, value}, kNoSlot);
+  Slot special(Special what, RegisterClass size, std::uint64_t value) {
+    const auto [found, fresh] = specials.try_emplace({what, size, value}, kNoSlot);
     if (!fresh) return found->second;
-    found->second = place(wide ? RegisterClass::k64 : RegisterClass::k32);
-    program.specials.push_back({found->second, what, wide, value});
+    found->second = place(size);
+    program.specials.push_back({found->second, what, size, value});
     return found->second;
+  }
+  Slot special_register(const Decoder& decoder, std::string_view name, RegisterClass size) {
+    const std::optional<SpecialRegister> found = find_special_register(name);
+    if (!found) decoder.refuse(fmt::format("{} is not modelled", name));
+    const bool fits = found->is_predicate          ? size == RegisterClass::kPredicate
+                      : size == RegisterClass::k16 ? found->fills_16_bits
+                                                   : size == RegisterClass::k32 || size == RegisterClass::k64;
+    if (!fits) decoder.refuse(fmt::format("{} does not fit into {} register", name, name_of_class(size)));
+    const bool workspace = found->what == Special::kGridWorkspaceLow || found->what == Special::kGridWorkspaceHigh;
+    program.reads_grid_workspace |= workspace;
+    return special(found->what, size, found->value);
   }
   const Variable* variable(std::string_view name) const {
     if (const auto found = entry.variables.find(name); found != entry.variables.end()) return &found->second;
@@ -230,10 +195,10 @@ struct Decoder::State {
     const std::uint64_t offset = variable->offset + static_cast<std::uint64_t>(operand.offset);
     switch (variable->space) {
       case StateSpace::kShared:
-        return special(Special::kSharedSymbol, wide, kSharedBase + shared.offsets.at(operand.name) + offset);
+        return special(Special::kSharedSymbol, size, kSharedBase + shared.offsets.at(operand.name) + offset);
       case StateSpace::kParam:
         if (!wide) decoder.refuse("the address of a parameter takes 64 bits");
-        return special(Special::kParameter, wide, offset);
+        return special(Special::kParameter, size, offset);
       case StateSpace::kLocal: return constant(offset, size);
       case StateSpace::kGlobal:
       case StateSpace::kConst:
@@ -323,14 +288,7 @@ Slot Decoder::source(const Operand& operand, RegisterClass size) {
       return state_.slots.slot[static_cast<std::size_t>(operand.reg)];
     case Operand::Kind::kImmediate: return state_.constant(operand.immediate, size);
     case Operand::Kind::kSymbol: return state_.symbol(*this, operand, size);
-    case Operand::Kind::kSpecialRegister:
-      for (const auto& [name, what] : kSpecials)
-        if (operand.name == name) {
-          if (size != RegisterClass::k32 && size != RegisterClass::k64)
-            refuse(fmt::format("{} does not fit into {} register", name, name_of_class(size)));
-          return state_.special(what, size == RegisterClass::k64, 0);
-        }
-      refuse(fmt::format("{} is not modelled", operand.name));
+    case Operand::Kind::kSpecialRegister: return state_.special_register(*this, operand.name, size);
     case Operand::Kind::kSink:
     case Operand::Kind::kVector:
     case Operand::Kind::kAddress: break;

@@ -51,10 +51,13 @@ enum class Special : std::uint8_t {
   kClusterNctarank,
   kIsExplicitCluster,
   kDynamicSharedBytes,
-  kTotalSharedBytes,
+  kTotalSharedBytes,  // plus `value`
   kSmId,
   kNsmId,
   kGridId,
+  kGridWorkspaceHigh,  // halves of Launch::grid_workspace
+  kGridWorkspaceLow,
+  kNumber,        // `value`
   kSharedSymbol,  // `value` plus the CTA's rank
   kParameter,     // generic address of the launch's parameters plus `value`
 };
@@ -62,7 +65,7 @@ enum class Special : std::uint8_t {
 struct SpecialSlot {
   Slot slot = kNoSlot;
   Special what = Special::kTidX;
-  bool wide = false;  // 64 bits
+  RegisterClass size = RegisterClass::k32;
   std::uint64_t value = 0;
 };
 
@@ -80,6 +83,7 @@ struct Program {
   /// Clusters communicate through global memory (atomics, acquires, volatile). They then run on one host thread, so
   /// that the values that they see depend on the seed alone.
   bool clusters_communicate = false;
+  bool reads_grid_workspace = false;                    // %envreg1 or %envreg2: a grid that synchronises
   std::deque<std::vector<Slot>> slot_lists;             // targets of Op::list
   std::deque<std::vector<std::uint32_t>> target_lists;  // targets of Op::targets
 };

@@ -42,7 +42,16 @@ constexpr std::string_view kPlain[] = {"%laneid",
                                        "%dynamic_smem_size",
                                        "%current_graph_exec"};
 
+/// %envreg0 and the like: `prefix`, a number of one or two digits, and perhaps `_64`. The decoder bounds the number.
+bool is_numbered(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  if (prefix == "%pm" && name.ends_with("_64")) name.remove_suffix(3);
+  return !name.empty() && name.size() <= 2 && name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 bool is_special_register(std::string_view name) {
+  if (is_numbered(name, "%envreg") || is_numbered(name, "%pm")) return true;
   if (std::find(std::begin(kPlain), std::end(kPlain), name) != std::end(kPlain)) return true;
   if (name.size() < 2 || name[name.size() - 2] != '.') return false;
   if (std::string_view("xyzw").find(name.back()) == std::string_view::npos) return false;

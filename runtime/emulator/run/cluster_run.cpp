@@ -18,8 +18,7 @@ namespace kernelwright::emulator {
 
 namespace {
 
-constexpr std::uint32_t kQuantum = 4096;       // instructions of a warp's turn
-constexpr std::uint32_t kRoundsPerTurn = 256;  // rounds of a cluster's turn
+constexpr std::uint32_t kQuantum = 4096;  // instructions of a warp's turn
 // After so many polls of a whole cluster with nothing else going on, the cluster is taken to hang. A poll costs about a
 // microsecond.
 constexpr std::uint32_t kMostIdleRounds = 200'000;
@@ -179,8 +178,11 @@ std::uint64_t ClusterRun::special(const Warp& warp, const SpecialSlot& slot, std
     case Special::kIsExplicitCluster: return shape[0] * shape[1] * shape[2] > 1;
     case Special::kDynamicSharedBytes: return launch_.dynamic_shared_bytes;
     case Special::kTotalSharedBytes:
-      return (launch_.dynamic_shared_bytes + launch_.program->static_shared_bytes + kSharedUnit - 1) / kSharedUnit *
-             kSharedUnit;
+      return slot.value + (launch_.dynamic_shared_bytes + launch_.program->static_shared_bytes + kSharedUnit - 1) /
+                              kSharedUnit * kSharedUnit;
+    case Special::kGridWorkspaceHigh: return launch_.grid_workspace >> 32;
+    case Special::kGridWorkspaceLow: return launch_.grid_workspace & 0xffffffff;
+    case Special::kNumber: return slot.value;
     case Special::kSmId: return cluster_.id % static_cast<std::uint32_t>(std::max(1, options_.num_sms));
     case Special::kNsmId: return static_cast<std::uint64_t>(options_.num_sms);
     case Special::kGridId: return launch_.number;
@@ -194,15 +196,16 @@ void ClusterRun::fill_specials(Warp& warp) const {
   for (const SpecialSlot& slot : launch_.program->specials)
     for (std::uint32_t lane = 0; lane < 32; ++lane) {
       const std::uint64_t value = special(warp, slot, lane);
-      if (slot.wide)
-        warp.lanes<std::uint64_t>(slot.slot)[lane] = value;
+      const std::size_t bytes = slot.size == RegisterClass::k16 ? 2 : slot.size == RegisterClass::k64 ? 8 : 4;
+      if (slot.size == RegisterClass::kPredicate)
+        warp.set_predicate(slot.slot, value != 0 ? kAllLanes : 0, LaneMask{1} << lane);
       else
-        warp.lanes<std::uint32_t>(slot.slot)[lane] = static_cast<std::uint32_t>(value);
+        std::memcpy(warp.registers + slot.slot + lane * bytes, &value, bytes);  // low bytes come first
     }
 }
 
 bool ClusterRun::turn() {
-  for (std::uint32_t round = 0; round < kRoundsPerTurn && !warps_.empty(); ++round) {
+  for (std::uint32_t round = 0; round < launch_.rounds_per_turn && !warps_.empty(); ++round) {
     if (options_.shuffle)
       for (std::size_t i = warps_.size(); i > 1; --i)
         std::swap(warps_[i - 1], warps_[random_.below(static_cast<std::uint32_t>(i))]);

@@ -97,5 +97,23 @@ def elections():
                    ("elect.sync/members", "b32", 32, "bits")], body, target="sm_90")
 
 
+def registers():
+    """Special registers whose values the launch decides."""
+    names = [f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+             for axis in "xyzw"]
+    names += ["%laneid", "%nwarpid", "%cluster_ctarank", "%cluster_nctarank", "%envreg0", "%envreg3", "%envreg31", "%dynamic_smem_size"]
+    names += [f"%lanemask_{kind}" for kind in ("eq", "le", "lt", "ge", "gt")]
+    body, hashes = "", [f"mov.u32 %r1, {name}; mad.lo.u32 %r0, %r0, 31, %r1; " for name in names]
+    hashes += [f"mov.u16 %h0, {name}; cvt.u32.u16 %r1, %h0; mad.lo.u32 %r0, %r0, 31, %r1; " for name in names[:16]]
+    hashes.append("mov.pred %p1, %is_explicit_cluster; selp.u32 %r1, 1, 0, %p1; mad.lo.u32 %r0, %r0, 31, %r1; ")
+    # Each CTA has 64 words of the output.
+    body += ("mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ctaid.y; mad.lo.u32 %r2, %r3, 4, %r2; mul.wide.u32 %rd0, %r2, 256; "
+             "add.s64 %rd0, %rd0, {at0}; mov.u32 %r0, 17; " + "".join(hashes) + "st.global.b32 [%rd0], %r0; ")
+    file = module(FAMILY, "registers", "special registers: a hash of all", [], [("registers", "b32", 512, "bits")], body,
+                  block=64, target="sm_90", version="8.6")
+    file.text = file.text.replace("// launch: grid 1 1 1 block 64", "// launch: grid 4 2 1 block 64 cluster 2 1 1")
+    return file
+
+
 def files():
-    return [shuffles(), votes(), matches(), reductions(), float_reductions(), elections()]
+    return [shuffles(), votes(), matches(), reductions(), float_reductions(), elections(), registers()]
