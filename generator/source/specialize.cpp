@@ -150,7 +150,8 @@ SourceUnit specialize(const Spec& spec, const TemplateClosure& closure) {
   unit.closure = closure.digest;
   if (const auto* attention = std::get_if<AttentionSpec>(&spec)) add_sources(*attention, unit);
   unit.arch = to_string(arch_of(spec));
-  // Each ptxas option stands alone, because NVRTC refuses a list. The seed keeps the PTX of two builds of one key byte-identical.
+  // Each ptxas option stands alone, because NVRTC refuses a list. The seed keeps the PTX of two builds of one key
+  // byte-identical.
   // --minimal leaves out textures and the device runtime, which no template uses: the front end takes 49.9 ms instead
   // of 57.7, and makes the same PTX. Measured on 13.0.
   unit.options = {"--gpu-architecture=" + unit.arch,

@@ -118,8 +118,8 @@ std::size_t words_at_front(std::string_view name, std::span<const std::string_vi
 // Types such as b32, f16x2, b4x16_p64, e4m3x2, pred. b1024 always stands beside the type of the value and distinguishes
 // nothing.
 bool is_type(std::string_view modifier) {
-  static constexpr std::string_view kNamed[] = {"bf16", "tf32", "e4m3",  "e5m2", "e2m1",
-                                                "e2m3", "e3m2", "ue8m0", "pred"};
+  static constexpr std::string_view kNamed[] = {"bf16", "tf32", "e4m3",  "e5m2",  "e2m1",
+                                                "e2m3", "e3m2", "ue8m0", "ue4m3", "pred"};
   const auto digits = [&] {
     std::size_t count = 0;
     while (count < modifier.size() && modifier[count] >= '0' && modifier[count] <= '9') ++count;
