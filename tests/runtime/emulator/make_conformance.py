@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-FAMILIES = ["integer", "logic", "float", "half", "compare", "convert", "move", "matrix_move", "mma", "mma_scaled", "copy_async", "atomic", "warp",
+FAMILIES = ["integer", "logic", "float", "half", "compare", "convert", "move", "matrix_move", "mma", "mma_sparse", "mma_scaled", "copy_async", "atomic", "warp",
             "wgmma", "tensor_copy", "bulk_copy", "tcgen05_mma"]
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = HERE / "conformance" / "ptx"
