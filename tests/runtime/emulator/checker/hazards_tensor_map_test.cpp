@@ -20,7 +20,9 @@ struct MapRun {
 };
 
 /// Launches the bodies one after another. `in` is the map, 128 bytes of zeros, and the tensor: 1000, 1001, ….
-MapRun run_bodies(const std::vector<std::string>& bodies, const LaunchShape& shape, Options options) {
+/// `host_again`: the host writes the map anew ahead of the last launch, with the tensor's address.
+MapRun run_bodies(const std::vector<std::string>& bodies, const LaunchShape& shape, Options options,
+                  bool host_again = false) {
   options.hazards = true;
   Emulator emulator(options);
   const std::uint64_t out = emulator.memory().allocate(1024, "out");
@@ -37,6 +39,12 @@ MapRun run_bodies(const std::vector<std::string>& bodies, const LaunchShape& sha
   for (std::uint32_t i = 0; i < kWords; ++i) reinterpret_cast<std::uint32_t*>(in + 256)[i] = 1000 + i;
   MapRun run;
   for (const std::string& body : bodies) {
+    if (host_again && &body == &bodies.back()) {
+      map.address = in + 256;
+      const TensorMap again = encode_tensor_map(map);
+      std::memcpy(reinterpret_cast<void*>(in), again.bytes, sizeof again);
+      emulator.memory().host_wrote(in, sizeof again);
+    }
     const auto module = emulator.load(test::ptx_kernel(body));
     const std::uint64_t arguments[] = {out, in};
     const LaunchReport report = emulator.launch(*module, "test", shape, std::as_bytes(std::span(arguments)));
@@ -75,6 +83,7 @@ struct MapCase {
   std::vector<HazardKind> without;  // what is reported without each '!' line
   std::uint32_t ctas = 1;
   std::uint32_t sum = 1000 + kFirst;  // in out[0], and in out[1] of the second CTA
+  std::uint32_t cluster = 1;
 };
 
 const std::string kBeginText = kBegin, kInitText = kInit, kEditText = kEdit;
@@ -136,6 +145,20 @@ const MapCase kCases[] = {
       use("%rd4") + "END:\n"},
      {kFence, kFence}},
     {"across_ctas", {across_ctas("st.release.gpu.global.u32", "ld.acquire.gpu.global.u32")}, {kFence, kFence}, 2},
+    {"across_a_cluster",
+     {kBeginText + "@%p1 bra EDITED;\n" + kInitText + "@%p4 bra EDITED;\n" + kEditText + R"(
+      ! fence.proxy.tensormap::generic.release.cluster;
+      EDITED:
+        barrier.cluster.arrive.release;
+        barrier.cluster.wait.acquire;
+        @%p1 bra END; @!%p4 bra END;
+      ! fence.proxy.tensormap::generic.acquire.cluster [%rd1], 128;
+     )" +
+      use() + "END:\n"},
+     {kFence, kFence},
+     2,
+     1000 + kFirst,
+     2},
     // The two fences order the map by themselves, around a relaxed flag. Without one, nothing orders it.
     {"across_ctas_by_a_relaxed_flag",
      {across_ctas("st.relaxed.gpu.global.u32", "ld.relaxed.gpu.global.u32")},
@@ -170,9 +193,9 @@ std::vector<std::string> without(const std::vector<std::string>& bodies, int lin
 class TensorMapHazard : public testing::TestWithParam<MapCase> {};
 
 LaunchShape shape_of(const MapCase& test) {
-  return {.grid = {test.ctas},
-          .block = {test.bodies[0].find("bra MET;") != std::string::npos ? 64u : 32u},
-          .dynamic_shared_bytes = 1024};
+  const bool two_warps = test.bodies[0].find("bra MET;") != std::string::npos;
+  return {
+      .grid = {test.ctas}, .block = {two_warps ? 64u : 32u}, .cluster = {test.cluster}, .dynamic_shared_bytes = 1024};
 }
 
 TEST_P(TensorMapHazard, IsRightAndSilentAsWritten) {
@@ -207,6 +230,16 @@ TEST(TensorMapHazards, AreReportedOfAKernelWithoutAnyFence) {
      )" + use() + "END:\n";
   const MapRun run = run_bodies({body}, {.block = {32}, .dynamic_shared_bytes = 1024}, {});
   EXPECT_TRUE(run.kinds.contains(HazardKind::kProxyFence)) << run.texts;
+}
+
+TEST(TensorMapHazards, AreNoneOnceTheHostHasWrittenTheMapAnew) {
+  const std::string edit = kBeginText + "@%p1 bra END;\n" + kEditText + "END:\n",
+                    plain = kBeginText + "@%p1 bra END;\n" + kInitText + use() + "END:\n";
+  const LaunchShape shape = {.block = {32}, .dynamic_shared_bytes = 1024};
+  EXPECT_TRUE(run_bodies({edit, plain}, shape, {}).kinds.contains(HazardKind::kProxyFence));
+  const MapRun again = run_bodies({edit, plain}, shape, {}, true);
+  EXPECT_THAT(again.texts, IsEmpty());
+  EXPECT_EQ(again.out[0], 1000 + kFirst);
 }
 
 TEST(TensorMapHazards, AskForAScopeThatReachesTheOtherCta) {
