@@ -118,7 +118,9 @@ void Hazards::State::check_cell(WarpState& warp, int lane, Access access, const 
   const AccessRecord& write = cell.write;
   const auto where = [&] { return name_of_shared(notes, *launch.program, offset); };
   const auto conflict = [&](const AccessRecord& other, Access earlier) {
-    const bool equal = access == Access::kWrite && earlier == access && stores_what_is_there(cta, offset, size);
+    // Memory holds what the last ordinary store wrote. An asynchronous write may not be performed yet.
+    const bool stores = access == Access::kWrite && earlier == access && other.agent < warps.size() && !other.atomic;
+    const bool equal = stores && !other.async_proxy && stores_what_is_there(cta, offset, size);
     const HazardRule rule = rule_of_race(warp, lane, other, equal);
     const char* more = other.agent == warp.agent ? " by another lane of the warp: no bar.warp.sync between them" : "";
     if (rule == HazardRule::kLaneRelease)

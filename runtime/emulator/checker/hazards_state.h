@@ -84,7 +84,7 @@ struct Hazards::State {
     std::uint32_t phase = 0;  // phases completed since init
     Clock gathering, done[2];
     std::map<std::uint16_t, WarpState::LaneTimes> lane_arrivals, told[2];  // by warp: when each lane arrived
-    AccessRecord arrival;  // the last, or the last operation that will complete here
+    AccessRecord arrival{.op = ~std::uint32_t{0}};  // the last, or the last operation that will complete here
     bool live = false, used = false;
     /// When the initialising warp made the init visible to asynchronous operations: first and last time. Time 0: never.
     struct Fence {

@@ -175,19 +175,21 @@ Step store(Warp& warp, const Op& op, LaneMask lanes) {
     }
   }
   for_each_lane(lanes, [&](int lane) {
-    std::byte stored[kMostStoredBytes];
-    std::byte* end = stored;
-    for (std::uint32_t i = 0; i < count; ++i, end += sizeof(Memory)) {
-      if constexpr (kWide) {
-        const std::uint64_t* halves = warp.lanes<std::uint64_t>(op.list[i]);
-        const Wide128 value{halves[lane], halves[32 + lane]};
-        std::memcpy(end, &value, sizeof value);
-      } else {
-        const auto value = static_cast<Memory>(warp.lanes<Register>(op.list[i])[lane]);
-        std::memcpy(end, &value, sizeof value);
+    const auto put = [&](std::byte* to) {
+      for (std::uint32_t i = 0; i < count; ++i, to += sizeof(Memory)) {
+        if constexpr (kWide) {
+          const std::uint64_t* halves = warp.lanes<std::uint64_t>(op.list[i]);
+          const Wide128 value{halves[lane], halves[32 + lane]};
+          std::memcpy(to, &value, sizeof value);
+        } else {
+          const auto value = static_cast<Memory>(warp.lanes<Register>(op.list[i])[lane]);
+          std::memcpy(to, &value, sizeof value);
+        }
       }
-    }
-    std::memcpy(place<kSpace>(warp, op, lane, bytes, Access::kWrite, hazards, stored), stored, bytes);
+    };
+    std::byte stored[kMostStoredBytes];
+    if (hazards) put(stored);
+    put(place<kSpace>(warp, op, lane, bytes, Access::kWrite, hazards, stored));
   });
   return Step::kNext;
 }

@@ -152,6 +152,22 @@ TEST(EqualValues, OfLanesOfOneWarpAreANoteAndOthersARace) {
   EXPECT_THAT(rules_of(two + "@%p2 st.shared.u32 [%r10], %r0;", kWarp), ElementsAre("lane-race"));
 }
 
+// Whatever the bytes hold when the store is checked: the copy of the same zeros may be performed after it.
+TEST(EqualValues, OfAStoreAndACopyInFlightAreARace) {
+  for (const Completion completion : {Completion::kEager, Completion::kLazy}) {
+    const auto run = test::run_ptx(kOneArrival + R"(
+      mov.u32 %r11, 0; setp.ne.u32 %p2, %r0, 1;
+      @!%p1 fence.mbarrier_init.release.cluster;
+      @!%p1 mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 16;
+      @!%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r12], [%rd0], 16, [%r10];
+      bar.warp.sync 0xffffffff;
+      @!%p2 st.shared.v4.u32 [%r12], {%r11, %r11, %r11, %r11};
+    )" + kWait,
+                                   kWarp, {.hazards = true, .completion = completion});
+    EXPECT_THAT(test::rules_of(run.report), ElementsAre("shared-race"));
+  }
+}
+
 TEST(EqualValues, InGlobalMemoryAreANoteAndOthersARace) {
   const std::string flag = "mov.u32 %r11, 7; setp.ne.u32 %p1, %r2, 0; @!%p1 red.global.add.u32 [%rd0+64], 1;\n";
   const LaunchShape two_warps{.block = {64}};
