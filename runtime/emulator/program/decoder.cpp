@@ -174,7 +174,7 @@ struct Decoder::State {
   Slot special_register(const Decoder& decoder, std::string_view name, RegisterClass size) {
     const std::optional<SpecialRegister> found = find_special_register(name);
     if (!found) decoder.refuse(fmt::format("{} is not modelled", name));
-    const bool fits = found->is_predicate          ? size == RegisterClass::kPredicate
+    const bool fits = found->size                  ? size == *found->size
                       : size == RegisterClass::k16 ? found->fills_16_bits
                                                    : size == RegisterClass::k32 || size == RegisterClass::k64;
     if (!fits) decoder.refuse(fmt::format("{} does not fit into {} register", name, name_of_class(size)));

@@ -57,7 +57,6 @@ constexpr Row kRows[] = {
     {"%reserved_smem_offset_begin", Special::kNumber, 0},
     {"%reserved_smem_offset_end", Special::kNumber, kSharedBase},
     {"%reserved_smem_offset_cap", Special::kNumber, kSharedBase},
-    {"%current_graph_exec", Special::kNumber, 0},  // no launch is part of a graph
 };
 
 /// The number behind `prefix`, if `name` is those two and the number is below `count`.
@@ -83,15 +82,20 @@ bool fills_16_bits(std::string_view name) {
 }  // namespace
 
 std::optional<SpecialRegister> find_special_register(std::string_view name) {
-  if (name == "%is_explicit_cluster") return SpecialRegister{.what = Special::kIsExplicitCluster, .is_predicate = true};
+  if (name == "%is_explicit_cluster")
+    return SpecialRegister{.what = Special::kIsExplicitCluster, .size = RegisterClass::kPredicate};
   // A driver sets %envreg1 and %envreg2 for a cooperative launch: the address of the grid's workspace.
   if (const std::optional<int> number = numbered(name, "%envreg", 32))
     return SpecialRegister{.what = *number == 1   ? Special::kGridWorkspaceHigh
                                    : *number == 2 ? Special::kGridWorkspaceLow
-                                                  : Special::kNumber};
+                                                  : Special::kNumber,
+                           .size = RegisterClass::k32};
   // Counters of a profiler, which does not run here.
-  const std::string_view counter = name.ends_with("_64") ? name.substr(0, name.size() - 3) : name;
-  if (numbered(counter, "%pm", 8)) return SpecialRegister{};
+  const bool wide = name.ends_with("_64");
+  if (numbered(wide ? name.substr(0, name.size() - 3) : name, "%pm", 8))
+    return SpecialRegister{.size = wide ? RegisterClass::k64 : RegisterClass::k32};
+  if (name == "%current_graph_exec")
+    return SpecialRegister{.size = RegisterClass::k64};  // no launch is part of a graph
   if (name.ends_with(".w")) return SpecialRegister{.fills_16_bits = fills_16_bits(name)};  // always zero
   const auto* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& at) { return at.name == name; });
   if (row == std::end(kRows)) return std::nullopt;

@@ -12,9 +12,9 @@ namespace kernelwright::emulator {
 
 struct SpecialRegister {
   Special what = Special::kNumber;
-  std::uint64_t value = 0;    // of SpecialSlot
-  bool is_predicate = false;  // otherwise it fills 32 or 64 bits
-  bool fills_16_bits = false;
+  std::uint64_t value = 0;            // of SpecialSlot
+  std::optional<RegisterClass> size;  // of what it is read into; empty: 32 or 64 bits
+  bool fills_16_bits = false;         // these too
 };
 
 /// Empty for a name that is not modelled.

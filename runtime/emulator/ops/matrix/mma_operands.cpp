@@ -22,32 +22,31 @@ struct Row {
   std::string_view name;
   MmaType type;
   int bits;
-  Unpack unpack;
 };
-constexpr Row kRows[] = {{"f16", MmaType::kF16, 16, unpack_f16},
-                         {"bf16", MmaType::kBf16, 16, unpack_bf16},
-                         {"tf32", MmaType::kTf32, 32, unpack_tf32},
-                         {"e4m3", MmaType::kE4m3, 8, unpack_e4m3},
-                         {"e5m2", MmaType::kE5m2, 8, unpack_e5m2},
-                         {"s8", MmaType::kS8, 8, unpack_s8},
-                         {"u8", MmaType::kU8, 8, unpack_u8},
-                         {"e3m2", MmaType::kE3m2, 8, unpack_bytes<kE3m2Values, 0>},
-                         {"e2m3", MmaType::kE2m3, 8, unpack_bytes<kE2m3Values, 0>},
-                         {"e2m1", MmaType::kE2m1, 8, unpack_bytes<kE2m1Values, 2>},
-                         {"f32", MmaType::kF32, 32, nullptr},
-                         {"s32", MmaType::kS32, 32, nullptr},
-                         {"f64", MmaType::kF64, 64, nullptr}};
-const Row& row(MmaType type) { return kRows[static_cast<std::size_t>(type)]; }
+constexpr Row kRows[] = {{"f16", MmaType::kF16, 16},  {"bf16", MmaType::kBf16, 16}, {"tf32", MmaType::kTf32, 32},
+                         {"e4m3", MmaType::kE4m3, 8}, {"e5m2", MmaType::kE5m2, 8},  {"s8", MmaType::kS8, 8},
+                         {"u8", MmaType::kU8, 8},     {"e3m2", MmaType::kE3m2, 8},  {"e2m3", MmaType::kE2m3, 8},
+                         {"e2m1", MmaType::kE2m1, 8}, {"f32", MmaType::kF32, 32},   {"s32", MmaType::kS32, 32},
+                         {"f64", MmaType::kF64, 64}};
 
 }  // namespace
+
+void unpack_e3m2(const std::byte* const* registers, int count, float* panel) {
+  unpack_bytes<kE3m2Values, 0>(registers, count, panel);
+}
+void unpack_e2m3(const std::byte* const* registers, int count, float* panel) {
+  unpack_bytes<kE2m3Values, 0>(registers, count, panel);
+}
+void unpack_e2m1(const std::byte* const* registers, int count, float* panel) {
+  unpack_bytes<kE2m1Values, 2>(registers, count, panel);
+}
 
 MmaType mma_type_of(std::string_view name) {
   for (const Row& row : kRows)
     if (row.name == name) return row.type;
   return MmaType::kF64;
 }
-int mma_element_bits(MmaType type) { return row(type).bits; }
-Unpack mma_unpack(MmaType type) { return row(type).unpack; }
+int mma_element_bits(MmaType type) { return kRows[static_cast<std::size_t>(type)].bits; }
 
 MmaShape mma_shape(const Decoder& decoder) {
   const auto is_shape = [](std::string_view part) { return part.starts_with("m8n8") || part.starts_with("m16n8"); };

@@ -18,8 +18,14 @@ enum class MmaType : std::uint8_t { kF16, kBf16, kTf32, kE4m3, kE5m2, kS8, kU8, 
 MmaType mma_type_of(std::string_view name);
 /// Bits of an element in a register. Types of 4 and 6 bits lie in bytes.
 int mma_element_bits(MmaType type);
-/// Makes floats of registers of this type, which is a type of A.
-Unpack mma_unpack(MmaType type);
+void unpack_e3m2(const std::byte* const* registers, int count, float* panel);
+void unpack_e2m3(const std::byte* const* registers, int count, float* panel);
+void unpack_e2m1(const std::byte* const* registers, int count, float* panel);
+/// By MmaType, for the types of A.
+inline constexpr Unpack kMmaUnpack[] = {unpack_f16, unpack_bf16, unpack_tf32, unpack_e4m3, unpack_e5m2,
+                                        unpack_s8,  unpack_u8,   unpack_e3m2, unpack_e2m3, unpack_e2m1};
+/// Makes floats of registers of this type.
+inline Unpack mma_unpack(MmaType type) { return kMmaUnpack[static_cast<std::size_t>(type)]; }
 
 /// The numbers of "m16n8k32".
 struct MmaShape {

@@ -58,8 +58,9 @@ mov.u32 %o4, %r2;)",
 TEST(SpecialRegisters, AreRefusedWithAnotherNameOrSize) {
   for (const char* statement :
        {"mov.u32 %r1, %envreg32;", "mov.u32 %r1, %envreg00;", "mov.u32 %r1, %envreg;", "mov.u32 %r1, %pm8;",
-        "mov.u32 %r1, %envreg0_64;", "mov.u16 %h1, %laneid;", "mov.u32 %r1, %is_explicit_cluster;",
-        "mov.pred %p1, %tid.x;", "mov.u32 %r1, %tid.v;", "mov.u32 %r1, %reserved_smem_offset_0;"})
+        "mov.u32 %r1, %envreg0_64;", "mov.u64 %rd1, %envreg0;", "mov.u64 %rd1, %pm0;", "mov.u32 %r1, %pm0_64;",
+        "mov.u16 %h1, %laneid;", "mov.u32 %r1, %is_explicit_cluster;", "mov.pred %p1, %tid.x;", "mov.u32 %r1, %tid.v;",
+        "mov.u32 %r1, %reserved_smem_offset_0;"})
     EXPECT_THROW(run_ptx({.statements = statement}), emulator::PtxError) << statement;
 }
 
