@@ -7,12 +7,6 @@
 
 namespace kernelwright::emulator {
 
-namespace {
-
-constexpr std::uint32_t kNoOp = ~std::uint32_t{0};
-
-}  // namespace
-
 AccessRecord Hazards::State::WarpState::record_of(int lane) const {
   AccessRecord record{.time = now, .op = warp->current->index, .agent = agent, .issuer = agent};
   record.lane = static_cast<std::uint8_t>(lane);

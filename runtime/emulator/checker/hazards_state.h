@@ -20,6 +20,8 @@
 
 namespace kernelwright::emulator {
 
+inline constexpr std::uint32_t kNoOp = ~std::uint32_t{0};  // in place of an instruction: a report has one side
+
 struct Hazards::State {
   /// Groups of one family, as one warp counts them.
   struct Groups {

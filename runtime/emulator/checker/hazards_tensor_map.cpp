@@ -12,7 +12,6 @@
 namespace kernelwright::emulator {
 namespace {
 
-constexpr std::uint32_t kNoOp = ~std::uint32_t{0};
 constexpr const char* kRelease = "no fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy";
 constexpr const char* kAcquire = "no fence.proxy.tensormap::generic.acquire of the map by a thread of the CTA";
 
@@ -23,7 +22,7 @@ bool same(const GlobalWrite& a, const GlobalWrite& b) {
 /// The writes of this launch to the map at `address`. Each is listed once.
 std::vector<GlobalWrite> writes_of(GlobalShadow& shadow, std::uint64_t address) {
   std::vector<GlobalWrite> found;
-  shadow.visit(address, sizeof(TensorMap), [&](const GlobalWrite& write, std::uint8_t) {
+  shadow.visit(address, sizeof(TensorMap), [&](const GlobalWrite& write, std::uint8_t, std::uint64_t) {
     const auto known = [&](const GlobalWrite& other) { return same(write, other); };
     if (write.bytes != 0 && std::none_of(found.begin(), found.end(), known)) found.push_back(write);
   });

@@ -1,8 +1,8 @@
 /// mma.sync with block scaling (PTX ISA "Block Scaling for mma.sync"): kind::mxf8f6f4, mxf4 and mxf4nvf4.
 ///
 /// Each row of A and each column of B has a scale for every 16 or 32 elements along k. Threads hold these scales in one
-/// register: the bytes from byte-id on, in order of k. For A, a quad holds the scales of its rows of the accumulator. Of
-/// its threads 2 * thread-id and 2 * thread-id + 1, the first has the upper row and the second the lower row. For B,
+/// register: the bytes from byte-id on, in order of k. For A, a quad holds the scales of its rows of the accumulator.
+/// Of its threads 2 * thread-id and 2 * thread-id + 1, the first has the upper row and the second the lower row. For B,
 /// thread `thread-id` of a quad has the scales of the quad's column.
 ///
 /// A block's products are summed in f32 in order of k. The sum is scaled and added in double, and rounded once.
