@@ -178,8 +178,7 @@ struct Decoder::State {
                       : size == RegisterClass::k16 ? found->fills_16_bits
                                                    : size == RegisterClass::k32 || size == RegisterClass::k64;
     if (!fits) decoder.refuse(fmt::format("{} does not fit into {} register", name, name_of_class(size)));
-    const bool workspace = found->what == Special::kGridWorkspaceLow || found->what == Special::kGridWorkspaceHigh;
-    program.reads_grid_workspace |= workspace;
+    program.reads_grid_workspace |= found->what == Special::kGridWorkspace;
     return special(found->what, size, found->value);
   }
   const Variable* variable(std::string_view name) const {

@@ -55,11 +55,10 @@ enum class Special : std::uint8_t {
   kSmId,
   kNsmId,
   kGridId,
-  kGridWorkspaceHigh,  // halves of Launch::grid_workspace
-  kGridWorkspaceLow,
-  kNumber,        // `value`
-  kSharedSymbol,  // `value` plus the CTA's rank
-  kParameter,     // generic address of the launch's parameters plus `value`
+  kGridWorkspace,  // 32 bits of Launch::grid_workspace, from bit `value` on
+  kNumber,         // `value`
+  kSharedSymbol,   // `value` plus the CTA's rank
+  kParameter,      // generic address of the launch's parameters plus `value`
 };
 
 struct SpecialSlot {

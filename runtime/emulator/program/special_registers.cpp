@@ -85,11 +85,12 @@ std::optional<SpecialRegister> find_special_register(std::string_view name) {
   if (name == "%is_explicit_cluster")
     return SpecialRegister{.what = Special::kIsExplicitCluster, .size = RegisterClass::kPredicate};
   // A driver sets %envreg1 and %envreg2 for a cooperative launch: the address of the grid's workspace.
-  if (const std::optional<int> number = numbered(name, "%envreg", 32))
-    return SpecialRegister{.what = *number == 1   ? Special::kGridWorkspaceHigh
-                                   : *number == 2 ? Special::kGridWorkspaceLow
-                                                  : Special::kNumber,
+  if (const std::optional<int> number = numbered(name, "%envreg", 32)) {
+    const bool workspace = *number == 1 || *number == 2;
+    return SpecialRegister{.what = workspace ? Special::kGridWorkspace : Special::kNumber,
+                           .value = *number == 1 ? 32u : 0u,  // the first of the two has the upper half
                            .size = RegisterClass::k32};
+  }
   // Counters of a profiler, which does not run here.
   const bool wide = name.ends_with("_64");
   if (numbered(wide ? name.substr(0, name.size() - 3) : name, "%pm", 8))

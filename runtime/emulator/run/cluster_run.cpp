@@ -175,13 +175,12 @@ std::uint64_t ClusterRun::special(const Warp& warp, const SpecialSlot& slot, std
     case Special::kClusterNctaidZ: return shape[dimension(Special::kClusterNctaidX)];
     case Special::kClusterCtarank: return cta.rank;
     case Special::kClusterNctarank: return cluster_.ctas.size();
-    case Special::kIsExplicitCluster: return shape[0] * shape[1] * shape[2] > 1;
+    case Special::kIsExplicitCluster: return shape[0] * shape[1] * shape[2] > 1 ? kAllLanes : 0;
     case Special::kDynamicSharedBytes: return launch_.dynamic_shared_bytes;
     case Special::kTotalSharedBytes:
       return slot.value + (launch_.dynamic_shared_bytes + launch_.program->static_shared_bytes + kSharedUnit - 1) /
                               kSharedUnit * kSharedUnit;
-    case Special::kGridWorkspaceHigh: return launch_.grid_workspace >> 32;
-    case Special::kGridWorkspaceLow: return launch_.grid_workspace & 0xffffffff;
+    case Special::kGridWorkspace: return launch_.grid_workspace >> slot.value & 0xffffffff;
     case Special::kNumber: return slot.value;
     case Special::kSmId: return cluster_.id % static_cast<std::uint32_t>(std::max(1, options_.num_sms));
     case Special::kNsmId: return static_cast<std::uint64_t>(options_.num_sms);
@@ -196,11 +195,13 @@ void ClusterRun::fill_specials(Warp& warp) const {
   for (const SpecialSlot& slot : launch_.program->specials)
     for (std::uint32_t lane = 0; lane < 32; ++lane) {
       const std::uint64_t value = special(warp, slot, lane);
-      const std::size_t bytes = slot.size == RegisterClass::k16 ? 2 : slot.size == RegisterClass::k64 ? 8 : 4;
-      if (slot.size == RegisterClass::kPredicate)
-        warp.set_predicate(slot.slot, value != 0 ? kAllLanes : 0, LaneMask{1} << lane);
-      else
-        std::memcpy(warp.registers + slot.slot + lane * bytes, &value, bytes);  // low bytes come first
+      if (slot.size == RegisterClass::k64)
+        warp.lanes<std::uint64_t>(slot.slot)[lane] = value;
+      else if (slot.size == RegisterClass::k16)
+        warp.lanes<std::uint16_t>(slot.slot)[lane] = static_cast<std::uint16_t>(value);
+      else  // a predicate is one mask
+        warp.lanes<std::uint32_t>(slot.slot)[slot.size == RegisterClass::k32 ? lane : 0] =
+            static_cast<std::uint32_t>(value);
     }
 }
 

@@ -40,6 +40,16 @@ selp.u32 %o3, 1, 0, %p0;)",
   EXPECT_EQ(result.outputs[3], Words(96, 0));
 }
 
+TEST(SpecialRegisters, SayThatALaunchHasClusters) {
+  const auto run = emulator::test::run_ptx(
+      "mov.pred %p1, %is_explicit_cluster; selp.u32 %r10, 1, 2, %p1; mov.u32 %r11, %ctaid.x;\n"
+      "mad.lo.u32 %r11, %r11, 32, %r0; mul.wide.u32 %rd2, %r11, 4; add.u64 %rd2, %rd2, %rd0;\n"
+      "st.global.u32 [%rd2], %r10;",
+      {.grid = {4, 1, 1}, .block = {32, 1, 1}, .cluster = {2, 1, 1}}, {.threads = 1}, {}, 128);
+  EXPECT_EQ(run.report.fault, "");
+  EXPECT_EQ(run.out, std::vector<std::uint32_t>(128, 1));
+}
+
 TEST(SpecialRegisters, ThatAreInSharedMemoryAgreeWithEachOther) {
   const PtxResult result = run_clean({.statements = R"(
 mov.u32 %o0, %total_smem_size;
