@@ -336,18 +336,6 @@ void Hazards::wait_group(Warp& warp, LaneMask lanes, AsyncGroup group, std::uint
     std::erase_if(state.busy, [&](const auto& entry) { return entry.second.group <= done; });
 }
 
-void Hazards::State::pass_issues(const WarpState& warp, std::uint32_t done, Clock& clock) {
-  for (const Warp& sibling : warp.warp->cta->warps) {
-    if (sibling.index / 4 != warp.warp->index / 4) continue;
-    const WarpState& state = of(sibling);
-    for (auto issue = state.wgmma_issues.rbegin(); issue != state.wgmma_issues.rend(); ++issue)
-      if (issue->group <= done) {
-        clock.pass(state.agent, issue->time);
-        break;
-      }
-  }
-}
-
 // ---------------------------------------------------------------------------------------------- synchronisation
 
 void Hazards::wait_for_launches_ahead(Warp& warp, LaneMask lanes) {

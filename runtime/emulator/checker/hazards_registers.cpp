@@ -79,6 +79,18 @@ void Hazards::registers_loading(Warp& warp, std::span<const Slot> registers) {
   }
 }
 
+void Hazards::State::pass_issues(const WarpState& warp, std::uint32_t done, Clock& clock) {
+  for (const Warp& sibling : warp.warp->cta->warps) {
+    if (sibling.index / 4 != warp.warp->index / 4) continue;
+    const WarpState& state = of(sibling);
+    for (auto issue = state.wgmma_issues.rbegin(); issue != state.wgmma_issues.rend(); ++issue)
+      if (issue->group <= done) {
+        clock.pass(state.agent, issue->time);
+        break;
+      }
+  }
+}
+
 // ---------------------------------------------------------------------------------------------- unwritten values
 
 void Hazards::register_unwritten(Warp& warp, Slot slot, LaneMask lanes) {

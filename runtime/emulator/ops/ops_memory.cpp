@@ -17,8 +17,6 @@ struct Wide128 {
   std::uint64_t low = 0, high = 0;
 };
 
-constexpr std::size_t kMostStoredBytes = 128;  // of one lane's store: 8 elements of 16 bytes
-
 /// op.imm: GlobalUse flags.
 void tell_global(Hazards& hazards, Warp& warp, const Op& op, int lane, Access access, std::uint64_t address,
                  std::uint64_t bytes, const std::byte* stored) {
@@ -187,7 +185,7 @@ Step store(Warp& warp, const Op& op, LaneMask lanes) {
         }
       }
     };
-    std::byte stored[kMostStoredBytes];
+    std::byte stored[128];  // at most 8 elements of 16 bytes
     if (hazards) put(stored);
     put(place<kSpace>(warp, op, lane, bytes, Access::kWrite, hazards, stored));
   });

@@ -353,10 +353,8 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
         warp.current = &op;
         if (op.flow == Flow::kPlain) {
           warp.current_lanes = lanes;
-          if (op.touches_pinned) {
-            if (hazards_) hazards_->registers_touched(warp, op);
-            if (!warp.tensor_loads.empty()) perform_touched_loads(warp, op);
-          }
+          if (op.touches_pinned && hazards_) hazards_->registers_touched(warp, op);
+          if (op.touches_pinned && !warp.tensor_loads.empty()) perform_touched_loads(warp, op);
           Step step;
           if (woken.wake) {
             step = woken.wake(warp, op, self.lanes, woken);
@@ -407,8 +405,7 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
             look_around();
           } else if (op.flow == Flow::kExit) {
             exit_lanes(warp, lanes);
-            self.lanes &= ~lanes;
-            if (self.lanes == 0) break;
+            if ((self.lanes &= ~lanes) == 0) break;
             ++self.pc;
           } else {
             throw Fault("the kernel trapped");

@@ -70,6 +70,28 @@ TEST(HazardReport, NamesRuleGradeSectionBothSidesAndWhatMendsIt) {
   EXPECT_THAT(report.text(), HasSubstr("mend   a barrier"));
 }
 
+// The init is of warp 1, and warp 0 is the last to exit.
+TEST(HazardReport, HasTwoSidesThatAreOneEventEach) {
+  const auto run = test::run_ptx(R"(
+      mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 32; setp.ge.u32 %p2, %r0, 32;
+      @!%p1 mbarrier.init.shared::cta.b64 [%r10], 2;
+      @!%p1 mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+      bar.sync 0;
+      @%p2 bra DONE;
+      nanosleep.u32 20;
+      nanosleep.u32 20;
+    DONE:
+    )",
+                                 {.block = {64}, .dynamic_shared_bytes = 1024}, {.hazards = true});
+  ASSERT_EQ(test::rules_of(run.report), std::vector<std::string>{"mbarrier-phase-at-exit"});
+  const HazardReport& report = run.report.hazards[0];
+  EXPECT_EQ(report.first.warp, 0);
+  EXPECT_THAT(report.first.instruction, HasSubstr("ret"));
+  EXPECT_EQ(report.second.warp, 1);
+  EXPECT_EQ(report.second.lane, 0);
+  EXPECT_THAT(report.second.instruction, HasSubstr("mbarrier.init"));
+}
+
 HazardReport report_at(HazardRule rule, const char* first, const char* second) {
   HazardReport report;
   report.rule = rule;
