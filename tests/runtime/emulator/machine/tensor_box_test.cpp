@@ -9,7 +9,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/machine/tensor_map.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::tensor_box_test {
 namespace {
 
 /// Memory of random bytes, aligned to 32.
@@ -254,4 +254,4 @@ TEST(TensorBox, RefusesFormatsThatDoNotGoTogether) {
 }
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::tensor_box_test

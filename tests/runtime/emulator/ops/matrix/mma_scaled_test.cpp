@@ -11,7 +11,7 @@
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/run_ptx.h"
 
-namespace kernelwright::test {
+namespace kernelwright::test::mma_scaled_test {
 namespace {
 
 /// scales: how many a row of A or a column of B has; 0 for kind::f8f6f4.
@@ -192,4 +192,4 @@ TEST(EmulatorMmaScaledForms, RefuseWhatPtxasRefuses) {
 }
 
 }  // namespace
-}  // namespace kernelwright::test
+}  // namespace kernelwright::test::mma_scaled_test

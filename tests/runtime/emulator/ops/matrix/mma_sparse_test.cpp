@@ -12,7 +12,7 @@
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/run_ptx.h"
 
-namespace kernelwright::test {
+namespace kernelwright::test::mma_sparse_test {
 namespace {
 
 struct SparseForm {
@@ -229,4 +229,4 @@ TEST(EmulatorMmaSparseValues, FormsThatPtxasRefusesAreRefused) {
 }
 
 }  // namespace
-}  // namespace kernelwright::test
+}  // namespace kernelwright::test::mma_sparse_test
