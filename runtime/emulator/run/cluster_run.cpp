@@ -15,12 +15,10 @@
 #include "kernelwright/runtime/emulator/trace/timeline_replay.h"
 
 namespace kernelwright::emulator {
-
 namespace {
 
 constexpr std::uint32_t kQuantum = 4096;  // instructions of a warp's turn
-// After so many polls of a whole cluster with nothing else going on, the cluster is taken to hang. A poll costs about a
-// microsecond.
+// A cluster hangs after so many polls of all its warps with nothing else going on. A poll costs about a microsecond.
 constexpr std::uint32_t kMostIdleRounds = 200'000;
 constexpr std::size_t kLineBytes = 64;
 constexpr std::uint32_t kSharedUnit = 128;  // bytes that %total_smem_size counts by, from sm_80 on
