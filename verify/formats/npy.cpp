@@ -116,8 +116,14 @@ std::vector<std::int64_t> parse_shape(const File& file, std::string_view text) {
   }
 }
 
-template <class T>
-std::vector<std::int64_t> read_header(File& file) {
+struct Header {
+  std::string descr;
+  std::vector<std::int64_t> shape;
+};
+
+/// Reads the header; `wanted` says which elements are accepted, for messages.
+template <class Accepts>
+Header read_header(File& file, std::string_view wanted, const Accepts& accepts) {
   std::array<unsigned char, 12> start{};
   if (file.size() < 10) file.refuse(fmt::format("has {} bytes and is no .npy file", file.size()));
   file.read(start.data(), 8, "magic");
@@ -136,17 +142,40 @@ std::vector<std::int64_t> read_header(File& file) {
   const auto descr = value_of(header, "descr");
   if (!descr) file.refuse("has a header without a descr");
   if ((*descr)[0] != '\'' && (*descr)[0] != '"')
-    file.refuse(fmt::format("holds records, not numbers; {} would do", kElement<T>));
+    file.refuse(fmt::format("holds records, not numbers; {} would do", wanted));
   const std::string_view type = descr->substr(1, descr->find((*descr)[0], 1) - 1);
-  if (type != kDescr<T>)
-    file.refuse(fmt::format("holds elements of descr '{}'; {} would do", printable(type), kElement<T>));
+  if (!accepts(type)) file.refuse(fmt::format("holds elements of descr '{}'; {} would do", printable(type), wanted));
   const auto order = value_of(header, "fortran_order");
   if (!order) file.refuse("has a header without fortran_order");
   if (order->starts_with("True")) file.refuse("is in Fortran order; C order would do (numpy.ascontiguousarray)");
   if (!order->starts_with("False")) file.refuse("has a fortran_order that is neither True nor False");
   const auto shape = value_of(header, "shape");
   if (!shape) file.refuse("has a header without a shape");
-  return parse_shape(file, *shape);
+  return {std::string(type), parse_shape(file, *shape)};
+}
+
+/// The bytes of the data, at most `max_bytes` of them.
+std::int64_t data_bytes(const File& file, const std::vector<std::int64_t>& shape, std::size_t element,
+                        std::int64_t max_bytes) {
+  auto bytes = static_cast<std::int64_t>(element);
+  for (const std::int64_t dim : shape)
+    if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > max_bytes)
+      file.refuse(fmt::format("shape {} takes more than the {} bytes that are read", shape_text(shape), max_bytes));
+  const std::int64_t there = file.size() - file.position();
+  if (there != bytes)  // checked before memory is allocated, because a header may claim any size
+    file.refuse(fmt::format("holds {} bytes of data and its shape {} takes {}", there, shape_text(shape), bytes));
+  return bytes;
+}
+
+/// The size of the elements that NumPy calls `descr`: "<f2" has 2 bytes. 0 for what is no plain little-endian number.
+std::size_t element_bytes(std::string_view descr) {
+  if (descr.size() != 3 || std::string_view("<|").find(descr[0]) == std::string_view::npos ||
+      std::string_view("fiub").find(descr[1]) == std::string_view::npos)
+    return 0;
+  const int bytes = descr[2] - '0';
+  if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) return 0;
+  if ((bytes == 1) != (descr[0] == '|') || (descr[1] == 'f' && bytes == 1) || (descr[1] == 'b' && bytes != 1)) return 0;
+  return static_cast<std::size_t>(bytes);
 }
 
 }  // namespace
@@ -157,26 +186,30 @@ template <class T>
 NpyArray<T> read_npy(const std::string& path, std::int64_t max_bytes) {
   File file(path);
   NpyArray<T> array;
-  array.shape = read_header<T>(file);
-  std::int64_t bytes = sizeof(T);
-  for (const std::int64_t dim : array.shape)
-    if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > max_bytes)
-      file.refuse(
-          fmt::format("shape {} takes more than the {} bytes that are read", shape_text(array.shape), max_bytes));
-  const std::int64_t there = file.size() - file.position();
-  if (there != bytes)  // checked before memory is allocated, because a header may claim any size
-    file.refuse(fmt::format("holds {} bytes of data and its shape {} takes {}", there, shape_text(array.shape), bytes));
-  array.values.resize(static_cast<std::size_t>(bytes) / sizeof(T));
-  file.read(array.values.data(), static_cast<std::size_t>(bytes), "data");
+  array.shape = read_header(file, kElement<T>, [](std::string_view type) { return type == kDescr<T>; }).shape;
+  const auto bytes = static_cast<std::size_t>(data_bytes(file, array.shape, sizeof(T), max_bytes));
+  array.values.resize(bytes / sizeof(T));
+  file.read(array.values.data(), bytes, "data");
   return array;
 }
 
-template <class T>
-void write_npy(const std::string& path, const std::vector<std::int64_t>& shape, const std::vector<T>& values) {
+NpyBytes read_npy_bytes(const std::string& path, std::int64_t max_bytes) {
+  File file(path);
+  Header header = read_header(file, "a plain little-endian number, '<f4' or '|u1' for instance,",
+                              [](std::string_view type) { return element_bytes(type) != 0; });
+  NpyBytes array{std::move(header.descr), std::move(header.shape), {}};
+  const auto bytes = static_cast<std::size_t>(data_bytes(file, array.shape, element_bytes(array.descr), max_bytes));
+  array.bytes.resize(bytes);
+  file.read(array.bytes.data(), bytes, "data");
+  return array;
+}
+
+void write_npy_bytes(const std::string& path, std::string_view descr, const std::vector<std::int64_t>& shape,
+                     std::span<const std::byte> bytes) {
   std::string dims;
   for (const std::int64_t dim : shape) dims += fmt::format("{},{}", dim, shape.size() == 1 ? "" : " ");
   if (shape.size() > 1) dims.resize(dims.size() - 2);
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", kDescr<T>, dims);
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, dims);
   header.append(63 - (10 + header.size()) % 64, ' ').push_back('\n');  // data starts at a multiple of 64
   std::string text(kMagic);
   text += {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
@@ -185,9 +218,9 @@ void write_npy(const std::string& path, const std::vector<std::int64_t>& shape, 
   const auto fail = [&]() { throw ConfigError(path, fmt::format("cannot be written: {}", std::strerror(errno))); };
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) fail();
-  const auto write = [&](const char* from, std::size_t bytes) {
-    while (bytes) {
-      const ssize_t put = ::write(fd, from, bytes);
+  const auto write = [&](const char* from, std::size_t count) {
+    while (count) {
+      const ssize_t put = ::write(fd, from, count);
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) {
         const int code = errno;
@@ -196,12 +229,17 @@ void write_npy(const std::string& path, const std::vector<std::int64_t>& shape, 
         fail();
       }
       from += put;
-      bytes -= static_cast<std::size_t>(put);
+      count -= static_cast<std::size_t>(put);
     }
   };
   write(text.data(), text.size());
-  write(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (::close(fd) != 0) fail();
+}
+
+template <class T>
+void write_npy(const std::string& path, const std::vector<std::int64_t>& shape, const std::vector<T>& values) {
+  write_npy_bytes(path, kDescr<T>, shape, std::as_bytes(std::span(values)));
 }
 
 template NpyArray<float> read_npy<float>(const std::string&, std::int64_t);

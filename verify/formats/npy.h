@@ -1,8 +1,11 @@
-/// .npy files (NumPy's array format, versions 1 and 2): little-endian float32 and int32 in C order.
+/// .npy files (NumPy's array format, versions 1 and 2): little-endian numbers in C order.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernelwright/generator/error.h"
@@ -30,6 +33,20 @@ extern template NpyArray<std::int32_t> read_npy<std::int32_t>(const std::string&
 extern template void write_npy<float>(const std::string&, const std::vector<std::int64_t>&, const std::vector<float>&);
 extern template void write_npy<std::int32_t>(const std::string&, const std::vector<std::int64_t>&,
                                              const std::vector<std::int32_t>&);
+
+/// An array of any plain number, as its bytes.
+struct NpyBytes {
+  std::string descr;  // NumPy's word for the elements: "<f2"
+  std::vector<std::int64_t> shape;
+  std::vector<std::byte> bytes;  // C order
+};
+
+/// Reads floats, integers and bools of any size. Throws as read_npy() does.
+NpyBytes read_npy_bytes(const std::string& path, std::int64_t max_bytes = std::int64_t{1} << 36);
+
+/// Writes a version 1 file of elements that NumPy calls `descr`. Throws as write_npy() does.
+void write_npy_bytes(const std::string& path, std::string_view descr, const std::vector<std::int64_t>& shape,
+                     std::span<const std::byte> bytes);
 
 /// "[2, 64, 8]"
 std::string shape_text(const std::vector<std::int64_t>& shape);
