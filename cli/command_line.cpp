@@ -125,9 +125,11 @@ CommandLine::CommandLine(Options& options)
 }
 
 void CommandLine::add_emulate() {
-  CLI::App* verb = add("emulate", "Run an entry of a PTX file on the emulator, on made-up buffers", emulate);
+  CLI::App* verb =
+      add("emulate", "Run an entry of a PTX file on the emulator, on your buffers or made-up ones", emulate);
   word(verb, "FILE", options_.ptx_file, "PTX as a compiler leaves it", "FILE")->required();
-  word(verb, "--entry", options_.entry, "Which kernel, where the file has several", "ENTRY");
+  CLI::Option* entry = word(verb, "ENTRY", options_.entry, "Which kernel, where the file has several", "ENTRY");
+  word(verb, "--entry", options_.entry, "The same", "ENTRY")->excludes(entry);
   const auto dimensions = [&](const char* name, std::vector<std::uint32_t>& to, const char* text) {
     whole(verb, name, to, text, 1, 0x7fffffff)->delimiter(',')->expected(1, 3);
   };
@@ -135,17 +137,24 @@ void CommandLine::add_emulate() {
   dimensions("--block", options_.block, "Threads of a CTA: X,Y,Z");
   dimensions("--cluster", options_.cluster, "CTAs of a cluster: X,Y,Z");
   whole(verb, "--shared", options_.shared_bytes, "Bytes of dynamic shared memory", 0, kMostUnsigned);
+  CLI::Option* args =
+      word(verb, "--args", options_.arguments,
+           "Arguments and buffers, as a JSON list or a file of it: {\"f32\": 0.5}, {\"npy\": \"x.npy\"}, "
+           "{\"zeros\": [64, 32], \"dtype\": \"f16\", \"out\": \"y.npy\"}",
+           "JSON");
   word(verb, "--params", options_.parameters,
        "A word for each parameter: an integer, a float with a point, or buffer; else 64-bit ones are "
        "buffers and others 0",
        "WORDS")
-      ->delimiter(',');
-  whole(verb, "--bytes", options_.buffer_bytes, "Bytes of each buffer", 1, std::uint64_t{1} << 36);
+      ->delimiter(',')
+      ->excludes(args);
+  whole(verb, "--bytes", options_.buffer_bytes, "Bytes of each buffer", 1, std::uint64_t{1} << 36)->excludes(args);
   whole(verb, "--max-instructions", options_.max_instructions,
         "Warp instructions before the launch is taken to hang: 1000000000; 0 for no limit", 0, kAnyWhole);
   word(verb, "--timeout", options_.timeout, "Time before it is, likewise: 30s, 5m, 1h; else none", "TIME");
   verb->add_option("--fill", options_.fill, "What buffers hold: zero, or pattern, which differs by byte")
-      ->check(CLI::IsMember({"zero", "pattern"}));
+      ->check(CLI::IsMember({"zero", "pattern"}))
+      ->excludes(args);
   seed(verb);
   emulated(verb);
 }

@@ -47,7 +47,8 @@ struct Options {
   std::uint32_t shared_bytes = 0;
   std::uint64_t buffer_bytes = 1 << 20;
   std::vector<std::string> parameters;
-  std::string timeout;  // "": no limit
+  std::string arguments;  // a file of JSON, or the JSON itself
+  std::string timeout;    // "": no limit
   std::uint64_t max_instructions = 1'000'000'000;
   // trace
   bool timeline = false;  // set by the verb

@@ -1,5 +1,5 @@
-// kernelwright emulate: a test run of any PTX on the emulator. Each pointer gets its own buffer. The output is
-// statistics, how much of each buffer was changed, and what went wrong.
+// kernelwright emulate: a run of any PTX on the emulator. Arguments and buffers come from --args; without it, each
+// pointer gets its own buffer. The output is statistics, how much of each buffer was changed, and what went wrong.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -11,6 +11,7 @@
 
 #include "cli/exit_code.h"
 #include "cli/hazards.h"
+#include "cli/launch_arguments.h"
 #include "cli/terminal.h"
 #include "cli/verbs/verbs.h"
 #include "kernelwright/generator/error.h"
@@ -42,12 +43,6 @@ const emulator::Entry& choose_entry(const emulator::Module& module, const Option
   if (const emulator::Entry* entry = module.find(options.entry)) return *entry;
   throw ConfigError("--entry", fmt::format("{} is no entry of {}; it has: {}", options.entry, options.ptx_file, names));
 }
-
-struct Buffer {
-  std::string parameter;
-  std::uint64_t address = 0;
-  std::vector<std::byte> before;
-};
 
 std::vector<std::byte> contents(const Options& options) {
   std::vector<std::byte> bytes(options.buffer_bytes);
@@ -91,13 +86,13 @@ std::uint64_t number(const std::string& word, std::uint64_t bytes) {
   return negative ? 0 - value : value;
 }
 
-/// Lays out the parameters, and makes the buffers to which they point.
-std::vector<std::byte> parameters_of(const emulator::Entry& entry, const Options& options,
-                                     emulator::GlobalMemory& memory, std::vector<Buffer>& buffers) {
+/// Lays out the parameters that --params names, and makes the buffers to which they point.
+LaunchArguments parameters_of(const emulator::Entry& entry, const Options& options, emulator::GlobalMemory& memory) {
   if (options.parameters.size() > entry.parameters.size())
     throw ConfigError("--params", fmt::format("{} words are given and {} takes {} parameters",
                                               options.parameters.size(), entry.name, entry.parameters.size()));
-  std::vector<std::byte> bytes(entry.parameter_bytes);
+  LaunchArguments made;
+  made.parameters.resize(entry.parameter_bytes);
   for (std::size_t i = 0; i < entry.parameters.size(); ++i) {
     const auto& [name, variable] = entry.parameters[i];
     const bool given = i < options.parameters.size();
@@ -105,9 +100,8 @@ std::vector<std::byte> parameters_of(const emulator::Entry& entry, const Options
     if (given ? options.parameters[i] == kBufferWord : variable.bytes == 8) {
       if (variable.bytes != 8)
         throw ConfigError("--params", fmt::format("{} has {} bytes; a buffer's address has 8", name, variable.bytes));
-      Buffer& buffer = buffers.emplace_back(Buffer{std::string(name), 0, contents(options)});
-      value = buffer.address = memory.allocate(buffer.before.size(), fmt::format("the buffer of {}", name));
-      std::memcpy(reinterpret_cast<void*>(value), buffer.before.data(), buffer.before.size());
+      value =
+          place(made.buffers.emplace_back(LaunchBuffer{std::string(name), 0, contents(options), {}, {}, {}}), memory);
     } else if (given) {
       if (variable.bytes > 8)
         throw ConfigError("--params",
@@ -115,16 +109,9 @@ std::vector<std::byte> parameters_of(const emulator::Entry& entry, const Options
                                       variable.bytes));
       value = number(options.parameters[i], variable.bytes);
     }
-    std::memcpy(bytes.data() + variable.offset, &value, std::min<std::uint64_t>(variable.bytes, 8));
+    std::memcpy(made.parameters.data() + variable.offset, &value, std::min<std::uint64_t>(variable.bytes, 8));
   }
-  return bytes;
-}
-
-std::size_t changed_bytes(const Buffer& buffer) {
-  const auto* now = reinterpret_cast<const std::byte*>(buffer.address);
-  std::size_t changed = 0;
-  for (std::size_t i = 0; i < buffer.before.size(); ++i) changed += now[i] != buffer.before[i];
-  return changed;
+  return made;
 }
 
 void copy_dimensions(const std::vector<std::uint32_t>& from, emulator::Dim3& to) {
@@ -143,6 +130,40 @@ void check_grid(const emulator::LaunchShape& shape) {
     throw ConfigError("--grid", fmt::format("{:.4g} CTAs are more than the 2^31 - 1 that are run here", ctas));
 }
 
+void print_json(const emulator::LaunchReport& report, const emulator::Entry& entry, const LaunchArguments& arguments,
+                const std::vector<emulator::KernelHazard>& hazards, int code) {
+  JsonValue changed = JsonValue::array();
+  for (const LaunchBuffer& buffer : arguments.buffers) {
+    JsonValue one = JsonValue::object();
+    one.set("parameter", buffer.parameter).set("bytes", buffer.before.size()).set("changed", buffer.changed_bytes());
+    if (report.completed && !buffer.out.empty()) one.set("out", buffer.out);
+    changed.push(std::move(one));
+  }
+  JsonValue object = JsonValue::object();
+  object.set("verdict", code == kDone ? "ok" : "failed").set("entry", entry.name).set("completed", report.completed);
+  object.set("fault", report.fault).set("statistics", to_json(report.statistics));
+  fmt::print("{}\n", object.set("buffers", std::move(changed)).set("hazards", to_json(hazards)).dump());
+}
+
+void print_text(const emulator::LaunchReport& report, const emulator::Entry& entry, const LaunchArguments& arguments,
+                const std::vector<emulator::KernelHazard>& hazards, int code) {
+  const Style style(stdout);
+  const emulator::Statistics& ran = report.statistics;
+  fmt::print("{}  {}\n", style.bold(entry.name), style.verdict(code == kDone));
+  fmt::print("  {:.3g} warp instructions in {}, {:.1f} M a second; {:.3g} operations in matrix units; {} copied\n",
+             static_cast<double>(ran.warp_instructions), duration_text(ran.seconds * 1e3),
+             static_cast<double>(ran.warp_instructions) / std::max(ran.seconds, 1e-9) / 1e6,
+             static_cast<double>(ran.mma_operations), size_text(static_cast<double>(ran.copied_bytes)));
+  const auto& buffers = arguments.buffers;
+  for (std::size_t i = 0; i < std::min(buffers.size(), kMostLines); ++i)
+    fmt::print("  {}: {} of {} bytes changed{}\n", buffers[i].parameter, buffers[i].changed_bytes(),
+               buffers[i].before.size(),
+               report.completed && !buffers[i].out.empty() ? fmt::format("; written to {}", buffers[i].out) : "");
+  fmt::print("{}", more_text(style, buffers.size()));
+  if (!report.completed) fmt::print("  {}\n", style.bad(report.fault));
+  fmt::print("{}", hazards_text(hazards));
+}
+
 int run_entry(const Options& options, const std::string& text) {
   HazardReview review(options);
   const EmulatorBackendOptions how = emulator_options(options, Arch::kSm90a);
@@ -159,8 +180,8 @@ int run_entry(const Options& options, const std::string& text) {
   const emulator::Entry& entry = choose_entry(module->module(), options);
   module->program(entry.name);  // refuses what is not modelled, before buffers are made
 
-  std::vector<Buffer> buffers;
-  const std::vector<std::byte> parameters = parameters_of(entry, options, machine.memory(), buffers);
+  const LaunchArguments arguments = options.arguments.empty() ? parameters_of(entry, options, machine.memory())
+                                                              : arguments_of(entry, options, machine.memory());
   emulator::LaunchShape shape;
   copy_dimensions(options.grid, shape.grid);
   copy_dimensions(options.block, shape.block);
@@ -169,40 +190,20 @@ int run_entry(const Options& options, const std::string& text) {
   shape.dynamic_shared_bytes = options.shared_bytes;
   const emulator::LaunchReport report = [&] {
     const SlowNotice notice(fmt::format("{} is still running", entry.name));
-    return machine.launch(*module, entry.name, shape, parameters);
+    return machine.launch(*module, entry.name, shape, arguments.parameters);
   }();
+
+  if (report.completed) arguments.write_back();
 
   std::vector<emulator::KernelHazard> hazards;
   for (const emulator::HazardReport& hazard : report.hazards) hazards.push_back({std::string(entry.name), hazard});
   hazards = review.judge(std::move(hazards));
   review.finish();
   const int code = report.completed && hazards.empty() ? kDone : kMismatch;
-  if (options.json) {
-    JsonValue changed = JsonValue::array();
-    for (const Buffer& buffer : buffers)
-      changed.push(JsonValue::object()
-                       .set("parameter", buffer.parameter)
-                       .set("bytes", buffer.before.size())
-                       .set("changed", changed_bytes(buffer)));
-    JsonValue object = JsonValue::object();
-    object.set("verdict", code == kDone ? "ok" : "failed").set("entry", entry.name).set("completed", report.completed);
-    object.set("fault", report.fault).set("statistics", to_json(report.statistics));
-    fmt::print("{}\n", object.set("buffers", std::move(changed)).set("hazards", to_json(hazards)).dump());
-    return code;
-  }
-  const Style style(stdout);
-  const emulator::Statistics& ran = report.statistics;
-  fmt::print("{}  {}\n", style.bold(entry.name), style.verdict(code == kDone));
-  fmt::print("  {:.3g} warp instructions in {}, {:.1f} M a second; {:.3g} operations in matrix units; {} copied\n",
-             static_cast<double>(ran.warp_instructions), duration_text(ran.seconds * 1e3),
-             static_cast<double>(ran.warp_instructions) / std::max(ran.seconds, 1e-9) / 1e6,
-             static_cast<double>(ran.mma_operations), size_text(static_cast<double>(ran.copied_bytes)));
-  for (std::size_t i = 0; i < std::min(buffers.size(), kMostLines); ++i)
-    fmt::print("  {}: {} of {} bytes changed\n", buffers[i].parameter, changed_bytes(buffers[i]),
-               buffers[i].before.size());
-  fmt::print("{}", more_text(style, buffers.size()));
-  if (!report.completed) fmt::print("  {}\n", style.bad(report.fault));
-  fmt::print("{}", hazards_text(hazards));
+  if (options.json)
+    print_json(report, entry, arguments, hazards, code);
+  else
+    print_text(report, entry, arguments, hazards, code);
   return code;
 }
 
