@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include "cli/terminal.h"
 #include "kernelwright/generator/json/document.h"
@@ -97,7 +99,10 @@ class Argument {
     if (json.is_null()) return require_bytes(8, "a null pointer has");
     if (!json.is_object()) refuse("", fmt::format("is {}; {}", json.kind(), kForms));
     if (json.members().empty()) refuse("", fmt::format("is an empty object; {}", kForms));
-    if (json.find("hex")) return read_hex(json, to);
+    if (json.find("hex")) {
+      read_hex(json, to);
+      return read_pointers(json, seed, all, memory, to);
+    }
     if (json.find("npy") || json.find("zeros") || json.find("random")) {
       LaunchBuffer buffer{std::string(parameter_), 0, {}, {}, {}, {}};
       fill(json, seed, buffer);
@@ -105,8 +110,9 @@ class Argument {
         if (json.find("out")) refuse("/out", R"(is for buffers, and "by_value" makes no buffer)");
         require_bytes(buffer.before.size(), "the array has");
         std::memcpy(to, buffer.before.data(), buffer.before.size());
-        return;
+        return read_pointers(json, seed, all, memory, to);
       }
+      if (json.find("pointers")) refuse("/pointers", R"(is for structs; "by_value" makes one of a file)");
       require_bytes(8, "a buffer's address has");
       const std::uint64_t address = cli::place(buffer, memory);
       std::memcpy(to, &address, 8);
@@ -153,7 +159,7 @@ class Argument {
   }
 
   void read_hex(const JsonValue& json, std::byte* to) const {
-    require_words(json, {"hex"});
+    require_words(json, {"hex", "pointers"});
     std::vector<std::uint8_t> digits;
     for (const char c : text("/hex", json.at("/hex"))) {
       if (c == ' ') continue;
@@ -169,6 +175,28 @@ class Argument {
       to[i / 2] = static_cast<std::byte>(digits[i] << 4 | digits[i + 1]);
   }
 
+  /// Writes addresses into a struct, at the offsets that "pointers" names.
+  void read_pointers(const JsonValue& json, std::uint64_t seed, LaunchArguments& all, emulator::GlobalMemory& memory,
+                     std::byte* to) const {
+    const JsonValue* pointers = json.find("pointers");
+    if (!pointers) return;
+    if (!pointers->is_object())
+      refuse("/pointers", fmt::format(R"(is {}; offsets with buffers are accepted: {{"16": {{"npy": "x.npy"}}}})",
+                                      pointers->kind()));
+    for (const auto& [word, value] : pointers->members()) {
+      std::uint64_t offset = 0;
+      const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), offset);
+      if (error != std::errc() || stop != word.data() + word.size() || variable_.bytes < 8 ||
+          offset > variable_.bytes - 8)
+        refuse("/pointers/" + word, fmt::format("is no offset of 8 bytes in a parameter of {} bytes", variable_.bytes));
+      const std::string name = fmt::format("{}+{}", parameter_, offset);
+      emulator::Variable pointer;
+      pointer.bytes = 8;
+      const Argument argument(place_ + "/pointers/" + word, folder_, name, pointer);
+      argument.read(value, seed + 1000003 * (offset + 1), all, memory, to + offset);
+    }
+  }
+
   void read_number(const JsonValue& json, std::byte* to) const {
     const auto& [name, value] = json.members().front();
     const ElementRow* row = find_element(name);
@@ -177,7 +205,9 @@ class Argument {
     if (!value.is_number()) refuse("/" + name, fmt::format("is {}; a number is accepted", value.kind()));
     require_bytes(row->bytes, fmt::format("a number of type {} has", name));
     if (row->family == Family::kFloat || row->family == Family::kSmallFloat) {
-      if (row->bytes <= 4 && !std::isfinite(static_cast<float>(value.as_double())))
+      const double most =
+          row->family == Family::kSmallFloat ? float_format(row->small).largest : std::numeric_limits<float>::max();
+      if (row->bytes <= 4 && std::abs(value.as_double()) > most)
         refuse("/" + name, fmt::format("is {}, which is too large for {}", value.dump(), name));
       return store_float(*row, value.as_double(), to);
     }
@@ -201,7 +231,7 @@ class Argument {
   /// Gives a buffer its contents, element type, shape and file.
   void fill(const JsonValue& json, std::uint64_t seed, LaunchBuffer& buffer) const {
     if (json.find("npy")) {
-      require_words(json, {"npy", "dtype", "by_value", "out"});
+      require_words(json, {"npy", "dtype", "by_value", "pointers", "out"});
       load(json, buffer);
     } else {
       const bool random = json.find("random");

@@ -11,6 +11,7 @@
 ///   {"zeros": [64, 32], "dtype": "f32"}                  the address of a buffer
 ///   {"random": [64, 32], "dtype": "f16", "seed": 7}      the same; floats of [-1, 1), integers of 0 to 127
 ///
+/// Both forms of a struct take "pointers": {"16": {"npy": "x.npy"}}, buffers whose addresses stand at those offsets.
 /// A buffer takes "out": "y.npy", a file to which it is written after the launch.
 #pragma once
 

@@ -1,5 +1,6 @@
 // kernelwright emulate --args: the forms of an argument, files back and forth, and what is refused.
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "command_fixture.h"
@@ -131,6 +132,59 @@ TEST_F(EmulateArgs, AStructByValueComesFromAFileToo) {
   EXPECT_TRUE(JsonValue::parse(result.out).at("/buffers").elements().empty());
   refused("[null, " + s + R"(, {"hex": "0000000000000000"}])",
           {"--args: /1 (parameter n)", "has 8 bytes and the parameter takes 4"});
+}
+
+TEST_F(EmulateArgs, NumbersOfSmallFloatsStayWithinTheirRange) {
+  const std::string file = write("half.ptx", R"(.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry half(.param .u64 out, .param .b16 value)
+{
+  .reg .b16 %h<2>; .reg .b64 %rd<2>;
+  ld.param.u64 %rd0, [out]; ld.param.b16 %h0, [value]; st.global.b16 [%rd0], %h0;
+  ret;
+}
+)");
+  const auto words = [&](const std::string& value) {
+    const std::string out = R"([{"zeros": [1], "dtype": "u16", "out": ")" + path("y.npy") + "\"}, ";
+    return std::vector<std::string>{"emulate", file, "--args", out + value + "]"};
+  };
+  for (const auto& [value, bits] : {std::pair{R"({"f16": -65504})", 0xfbff}, {R"({"bf16": 1})", 0x3f80}}) {
+    EXPECT_EQ(run(words(value)).exit_code, 0) << value;
+    const NpyBytes y = read_npy_bytes(path("y.npy"));
+    ASSERT_EQ(y.bytes.size(), 2u);
+    EXPECT_EQ(std::to_integer<int>(y.bytes[0]) | std::to_integer<int>(y.bytes[1]) << 8, bits) << value;
+  }
+  expect_refused(words(R"({"f16": 70000})"), {"/1/f16 (parameter value): is 70000, which is too large for f16"});
+}
+
+TEST_F(EmulateArgs, PointersStandInStructs) {
+  const std::string file = write("struct.ptx", R"(.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry copy(.param .align 8 .b8 p[24])
+{
+  .reg .b32 %r<4>; .reg .b64 %rd<4>;
+  ld.param.u64 %rd0, [p+16]; ld.param.u64 %rd1, [p]; ld.param.u32 %r0, [p+8];
+  ld.global.u32 %r1, [%rd0]; add.u32 %r2, %r1, %r0; st.global.u32 [%rd1], %r2;
+  ret;
+}
+)");
+  write_npy<std::int32_t>(path("x.npy"), {1}, {40});
+  const std::string args = write("struct.json", R"([{"hex": "0000000000000000 02000000 00000000 0000000000000000",
+    "pointers": {"16": {"npy": "x.npy"}, "0": {"zeros": [1], "dtype": "i32", "out": "y.npy"}}}])");
+  const CommandResult result = run({"emulate", file, "--args", args, "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
+  EXPECT_THAT(read_npy<std::int32_t>(path("y.npy")).values, ElementsAre(42));
+  EXPECT_EQ(JsonValue::parse(result.out).at("/buffers/0/parameter").as_string(), "p+16");
+
+  const std::string start = R"([null, {"u32": 1}, {"hex": "0000000000000000", "pointers": )";
+  refused(start + "7}]", {"--args: /2/pointers (parameter s): is a number; offsets with buffers"});
+  for (const char* offset : {"1", "-1", "x", "", "18446744073709551615"})
+    refused(start + "{\"" + offset + "\": null}}]", {"is no offset of 8 bytes in a parameter of 8 bytes"});
+  refused(start + R"({"0": {"i32": 1}}}])", {"/2/pointers/0 (parameter s+0): a number of type i32 has 4 bytes"});
+  refused(R"([{"npy": ")" + path("x.npy") + R"(", "pointers": {}}, {"u32": 1}, {"hex": "0000000000000000"}])",
+          {"/0/pointers (parameter p): is for structs"});
 }
 
 TEST_F(EmulateArgs, WhatIsWrongIsNamedWithWhatIsAccepted) {
