@@ -14,6 +14,7 @@
 #include "kernelwright/runtime/emulator/machine/cta.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
 #include "kernelwright/runtime/emulator/program/program.h"
+#include "kernelwright/runtime/emulator/program/shared_layout.h"
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "kernelwright/runtime/emulator/run/launch.h"
 #include "kernelwright/runtime/process/own_thread.h"
@@ -46,6 +47,26 @@ class Loaded : public LoadedModule {
   const Program& program(std::string_view name) const override {
     const std::lock_guard lock(mutex_);
     if (const auto known = programs_.find(name); known != programs_.end()) return *known->second;
+    const Entry& entry = readable(name);
+    auto made = with_stack(kStackBytes, kStackBytes, [&] { return decode(*module_, entry, globals_); });
+    return *programs_.emplace(entry.name, std::move(made)).first->second;
+  }
+  std::optional<VariablePlace> variable(std::string_view name) const override {
+    const auto known = module_->variables.find(name);
+    if (known == module_->variables.end()) return std::nullopt;
+    const Variable& found = known->second;
+    if (found.space != StateSpace::kGlobal && found.space != StateSpace::kConst) return std::nullopt;
+    return VariablePlace{globals_ + found.offset, found.bytes};
+  }
+  EntryAttributes attributes(std::string_view name) const override {
+    const Entry& entry = readable(name);
+    return {lay_out_shared(*module_, entry).static_bytes, entry.local_bytes, entry.parameter_bytes, entry.max_threads,
+            entry.max_registers};
+  }
+
+ private:
+  /// The entry of that name, which the parser could read.
+  const Entry& readable(std::string_view name) const {
     const Entry* entry = module_->find(name);
     if (!entry) {
       std::string entries;
@@ -56,11 +77,9 @@ class Loaded : public LoadedModule {
     }
     if (!entry->refusal.empty())
       throw PtxError(entry->refusal_line, fmt::format("in the entry `{}`: {}", name, entry->refusal));
-    auto made = with_stack(kStackBytes, kStackBytes, [&] { return decode(*module_, *entry, globals_); });
-    return *programs_.emplace(entry->name, std::move(made)).first->second;
+    return *entry;
   }
 
- private:
   std::unique_ptr<Module> module_;
   GlobalMemory& memory_;
   std::uint64_t globals_ = 0;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,21 @@ struct LaunchShape {
   const LaunchNotes* notes = nullptr;
 };
 
+/// Where a variable of a module lies in device memory.
+struct VariablePlace {
+  DevicePtr address = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// What the text says of an entry.
+struct EntryAttributes {
+  std::uint64_t static_shared_bytes = 0;
+  std::uint64_t local_bytes = 0;  // for one thread, before ptxas spills
+  std::uint64_t parameter_bytes = 0;
+  int max_threads = 0;    // .maxntid or .reqntid; 0: not given
+  int max_registers = 0;  // .maxnreg; 0: not given. ptxas alone knows how many a thread has
+};
+
 /// A module: parsed and decoded PTX, with its global variables in device memory.
 class LoadedModule {
  public:
@@ -51,6 +67,10 @@ class LoadedModule {
   virtual const Module& module() const = 0;
   /// Throws PtxError if there is no such entry, or if the emulator does not model an instruction in it.
   virtual const Program& program(std::string_view entry) const = 0;
+  /// A .global or .const variable; nothing if the module has none of that name.
+  virtual std::optional<VariablePlace> variable(std::string_view name) const = 0;
+  /// Decodes no instruction. Throws PtxError if there is no such entry, or if it cannot be read.
+  virtual EntryAttributes attributes(std::string_view entry) const = 0;
 };
 
 /// Safe from any number of threads; launches take turns.

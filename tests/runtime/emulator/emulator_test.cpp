@@ -55,5 +55,40 @@ TEST(Emulator, GivesThreadsRegistersInEights) {
   EXPECT_THAT(fault("more", 384, 168), testing::HasSubstr("registers from the CTA's pool, which has 0"));
 }
 
+TEST(Emulator, SaysWhereVariablesAreAndWhatAnEntryNeeds) {
+  Emulator emulator;
+  const auto module = emulator.load(module_of(R"(.global .align 4 .b8 table[12] = {1, 2, 3, 4};
+.const .align 8 .u64 limit = 77;
+.shared .align 4 .b8 pool[64];
+.visible .entry wobbles() { .reg .f32 %f<2>; wobble.f32 %f1; ret; }
+.visible .entry unread() { mov.u32 %nothing, 0; ret; }
+.visible .entry k(.param .u64 out, .param .u32 n) .maxntid 64, 2, 1
+{
+  .shared .align 4 .b8 own[100]; .local .align 4 .b8 stack[24]; .reg .b32 %r<2>;
+  mov.u32 %r1, own; st.shared.b32 [pool], %r1; st.global.b32 [table+8], 9; ret;
+})"));
+  const auto table = module->variable("table"), limit = module->variable("limit");
+  ASSERT_TRUE(table && limit);
+  EXPECT_EQ(table->bytes, 12u);
+  EXPECT_EQ(*reinterpret_cast<const std::uint32_t*>(table->address), 0x04030201u);
+  EXPECT_EQ(limit->bytes, 8u);
+  EXPECT_EQ(*reinterpret_cast<const std::uint64_t*>(limit->address), 77u);
+  EXPECT_FALSE(module->variable("pool")) << "shared: each CTA has its own";
+  EXPECT_FALSE(module->variable("nothing"));
+
+  const EntryAttributes k = module->attributes("k");
+  EXPECT_EQ(k.static_shared_bytes, 164u);
+  EXPECT_EQ(k.local_bytes, 24u);
+  EXPECT_EQ(k.parameter_bytes, 12u);
+  EXPECT_EQ(k.max_threads, 128);
+  EXPECT_EQ(module->attributes("wobbles").static_shared_bytes, 0u) << "no instruction is decoded";
+  EXPECT_THROW(module->attributes("unread"), PtxError);
+  EXPECT_THROW(module->attributes("none"), PtxError);
+
+  const std::uint64_t parameters[2] = {0, 0};
+  EXPECT_TRUE(emulator.launch(*module, "k", {}, std::as_bytes(std::span(parameters))).completed);
+  EXPECT_EQ(reinterpret_cast<const std::uint32_t*>(table->address)[2], 9u);
+}
+
 }  // namespace
 }  // namespace kernelwright::emulator
