@@ -17,7 +17,7 @@
 
 #include "support/paths.h"
 
-namespace kernelwright {
+namespace kernelwright::house_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -479,4 +479,4 @@ TEST(HouseRule, ACeilingHoldsAndOnlyFalls) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::house_test

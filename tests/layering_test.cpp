@@ -20,7 +20,7 @@
 
 #include "support/paths.h"
 
-namespace kernelwright {
+namespace kernelwright::layering_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -562,4 +562,4 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"generator/a.cpp", "auto text = \"asm volatile(\\\" // \"; // asm", ""}));
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::layering_test

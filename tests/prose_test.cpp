@@ -13,7 +13,7 @@
 #include "support/paths.h"
 #include "support/prose.h"
 
-namespace kernelwright {
+namespace kernelwright::prose_test {
 namespace {
 
 using testing::ElementsAre;
@@ -197,4 +197,4 @@ TEST(ResultsRule, KnowsNames) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::prose_test

@@ -18,7 +18,7 @@
 
 #include "support/paths.h"
 
-namespace kernelwright {
+namespace kernelwright::seeds_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -393,4 +393,4 @@ TEST(SeedsChecker, FindsSuitesInOtherFiles) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::seeds_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kernelwright::test {
+namespace kernelwright::test::template_anchors_test {
 namespace {
 
 constexpr std::string_view kText = R"(
@@ -95,4 +95,4 @@ TEST(TemplateAnchors, MatchAnExpressionByItsWordsAndNotByItsBlanks) {
 }
 
 }  // namespace
-}  // namespace kernelwright::test
+}  // namespace kernelwright::test::template_anchors_test

@@ -11,7 +11,7 @@
 #include "support/paths.h"
 #include "support/template_anchors.h"
 
-namespace kernelwright {
+namespace kernelwright::templates_rules_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -54,4 +54,4 @@ TEST(RawBarriers, AreInNoTemplateOfTheRepository) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::templates_rules_test
