@@ -32,7 +32,7 @@ std::vector<std::pair<std::string, Mask>> joined_masks();
 void give_slopes(AttentionCase& call);
 
 /// All of them, in the order of attention.md's list; names begin with its numbers. The portable family takes each one.
-std::vector<CudaCase> all_cuda_cases();
+const std::vector<CudaCase>& all_cuda_cases();
 /// Adds those of them whose values are the point: numbers that lose a key, hide a NaN, or do not fit.
 void add_value_cases(std::vector<CudaCase>& cases);
 

@@ -311,17 +311,20 @@ std::vector<std::pair<std::string, Mask>> joined_masks() {
           {"nested", all_of({any_of({chunks(50), window(20)}), window(60, 3), any_of({causal, window(0, 2)})})}};
 }
 
-std::vector<CudaCase> all_cuda_cases() {
-  std::vector<CudaCase> cases;
-  lengths(cases);
-  head_sizes(cases);
-  masks(cases);
-  biases(cases);
-  prompts(cases);
-  memory(cases);
-  add_value_cases(cases);
-  swizzles(cases);
-  return cases;
+const std::vector<CudaCase>& all_cuda_cases() {
+  static const std::vector<CudaCase> all = [] {  // every start of the binary asks for it several times
+    std::vector<CudaCase> cases;
+    lengths(cases);
+    head_sizes(cases);
+    masks(cases);
+    biases(cases);
+    prompts(cases);
+    memory(cases);
+    add_value_cases(cases);
+    swizzles(cases);
+    return cases;
+  }();
+  return all;
 }
 
 namespace {
