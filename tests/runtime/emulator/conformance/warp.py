@@ -60,14 +60,20 @@ def matches():
     return module(FAMILY, "match", "match.sync", ins, outs, body)
 
 
-def reductions():
-    forms = [f"redux.sync.{op}.{t}" for op in ("add", "min", "max") for t in ("u32", "s32")]
-    forms += [f"redux.sync.{op}.b32" for op in ("and", "or", "xor")]
+def each_form(forms, rounds):
+    """Every form on `rounds` times 32 elements of the first buffer; each form has an output of its own."""
     body = ""
-    for i in range(4):
+    for i in range(rounds):
         body += f"ld.global.b32 %r0, [{{at0}}+{128 * i}]; "
         for j, form in enumerate(forms):
             body += f"{form} %r1, %r0, -1; st.global.b32 [{{at{1 + j}}}+{128 * i}], %r1; "
+    return body
+
+
+def reductions():
+    forms = [f"redux.sync.{op}.{t}" for op in ("add", "min", "max") for t in ("u32", "s32")]
+    forms += [f"redux.sync.{op}.b32" for op in ("and", "or", "xor")]
+    body = each_form(forms, 4)
     outs = [(form, "b32", 128, "bits") for form in forms]
     body += "mov.b32 %r1, 0; setp.lt.u32 %p3, %lane, 12; @%p3 redux.sync.add.u32 %r1, %r0, 0xfff; st.global.b32 [{at10}], %r1; "
     outs.append(("redux.sync.add.u32/members", "b32", 32, "bits"))
@@ -76,11 +82,7 @@ def reductions():
 
 def float_reductions():
     forms = [f"redux.sync.{op}{absolute}{nan}.f32" for op in ("min", "max") for absolute in ("", ".abs") for nan in ("", ".NaN")]
-    body = ""
-    for i in range(5):
-        body += f"ld.global.b32 %r0, [{{at0}}+{128 * i}]; "
-        for j, form in enumerate(forms):
-            body += f"{form} %r1, %r0, -1; st.global.b32 [{{at{1 + j}}}+{128 * i}], %r1; "
+    body = each_form(forms, 5)
     outs = [(form, "f32", 160, "bits") for form in forms]
     body += "mov.b32 %r1, 0; setp.lt.u32 %p3, %lane, 12; @%p3 redux.sync.max.f32 %r1, %r0, 0xfff; st.global.b32 [{at9}], %r1; "
     outs.append(("redux.sync.max.f32/members", "f32", 32, "bits"))

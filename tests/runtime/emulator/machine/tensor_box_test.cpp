@@ -8,9 +8,12 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/machine/tensor_map.h"
+#include "runtime/emulator/machine/refusal.h"
 
 namespace kernelwright::emulator::tensor_box_test {
 namespace {
+
+using test::refusal;
 
 /// Memory of random bytes, aligned to 32.
 struct Storage {
@@ -207,15 +210,6 @@ TEST(TensorBox, StoresAnIm2colBoxWhereItCameFrom) {
   std::memset(reinterpret_cast<void*>(tensor.address + 192 + 64), 0, 192 * 3 - 64);
   store_box(map, {0, 2, 1}, shared.data(), 0);
   EXPECT_EQ(tensor.bytes, before);
-}
-
-std::string refusal(const TensorMapDescription& map) {
-  try {
-    encode_tensor_map(map);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(TensorBox, RefusesFormatsThatDoNotGoTogether) {

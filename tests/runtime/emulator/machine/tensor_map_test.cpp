@@ -10,9 +10,12 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
+#include "runtime/emulator/machine/refusal.h"
 
 namespace kernelwright::emulator {
 namespace {
+
+using test::refusal;
 
 using testing::HasSubstr;
 
@@ -26,15 +29,6 @@ TensorMapDescription small_map() {
   map.box[0] = 64, map.box[1] = 8;
   map.swizzle = Swizzle::k128B;
   return map;
-}
-
-std::string refusal(const TensorMapDescription& map) {
-  try {
-    encode_tensor_map(map);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(TensorMap, ReadsBackWhatWasEncoded) {
