@@ -17,6 +17,7 @@ JsonValue to_json(const emulator::HazardSide& side) {
   for (const std::uint32_t index : side.cta) cta.push(index);
   JsonValue object = JsonValue::object();
   object.set("cta", std::move(cta)).set("warp", side.warp).set("lane", side.lane).set("role", side.role);
+  object.set("function", side.function);
   return object.set("ptx_line", side.ptx_line).set("instruction", side.instruction).set("source", side.source);
 }
 

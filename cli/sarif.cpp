@@ -32,7 +32,8 @@ JsonValue location_of(const std::string& kernel, const HazardSide& side) {
   JsonValue physical = JsonValue::object();
   physical.set("artifactLocation", JsonValue::object().set("uri", file));
   physical.set("region", JsonValue::object().set("startLine", line));
-  JsonValue logical = JsonValue::object().set("name", kernel).set("kind", "function");
+  JsonValue logical =
+      JsonValue::object().set("name", side.function.empty() ? kernel : side.function).set("kind", "function");
   JsonValue object = JsonValue::object();
   object.set("physicalLocation", std::move(physical));
   object.set("logicalLocations", JsonValue::array().push(std::move(logical)));

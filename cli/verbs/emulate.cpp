@@ -141,7 +141,7 @@ void print_json(const emulator::LaunchReport& report, const emulator::Entry& ent
   }
   JsonValue object = JsonValue::object();
   object.set("verdict", code == kDone ? "ok" : "failed").set("entry", entry.name).set("completed", report.completed);
-  object.set("fault", report.fault).set("statistics", to_json(report.statistics));
+  object.set("fault", report.fault).set("printed", report.printed).set("statistics", to_json(report.statistics));
   fmt::print("{}\n", object.set("buffers", std::move(changed)).set("hazards", to_json(hazards)).dump());
 }
 
@@ -149,6 +149,8 @@ void print_text(const emulator::LaunchReport& report, const emulator::Entry& ent
                 const std::vector<emulator::KernelHazard>& hazards, int code) {
   const Style style(stdout);
   const emulator::Statistics& ran = report.statistics;
+  fmt::print("{}", report.printed);
+  if (!report.printed.empty() && !report.printed.ends_with('\n')) fmt::print("\n");
   fmt::print("{}  {}\n", style.bold(entry.name), style.verdict(code == kDone));
   fmt::print("  {:.3g} warp instructions in {}, {:.1f} M a second; {:.3g} operations in matrix units; {} copied\n",
              static_cast<double>(ran.warp_instructions), duration_text(ran.seconds * 1e3),

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <functional>
+#include <string_view>
 
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/device/completion.h"
@@ -31,6 +33,10 @@ struct EmulatorBackendOptions {
   std::uint32_t timeline_cta = 0;      // of this CTA's cluster: its number in the grid, x first
   /// Gets each report at the end of its launch, on the thread that launched. Must not throw or call back in.
   std::function<void(const emulator::KernelHazard&)> on_report;
+  /// Gets what the kernels of a launch printed, in the same way. A GPU's driver writes to stdout, too.
+  std::function<void(std::string_view)> on_print = [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  };
 };
 
 }  // namespace kernelwright

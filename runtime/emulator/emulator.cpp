@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/emulator/checker/global_shadow.h"
 #include "kernelwright/runtime/emulator/checker/hazard_log.h"
 #include "kernelwright/runtime/emulator/machine/cta.h"
+#include "kernelwright/runtime/emulator/machine/device_heap.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
 #include "kernelwright/runtime/emulator/program/program.h"
 #include "kernelwright/runtime/emulator/program/shared_layout.h"
@@ -181,6 +182,7 @@ struct Emulator::State {
   std::mutex launching;  // one grid at a time: each grid uses all the cores that it may
   std::uint32_t launches = 0;
   TensorMapEdits map_edits;
+  std::unique_ptr<DeviceHeap> heap;  // made by the first launch that uses it
 };
 
 Emulator::Emulator(Options options) : state_(std::make_unique<State>()) { state_->options = options; }
@@ -200,8 +202,11 @@ LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry
   const std::lock_guard lock(state_->launching);
   const Parameters held(state_->memory, parameters);
   const GridWorkspace workspace(state_->memory, program, shape, state_->options);
+  if (program.uses_heap && !state_->heap)
+    state_->heap = std::make_unique<DeviceHeap>(state_->memory, state_->options.heap_bytes);
   const std::shared_ptr<const GlobalMemory::View> view = state_->memory.view();
   Launch launch;
+  launch.heap = state_->heap.get();
   launch.program = &program;
   std::uint32_t threads = 1;
   for (int i = 0; i < 3; ++i) {

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -490,6 +489,7 @@ void EmulatedDevice::keep(const std::string& entry, const emulator::LaunchReport
   }
   if (options_.on_report)
     for (const HazardReport& hazard : report.hazards) options_.on_report({entry, hazard});
+  if (!report.printed.empty()) options_.on_print(report.printed);
 }
 
 class Emulated final : public EmulatorBackend {

@@ -13,6 +13,7 @@ struct HazardSide {
   std::uint32_t cta[3] = {};
   int warp = -1, lane = -1;  // -1: all lanes, or an operation that belongs to no warp
   std::string role;          // from LaunchNotes; "" if unnamed
+  std::string function;      // the .func in which the instruction is; "": the entry itself
   int ptx_line = 0;
   std::string instruction;  // the instruction's text
   std::string source;       // "attention_sm90.cu:123" if the PTX has line information

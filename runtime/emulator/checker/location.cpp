@@ -38,6 +38,9 @@ HazardSide side_of(const LaunchNotes* notes, const Program& program, const std::
   side.role = role_of(notes, warp);
   if (index < program.entry->instructions.size()) {
     const Instruction& instruction = program.entry->instructions[index];
+    for (const LinkedFunction& function : program.entry->functions)
+      if (static_cast<int>(index) >= function.first_instruction && static_cast<int>(index) < function.end_instruction)
+        side.function = function.name;
     side.ptx_line = instruction.line;
     side.instruction = line_of(program.module->text, instruction.line);
     if (instruction.source.file >= 0 &&
@@ -55,6 +58,7 @@ std::string text_of(const HazardSide& side) {
   if (!side.role.empty()) text += fmt::format(" ({})", side.role);
   if (side.lane >= 0) text += fmt::format(" lane {}", side.lane);
   if (side.ptx_line > 0) text += fmt::format(", PTX line {} `{}`", side.ptx_line, side.instruction);
+  if (!side.function.empty()) text += " of " + side.function;
   if (!side.source.empty()) text += ", " + side.source;
   return text;
 }

@@ -41,6 +41,7 @@ bool fits(std::string_view pattern, std::string_view text) {
 
 bool fits_place(std::string_view pattern, const HazardSide& side) {
   if (side.ptx_line == 0) return pattern == "*";
+  if (!side.function.empty() && fits(pattern, "func:" + side.function)) return true;
   return fits(pattern, side.source) || fits(pattern, fmt::format("ptx:{}", side.ptx_line));
 }
 

@@ -1,8 +1,9 @@
 /// Reports that a person has judged and accepts, read from a file.
 ///
 /// A line names a rule, a kernel, a place and a reason: `lane-release gemm_* epilogue.cu:* one warp is converged here`.
-/// The kernel is the name of the entry. The place is that of either side: "FILE:LINE" of the source, or "ptx:LINE".
-/// `*` stands for any characters, also for a whole word. Lines that begin with `#` are comments.
+/// The kernel is the name of the entry. The place is that of either side: "FILE:LINE" of the source, "ptx:LINE", or
+/// "func:NAME" for all of a function that the kernel calls. `*` stands for any characters, also for a whole word. Lines
+/// that begin with `#` are comments.
 #pragma once
 
 #include <cstddef>

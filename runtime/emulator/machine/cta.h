@@ -18,6 +18,7 @@
 
 namespace kernelwright::emulator {
 
+class DeviceHeap;
 class GlobalShadow;
 struct TensorMapEdits;
 class Hazards;
@@ -32,6 +33,9 @@ struct TensorCollectors;  // ops/matrix/
 inline constexpr int kRankShift = 24;
 inline constexpr std::uint32_t kSharedOffsetMask = (1u << kRankShift) - 1;
 inline constexpr int kNumNamedBarriers = 16;
+
+/// What a launch prints at most. A GPU's buffer has as many bytes (cudaLimitPrintfFifoSize).
+inline constexpr std::size_t kMostPrinted = std::size_t{1} << 20;
 
 /// bar.sync / bar.arrive (PTX ISA "bar"): threads arrive by whole warps.
 struct NamedBarrier {
@@ -69,6 +73,7 @@ struct Cluster {
   std::uint32_t live_threads = 0;
   std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync, wgmma and tcgen05.mma
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
+  std::string printed;               // by vprintf, kMostPrinted bytes at most
   Hazards* hazards = nullptr;        // null: not checked
   Timeline* timeline = nullptr;      // null: not kept
   /// clusterlaunchcontrol: takes the next cluster that has not begun out of the launch. Returns the cluster's number in
@@ -83,6 +88,7 @@ struct Launch {
   std::uint32_t dynamic_shared_bytes = 0;
   std::span<const std::byte> parameters;  // 64-byte aligned, lives for the launch; generic addresses may point into it
   const GlobalMemory::View* memory = nullptr;
+  DeviceHeap* heap = nullptr;              // null unless the program uses it
   std::uint32_t registers_per_thread = 0;  // allocated to every warp at the beginning, in eights; setmaxnreg needs it
   bool registers_known = false;            // false: registers_per_thread is the most that fits
   std::uint32_t number = 0;                // number of this launch on its device: later launches have larger numbers

@@ -8,6 +8,7 @@
 
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/runtime/emulator/machine/cta.h"
+#include "kernelwright/runtime/emulator/machine/device_heap.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
 #include "kernelwright/runtime/emulator/machine/warp.h"
 
@@ -203,6 +204,10 @@ std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, 
         (access == Access::kWrite && !allocation->writable))
       throw Fault(memory.describe(address, bytes), HazardKind::kOutOfBounds);
     last = {allocation->begin, allocation->end, allocation->writable};
+    if (const DeviceHeap* const heap = warp.launch->heap; heap && heap->contains(address)) {
+      const DeviceHeap::Block block = heap->block_at(address, bytes);
+      last = {block.begin, block.end, true};
+    }
   }
   return reinterpret_cast<std::byte*>(address);
 }

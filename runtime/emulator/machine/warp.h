@@ -13,6 +13,7 @@
 
 namespace kernelwright::emulator {
 
+struct CallStacks;
 struct Cta;
 struct Launch;
 
@@ -37,6 +38,9 @@ struct Split {
 };
 
 struct Warp {
+  Warp();
+  ~Warp();
+  Warp(Warp&&) noexcept;
   template <class T>
   T* lanes(Slot slot) {
     return reinterpret_cast<T*>(registers + slot);
@@ -63,9 +67,10 @@ struct Warp {
   LaneMask carry = 0;           // CC.CF of add.cc and its like
   const Op* current = nullptr;  // the instruction that runs now
   LaneMask current_lanes = 0;
-  std::vector<std::byte> local;  // 32 x the entry's local bytes, lane after lane
-  CopyGroups copy_groups;        // cp.async
-  CopyGroups bulk_groups;        // cp.async.bulk to global memory
+  std::vector<std::byte> local;       // 32 x the program's stack bytes, lane after lane
+  std::unique_ptr<CallStacks> calls;  // made by the first call of a function
+  CopyGroups copy_groups;             // cp.async
+  CopyGroups bulk_groups;             // cp.async.bulk to global memory
   /// A tcgen05.ld that is issued but not performed.
   struct TensorLoad {
     const Op* op = nullptr;

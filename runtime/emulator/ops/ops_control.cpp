@@ -32,8 +32,13 @@ void decode_exit(Decoder& decoder, Op& op) {
   op.flow = Flow::kExit;
 }
 
+void decode_return(Decoder& decoder, Op& op) {
+  decoder.expect_operands(0, 0);
+  op.flow = decoder.in_function() ? Flow::kReturn : Flow::kExit;
+}
+
 void decode_trap(Decoder& decoder, Op& op) {
-  for (std::size_t i = 0; i < decoder.num_operands(); ++i) decoder.take(i);  // operands of a call to __assertfail
+  decoder.expect_operands(0, 0);
   op.flow = Flow::kTrap;
 }
 
@@ -104,11 +109,10 @@ void decode_setmaxnreg(Decoder& decoder, Op& op) {
 constexpr Form kForms[] = {
     {"bra.(uni)?", decode_branch},
     {"brx.idx.(uni)?", decode_branch_table},
-    {"ret.(uni)?", decode_exit},
+    {"ret.(uni)?", decode_return},
     {"exit", decode_exit},
     {"trap", decode_trap},
     {"brkpt", decode_trap},
-    {"call.(uni)?", decode_trap},  // the parser accepts only __assertfail
     {"nanosleep.u32", decode_nanosleep},
     {"pmevent.(mask)?", decode_pmevent},
     {"griddepcontrol.(wait|launch_dependents)", decode_dependency},

@@ -9,7 +9,8 @@
 #include <stdexcept>
 #include <unordered_map>
 
-#include "kernelwright/runtime/emulator/program/pattern.h"
+#include "kernelwright/runtime/emulator/program/form_table.h"
+#include "kernelwright/runtime/emulator/program/linker.h"
 #include "kernelwright/runtime/emulator/program/register_slots.h"
 #include "kernelwright/runtime/emulator/program/shared_layout.h"
 #include "kernelwright/runtime/emulator/program/special_registers.h"
@@ -18,68 +19,6 @@
 namespace kernelwright::emulator {
 
 namespace {
-
-constexpr std::string_view kIgnoredHints[] = {
-    "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate",
-    "L2::evict_normal", "L2::evict_first",     "L2::evict_last",  "L2::64B",        "L2::128B",
-    "L2::256B",         "L2::cache_hint",
-};
-
-bool is_hint(std::string_view part) {
-  return std::find(std::begin(kIgnoredHints), std::end(kIgnoredHints), part) != std::end(kIgnoredHints);
-}
-
-/// The whole decode table, indexed by the opcode's first part.
-class Table {
- public:
-  Table() {
-    using Forms = std::span<const Form> (*)();
-    static constexpr Forms kFamilies[] = {
-        integer_forms,     logic_forms,          float_forms,        packed_float_forms, half_forms,
-        compare_forms,     convert_forms,        move_forms,         memory_forms,       atomic_forms,
-        warp_forms,        control_forms,        barrier_forms,      mbarrier_forms,     cluster_forms,
-        store_async_forms, cluster_launch_forms, fence_forms,        copy_async_forms,   bulk_copy_forms,
-        tensor_copy_forms, tensor_map_forms,     matrix_move_forms,  mma_forms,          wgmma_forms,
-        tcgen05_forms,     tcgen05_move_forms,   tcgen05_copy_forms, tcgen05_mma_forms,  scaled_mma_forms,
-        sparse_mma_forms};
-    for (const Forms family : kFamilies)
-      for (const Form& form : family()) {
-        const auto row = std::make_shared<Row>(Row{Pattern(form.pattern), &form});
-        for (const std::string_view root : row->pattern.roots()) rows_[root].push_back(row);
-      }
-  }
-  struct Match {
-    const Form* form = nullptr;
-    std::vector<std::string_view> choices;
-  };
-  Match find(std::span<const std::string_view> parts) const {
-    if (const auto rows = rows_.find(parts.front()); rows != rows_.end())
-      for (const auto& row : rows->second)
-        if (auto choices = row->pattern.match(parts)) return {row->form, std::move(*choices)};
-    return {};
-  }
-  /// `parts` in the spelling of a row, if they differ from the row only in the order of their modifiers; otherwise
-  /// empty.
-  std::vector<std::string_view> respell(std::span<const std::string_view> parts) const {
-    if (const auto rows = rows_.find(parts.front()); rows != rows_.end())
-      for (const auto& row : rows->second)
-        if (auto arranged = row->pattern.arrange(parts)) return std::move(*arranged);
-    return {};
-  }
-  bool knows(std::string_view root) const { return rows_.count(root) != 0; }
-
- private:
-  struct Row {
-    Pattern pattern;
-    const Form* form;
-  };
-  std::unordered_map<std::string_view, std::vector<std::shared_ptr<Row>>> rows_;
-};
-
-const Table& table() {
-  static const Table& made = *new Table;  // never destroyed: threads may decode while the process exits
-  return made;
-}
 
 /// Bytes of one register for the whole warp.
 std::uint32_t slot_bytes(RegisterClass size) {
@@ -99,8 +38,6 @@ std::string_view name_of_class(RegisterClass size) {
 }
 
 }  // namespace
-
-std::span<const std::string_view> ignored_hints() { return kIgnoredHints; }
 
 RegisterClass class_of_type(std::string_view type) {
   if (type == "pred") return RegisterClass::kPredicate;
@@ -130,13 +67,16 @@ struct Decoder::State {
   std::uint64_t globals;
   const SharedLayout& shared;
   Program& program;
-  SlotMap slots;
+  SlotMap slots = {};
   std::vector<bool> pinned;
-  std::map<std::pair<int, std::uint64_t>, Slot> constants;
-  std::map<std::tuple<Special, RegisterClass, std::uint64_t>, Slot> specials;
+  std::map<std::pair<int, std::uint64_t>, Slot> constants = {};
+  std::map<std::tuple<Special, RegisterClass, std::uint64_t>, Slot> specials = {};
+  int function = -1;  // index of the linked function to which the current instruction belongs; -1: the entry
+  std::size_t next_function = 0;
+  std::map<std::tuple<int, RegisterClass, std::uint64_t>, Slot> frame_slots = {};
   std::uint32_t next_constant = 0;  // slot of the next constant or special register
-  std::unordered_map<std::string_view, Table::Match> memo;
-  std::vector<bool> consumed, negation_seen;  // by operand of the current instruction
+  std::unordered_map<std::string_view, FormTable::Match> memo = {};
+  std::vector<bool> consumed = {}, negation_seen = {};  // by operand of the current instruction
 
   Slot place(RegisterClass size) {
     const std::uint32_t bytes = slot_bytes(size), align = std::min<std::uint32_t>(bytes, 64);
@@ -171,6 +111,14 @@ struct Decoder::State {
     program.specials.push_back({found->second, what, size, value});
     return found->second;
   }
+  /// The address of a byte of the current function's frame. A call fills it in.
+  Slot frame_place(std::uint64_t offset, RegisterClass size) {
+    const auto [found, fresh] = frame_slots.try_emplace({function, size, offset}, kNoSlot);
+    if (!fresh) return found->second;
+    found->second = place(size);
+    program.functions[static_cast<std::size_t>(function)].frame_slots.push_back({found->second, size, offset});
+    return found->second;
+  }
   Slot special_register(const Decoder& decoder, std::string_view name, RegisterClass size) {
     const std::optional<SpecialRegister> found = find_special_register(name);
     if (!found) decoder.refuse(fmt::format("{} is not modelled", name));
@@ -192,7 +140,12 @@ struct Decoder::State {
     const bool wide = size == RegisterClass::k64;
     if (!wide && size != RegisterClass::k32) decoder.refuse("an address does not fit into this operand");
     const Variable* variable = this->variable(operand.name);
-    if (!variable) decoder.refuse(fmt::format("there is no variable `{}`", operand.name));
+    if (!variable) {
+      const Function* const function = module.find_function(operand.name);
+      if (!function) decoder.refuse(fmt::format("there is no variable `{}`", operand.name));
+      if (!wide || operand.offset != 0) decoder.refuse("the address of a function takes 64 bits, and no offset");
+      return constant(function_address(static_cast<std::size_t>(function - module.functions.data())), size);
+    }
     const std::uint64_t offset = variable->offset + static_cast<std::uint64_t>(operand.offset);
     switch (variable->space) {
       case StateSpace::kShared:
@@ -200,7 +153,7 @@ struct Decoder::State {
       case StateSpace::kParam:
         if (!wide) decoder.refuse("the address of a parameter takes 64 bits");
         return special(Special::kParameter, size, offset);
-      case StateSpace::kLocal: return constant(offset, size);
+      case StateSpace::kLocal: return function < 0 ? constant(offset, size) : frame_place(offset, size);
       case StateSpace::kGlobal:
       case StateSpace::kConst:
         if (!wide) decoder.refuse("the address of a global variable takes 64 bits");
@@ -221,9 +174,45 @@ struct Decoder::State {
   void decode_one(Decoder& decoder, const Instruction& instruction, Op& op);
 };
 
+namespace {
+const Operand& operand_at(const Decoder& decoder, std::size_t operand) {
+  if (operand >= decoder.num_operands()) decoder.refuse(fmt::format("lacks its operand {}", operand + 1));
+  return decoder.operands()[operand];
+}
+}  // namespace
+
 const Entry& Decoder::entry() const { return state_.entry; }
+bool Decoder::in_function() const { return state_.function >= 0; }
+
+bool Decoder::calls_linked_function() const {
+  const Operand& callee = operand_at(*this, 0);
+  return callee.kind == Operand::Kind::kSymbol &&
+         std::ranges::find(state_.entry.functions, callee.name, &LinkedFunction::name) != state_.entry.functions.end();
+}
+
+void Decoder::call(Op& op) {
+  const Operand& callee = operand_at(*this, 0);
+  const bool indirect = callee.kind == Operand::Kind::kRegister;
+  if (indirect) op.a = source(0, RegisterClass::k64);
+  for (std::size_t i = indirect ? 1 : 0; i < 3; ++i) take(i);
+  Program::Call& call = state_.program.calls.emplace_back();
+  const auto& functions = state_.entry.functions;
+  const auto found = std::ranges::find(functions, callee.name, &LinkedFunction::name);
+  if (!indirect && found == functions.end()) refuse(fmt::format("`{}` is called, and is not linked", callee.name));
+  if (!indirect) call.function = static_cast<int>(found - functions.begin());
+  const auto places = [&](std::size_t operand) {
+    std::vector<Variable> list;
+    for (const Operand& element : operands_[operand].elements) list.push_back(*state_.variable(element.name));
+    return list;
+  };
+  call.actual = {places(1), places(2)};
+  op.imm = state_.program.calls.size() - 1;
+  op.flow = Flow::kCall;
+}
+
 std::string_view Decoder::target() const { return state_.module.target; }
 void Decoder::communicates() { state_.program.clusters_communicate = true; }
+void Decoder::uses_heap() { state_.program.uses_heap = true; }
 
 namespace {
 /// The number in a target: 100 for "sm_100a".
@@ -259,13 +248,6 @@ void Decoder::expect_operands(std::size_t low, std::size_t high) const {
     refuse(low == high ? fmt::format("has {} operands, not {}", low, operands_.size())
                        : fmt::format("has {} to {} operands, not {}", low, high, operands_.size()));
 }
-
-namespace {
-const Operand& operand_at(const Decoder& decoder, std::size_t operand) {
-  if (operand >= decoder.num_operands()) decoder.refuse(fmt::format("lacks its operand {}", operand + 1));
-  return decoder.operands()[operand];
-}
-}  // namespace
 
 Slot Decoder::destination(std::size_t operand, RegisterClass size) {
   return destination(operand_at(*this, operand), size);
@@ -381,10 +363,10 @@ void Decoder::State::decode_one(Decoder& decoder, const Instruction& instruction
     if (!is_hint(part)) parts.push_back(part);
   }
   auto [match, fresh] = memo.try_emplace(instruction.opcode);
-  if (fresh) match->second = table().find(parts);
+  if (fresh) match->second = form_table().find(parts);
   if (!match->second.form) {
-    decoder.refuse(table().knows(parts.front()) ? "this form is not modelled by the emulator"
-                                                : "this instruction is not modelled by the emulator");
+    decoder.refuse(form_table().knows(parts.front()) ? "this form is not modelled by the emulator"
+                                                     : "this instruction is not modelled by the emulator");
   }
   decoder.choices_ = match->second.choices;
   decoder.operands_ = instruction.operands;
@@ -444,61 +426,52 @@ std::vector<bool> find_pinned(const Entry& entry) {
 
 namespace {
 
-/// The parts of an opcode in an order that a row of the table has, hints last. Empty if they have this order already,
-/// or no row has them.
-std::vector<std::string_view> respelt(const std::vector<std::string_view>& parts) {
-  std::vector<std::string_view> plain, hints;
-  for (const std::string_view part : parts) (is_hint(part) ? hints : plain).push_back(part);
-  if (plain.empty() || table().find(plain).form) return {};
-  std::vector<std::string_view> spelt = table().respell(plain);
-  if (!spelt.empty()) spelt.insert(spelt.end(), hints.begin(), hints.end());
-  return spelt;
-}
-
-/// Whether `{%r1}` means the same as `%r1` for this operand. In all other instructions, ptxas does not accept one for
-/// the other.
-bool takes_vector_of_one(const Instruction& instruction, std::size_t operand) {
-  const std::string_view root = instruction.parts[0];
-  if (root == "ld" || root == "st" || root == "mov") return true;
-  const auto& parts = instruction.parts;
-  return root == "tcgen05" && operand == 1 && parts.size() > 2 && parts[1] == "ld" && parts[2] == "red";
+/// The registers of a function, whose values a call that enters it once more must keep.
+std::vector<std::pair<Slot, RegisterClass>> registers_of(const Entry& entry, const LinkedFunction& function,
+                                                         const SlotMap& slots) {
+  std::vector<std::pair<Slot, RegisterClass>> found;
+  for (int reg = function.first_register; reg < function.end_register; ++reg)
+    if (const Slot slot = slots.slot[static_cast<std::size_t>(reg)]; slot != kNoSlot)
+      found.emplace_back(slot, entry.registers[static_cast<std::size_t>(reg)]);
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
 }
 
 }  // namespace
 
-void respell(Module& module) {
-  std::unordered_map<std::string_view, std::vector<std::string_view>> known;
-  for (Entry& entry : module.entries)
-    for (Instruction& instruction : entry.instructions) {
-      const auto [found, fresh] = known.try_emplace(instruction.opcode);
-      if (fresh) found->second = respelt(instruction.parts);
-      if (!found->second.empty()) instruction.parts = found->second;
-      for (std::size_t i = 0; i < instruction.operands.size(); ++i) {
-        Operand& operand = instruction.operands[i];
-        if (operand.kind == Operand::Kind::kVector && operand.elements.size() == 1 &&
-            takes_vector_of_one(instruction, i))
-          operand = Operand(operand.elements.front());
-      }
-    }
-}
-
-std::unique_ptr<Program> decode(const Module& module, const Entry& entry, std::uint64_t globals) {
+std::unique_ptr<Program> decode(const Module& module, const Entry& unlinked, std::uint64_t globals) {
   auto program = std::make_unique<Program>();
   program->module = &module;
+  program->linked = link_functions(module, unlinked);
+  const Entry& entry = program->linked ? *program->linked : unlinked;
   program->entry = &entry;
+  program->start = static_cast<std::uint32_t>(entry.start);
+  program->stack_bytes = std::max(entry.stack_bytes, entry.local_bytes);
   const SharedLayout shared = lay_out_shared(module, entry);
   program->static_shared_bytes = static_cast<std::uint32_t>(shared.static_bytes);
   program->dynamic_shared_at = static_cast<std::uint32_t>(shared.dynamic_begin);
-  Decoder::State state{module, entry, globals, shared, *program, {}, find_pinned(entry), {}, {}, 0, {}, {}, {}};
+  Decoder::State state{.module = module,
+                       .entry = entry,
+                       .globals = globals,
+                       .shared = shared,
+                       .program = *program,
+                       .pinned = find_pinned(entry)};
   state.slots = assign_slots(entry, state.pinned);
   program->pinned_bytes = state.slots.pinned_bytes;
   program->constants_at = state.next_constant = (state.slots.bytes + 63) / 64 * 64;
   program->ops.resize(entry.instructions.size() + 1);
+  for (const LinkedFunction& function : entry.functions)
+    program->functions.push_back({&function, {}, registers_of(entry, function, state.slots)});
   Decoder decoder(state);
   for (std::size_t i = 0; i < entry.instructions.size(); ++i) {
     const Instruction& instruction = entry.instructions[i];
     Op& op = program->ops[i];
     op.index = static_cast<std::uint32_t>(i);
+    while (state.next_function < entry.functions.size() &&
+           static_cast<int>(i) == entry.functions[state.next_function].first_instruction)
+      state.function = static_cast<int>(state.next_function++);
+    if (static_cast<int>(i) == entry.start) state.function = -1;
     state.decode_one(decoder, instruction, op);
     if (!instruction.targets.empty()) {
       program->target_lists.emplace_back(instruction.targets.begin(), instruction.targets.end());

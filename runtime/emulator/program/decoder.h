@@ -40,6 +40,7 @@ std::span<const Form> memory_forms();
 std::span<const Form> atomic_forms();
 std::span<const Form> warp_forms();
 std::span<const Form> control_forms();
+std::span<const Form> call_forms();
 std::span<const Form> barrier_forms();
 std::span<const Form> mbarrier_forms();
 std::span<const Form> cluster_forms();
@@ -65,6 +66,12 @@ class Decoder {
  public:
   const Instruction& instruction() const { return *instruction_; }
   const Entry& entry() const;
+  /// Whether the instruction belongs to a function. If not, the instruction is the entry's own.
+  bool in_function() const;
+  /// Whether the instruction calls, by its name, a function that link_functions() has linked.
+  bool calls_linked_function() const;
+  /// Decodes a call of a function that link_functions() has linked, or of one by its address.
+  void call(Op& op);
   /// The module's .target: "sm_100a".
   std::string_view target() const;
   /// The operands, without the operand of a .L2::cache_hint, which is removed.
@@ -107,6 +114,8 @@ class Decoder {
   void require_blackwell() const;
   /// Notes that through this instruction clusters may communicate in global memory: see Program::clusters_communicate.
   void communicates();
+  /// Notes that the program calls malloc or free: see Program::uses_heap.
+  void uses_heap();
 
   /// Throws PtxError unless the number of operands is in [low, high]. An operand that the decode function does not read
   /// is refused in any case.

@@ -30,7 +30,7 @@ enum class Step : std::uint8_t {
 using Handler = Step (*)(Warp& warp, const Op& op, LaneMask lanes);
 
 /// What the scheduler itself must know about an instruction.
-enum class Flow : std::uint8_t { kPlain, kBranch, kBranchTable, kExit, kTrap };
+enum class Flow : std::uint8_t { kPlain, kBranch, kBranchTable, kExit, kTrap, kCall, kReturn };
 
 /// Which lanes must stand at the instruction together before it runs.
 enum class Converge : std::uint8_t {

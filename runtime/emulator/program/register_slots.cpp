@@ -126,11 +126,20 @@ SlotMap assign_slots(const Entry& entry, const std::vector<bool>& pinned, Sharin
       }
     }
   map.bytes = map.pinned_bytes = rounded(map.bytes);
+  // The registers of a function share places among themselves only: its caller's keep their values during the call.
+  std::vector<int> ends;  // of the registers of the entry, and of each function behind them
+  for (const LinkedFunction& function : entry.functions) ends.push_back(function.first_register);
+  ends.push_back(static_cast<int>(count));
   for (std::size_t c = 0; c < std::size(kClasses); ++c) {
-    std::stable_sort(by_first[c].begin(), by_first[c].end(), [&](int a, int b) {
-      return ranges[static_cast<std::size_t>(a)].first < ranges[static_cast<std::size_t>(b)].first;
-    });
-    map.bytes = share_places(by_first[c], ranges, slot_bytes_of(kClasses[c]), map.bytes, map.slot);
+    auto rest = by_first[c].begin();
+    for (const int end : ends) {
+      std::vector<int> own(rest, std::lower_bound(rest, by_first[c].end(), end));
+      rest += static_cast<std::ptrdiff_t>(own.size());
+      std::stable_sort(own.begin(), own.end(), [&](int a, int b) {
+        return ranges[static_cast<std::size_t>(a)].first < ranges[static_cast<std::size_t>(b)].first;
+      });
+      map.bytes = share_places(own, ranges, slot_bytes_of(kClasses[c]), map.bytes, map.slot);
+    }
   }
   map.bytes = rounded(map.bytes);
   return map;

@@ -1,5 +1,6 @@
-// An entry's body: scopes, registers, labels and instructions. Labels may be used before they are declared, so branches
-// are recorded and resolved at the end of the body. A label is visible in its own scope and in the scopes inside it.
+// The body of an entry or a function: scopes, registers, labels and instructions. Labels may be used before they are
+// declared, so branches are recorded and resolved at the end of the body. A label is visible in its own scope and in
+// the scopes inside it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -28,6 +29,7 @@ void Reader::read_body() {
   labels_ = {};  // not clear(), which would keep the buckets of a large entry
   jumps_.clear();
   tables_.clear();
+  prototypes_.clear();
   open_scope(lexer_.expect('{', "before an entry's body"));
   int line = 0;
   while (!open_.empty()) {
@@ -79,11 +81,7 @@ void Reader::read_body_directive() {
   } else if (directive.is(".const")) {
     read_variables(StateSpace::kConst, false);
   } else if (directive.is(".param")) {  // arguments and result of a call
-    read_declaration(/*parameter=*/true);
-    declare(lexer_.expect(Token::Kind::kWord, "a name"), {Binding::Kind::kCallArgument});
-    bool open = false;
-    read_dimensions(open);
-    lexer_.expect(';', "behind a variable");
+    read_frame_variable();
   } else if (directive.is(".extern")) {
     const Token space = lexer_.next();
     if (!space.is(".shared")) refuse_token(space, ".shared behind .extern in a body");
@@ -109,7 +107,7 @@ void Reader::read_registers() {
                                                : RegisterClass::k128;
   do {
     const Token name = lexer_.expect(Token::Kind::kWord, "a register's name");
-    const int first = static_cast<int>(entry_->registers.size());
+    const int first = static_cast<int>(body_->registers.size());
     std::uint64_t count = 1;
     const bool range = lexer_.take('<');
     if (range) {
@@ -126,13 +124,14 @@ void Reader::read_registers() {
     } else if (!symbols_.declare_range(name.text, first, static_cast<int>(count))) {
       throw PtxError(name.line, fmt::format("{} is declared twice", shown(name)));
     }
-    entry_->registers.resize(entry_->registers.size() + count, kind);
+    body_->registers.resize(body_->registers.size() + count, kind);
   } while (lexer_.take(','));
   lexer_.expect(';', "behind .reg");
 }
 
 void Reader::read_label(const Token& name) {
-  Label label{static_cast<int>(entry_->instructions.size()), -1};
+  if (lexer_.peek().is(".callprototype")) return read_prototype(name);
+  Label label{static_cast<int>(body_->instructions.size()), -1};
   if (lexer_.peek().is(".branchtargets")) {
     lexer_.next();
     label.table = static_cast<int>(tables_.size());
@@ -163,7 +162,7 @@ void Reader::read_instruction() {
   instruction.parts = split_at_dots(opcode.text);
   if (lexer_.peek().kind == Token::Kind::kDirective)
     refuse_token(lexer_.peek(), fmt::format("an operand (what modifies {} touches it)", shown(opcode)));
-  passes_argument_ = false;
+  names_frame_ = false;
   if (instruction.parts[0] == "call") return read_call(instruction);
   const bool branch = instruction.parts[0] == "bra", indexed = instruction.parts[0] == "brx";
   if (!lexer_.peek().is(';')) {
@@ -171,7 +170,7 @@ void Reader::read_instruction() {
       const bool label = branch || (indexed && instruction.operands.size() == 1);
       if (label) {
         const Token name = read_label_operand(instruction);
-        jumps_.push_back({entry_->instructions.size(), open_.back(), name.text, indexed, name.line});
+        jumps_.push_back({body_->instructions.size(), open_.back(), name.text, indexed, name.line});
       } else {
         instruction.operands.push_back(read_operand());
       }
@@ -179,7 +178,8 @@ void Reader::read_instruction() {
   }
   if ((branch && instruction.operands.size() != 1) || (indexed && instruction.operands.size() != 2))
     throw PtxError(instruction.line, fmt::format("{} with {} operands", shown(opcode), instruction.operands.size()));
-  end_instruction(instruction);
+  lexer_.expect(';', fmt::format("behind {}", shown(instruction.opcode)));
+  emit(std::move(instruction));
 }
 
 Token Reader::read_label_operand(Instruction& instruction) {
@@ -190,48 +190,10 @@ Token Reader::read_label_operand(Instruction& instruction) {
   return name;
 }
 
-// call[.uni] [(result),] name [, (arguments)]; — only failed assertions are called here. Their message is not modelled,
-// so neither are the arguments.
-void Reader::read_call(Instruction& instruction) {
-  const auto arguments = [&] {
-    if (lexer_.take(')')) return;
-    do lexer_.expect(Token::Kind::kWord, "an argument");
-    while (lexer_.take(','));
-    lexer_.expect(')', "behind arguments");
-  };
-  if (lexer_.take('(')) {
-    arguments();
-    lexer_.expect(',', "before the function called");
-  }
-  const Token name = read_label_operand(instruction);
-  Binding binding;
-  const bool known = symbols_.find(name.text, binding) && binding.kind == Binding::Kind::kFunction;
-  if (known && binding.index > 0)
-    throw PtxError(name.line, fmt::format("{} is called, the function of line {}; functions are not run, only entries "
-                                          "are; __forceinline__ leaves no function behind",
-                                          shown(name), binding.index));
-  if (name.text != "__assertfail" || !known)
-    throw PtxError(name.line, fmt::format("{} is called; no function is modelled but a declared __assertfail, "
-                                          "which traps",
-                                          shown(name)));
-  if (lexer_.take(',')) {
-    lexer_.expect('(', "before arguments");
-    arguments();
-  }
-  end_instruction(instruction);
-}
-
-void Reader::end_instruction(Instruction& instruction) {
-  lexer_.expect(';', fmt::format("behind {}", shown(instruction.opcode)));
-  if (passes_argument_) {
-    const auto& parts = instruction.parts;
-    if (parts[0] != "st" || std::find(parts.begin(), parts.end(), "param") == parts.end())
-      throw PtxError(instruction.line, fmt::format("{} of a .param declared in a body; only st.param of an argument of "
-                                                   "__assertfail is modelled",
-                                                   shown(instruction.opcode)));
-    return;
-  }
-  entry_->instructions.push_back(std::move(instruction));
+void Reader::emit(Instruction instruction) {
+  if (names_frame_ || function_) use_frame(instruction);
+  if (function_ && instruction.parts[0] == "ret") store_results(instruction);
+  body_->instructions.push_back(std::move(instruction));
 }
 
 const Reader::Label* Reader::find_label(int scope, std::string_view name) const {
@@ -243,7 +205,7 @@ const Reader::Label* Reader::find_label(int scope, std::string_view name) const 
 void Reader::resolve_jumps() {
   std::uint64_t total = 0;
   for (const Jump& jump : jumps_) {
-    std::vector<int>& targets = entry_->instructions[jump.instruction].targets;
+    std::vector<int>& targets = body_->instructions[jump.instruction].targets;
     const Label* label = find_label(jump.scope, jump.name);
     if (!label)
       throw PtxError(jump.line, fmt::format("there is no label {} that can be seen from here", shown(jump.name)));
@@ -270,7 +232,7 @@ void Reader::resolve_jumps() {
 
 // A final return, so that a running warp need not check at each step whether the entry is over.
 void Reader::end_with_return(int line) {
-  auto& instructions = entry_->instructions;
+  auto& instructions = body_->instructions;
   bool needed = instructions.empty();
   if (!needed) {
     const Instruction& last = instructions.back();
@@ -279,11 +241,13 @@ void Reader::end_with_return(int line) {
   }
   for (const auto& [key, label] : labels_) needed |= label.instruction == static_cast<int>(instructions.size());
   if (!needed) return;
-  Instruction& last = instructions.emplace_back();
+  Instruction last;
   last.opcode = "ret";
   last.parts = {last.opcode};
   last.line = line;
   last.source = source_;
+  names_frame_ = false;
+  emit(std::move(last));
 }
 
 }  // namespace kernelwright::emulator

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -65,24 +66,59 @@ struct Variable {
   bool dynamic = false;  // extern .shared x[]: the launch decides its size
 };
 
-struct Entry {
+/// What entries and functions have in common.
+struct Body {
   std::string_view name;
-  int line = 0;         // of the entry's name
-  std::string refusal;  // why the entry cannot be run; it then has only its name. "": it was read
+  int line = 0;         // of the name
+  std::string refusal;  // why the body cannot be run; it then has only its name. "": it was read
   int refusal_line = 0;
-  std::vector<std::pair<std::string_view, Variable>> parameters;  // in order of declaration
-  std::uint64_t parameter_bytes = 0;
-  std::uint64_t local_bytes = 0;  // for one thread
+  std::uint64_t local_bytes = 0;  // for one thread: .local variables, then arguments and results of calls
   std::vector<RegisterClass> registers;
   std::vector<Instruction> instructions;  // the last one never falls through: the parser adds a "ret" if it would
   std::map<std::string_view, Variable> variables;  // declared in the body; no name is the module's or a parameter's
   std::vector<std::string_view> shared;            // the names of shared `variables`, in order
-  int max_threads = 0;                             // .maxntid or .reqntid, product of all dimensions; 0: not given
-  int required_cluster[3] = {0, 0, 0};             // .reqnctapercluster; 0: not given
-  int max_registers = 0;                           // .maxnreg; 0: not given
-  bool explicit_cluster = false;                   // .explicitcluster: the launch or the entry must give a cluster
-  bool blocks_are_clusters = false;                // .blocksareclusters: the launch's grid counts clusters
 };
+
+/// The results and the parameters of a function, in order: their places in the local memory of its own frame.
+struct Signature {
+  std::vector<Variable> results, parameters;
+};
+
+/// A .func. It runs in a frame of the calling thread's local memory. The frame has the function's .local variables, its
+/// parameters and results, and those of the functions that it calls. So ld.param and st.param become ld.local and
+/// st.local. A parameter that the text declares as a register is loaded from the frame at the function's beginning.
+struct Function : Body {
+  Signature signature;
+  bool defined = false;  // false: only declared
+};
+
+/// A function within the instructions of an entry that calls it: see link_functions().
+struct LinkedFunction {
+  std::string_view name;
+  std::uint64_t address = 0;  // function_address() of its place in Module::functions
+  int first_instruction = 0, end_instruction = 0;
+  int first_register = 0, end_register = 0;
+  std::uint64_t frame_bytes = 0, frame_alignment = 1;
+  Signature signature;
+};
+
+struct Entry : Body {
+  std::vector<std::pair<std::string_view, Variable>> parameters;  // in order of declaration
+  std::uint64_t parameter_bytes = 0;
+  int max_threads = 0;                  // .maxntid or .reqntid, product of all dimensions; 0: not given
+  int required_cluster[3] = {0, 0, 0};  // .reqnctapercluster; 0: not given
+  int max_registers = 0;                // .maxnreg; 0: not given
+  bool explicit_cluster = false;        // .explicitcluster: the launch or the entry must give a cluster
+  bool blocks_are_clusters = false;     // .blocksareclusters: the launch's grid counts clusters
+
+  // Only a linked entry has these. The functions lie before the entry's own instructions.
+  std::vector<LinkedFunction> functions;
+  int start = 0;                  // the entry's first own instruction
+  std::uint64_t stack_bytes = 0;  // for one thread: local_bytes, and the frames of functions
+};
+
+/// The value of the address of Module::functions[index]. It is the address of no memory.
+constexpr std::uint64_t function_address(std::size_t index) { return 16 * (index + 1); }
 
 struct Module {
   std::string text;
@@ -92,9 +128,13 @@ struct Module {
   std::vector<std::string_view> shared;  // the names of shared `variables`, in order
   std::vector<std::byte> global_image;   // initial values of .global and .const variables; zero elsewhere
   std::vector<Entry> entries;
+  std::vector<Function> functions;
+  std::deque<std::string> made_names;  // spellings that the text does not have: see Reader::unique_name
 
   /// The entry called `name`, or null.
   const Entry* find(std::string_view name) const;
+  /// The function called `name`, or null.
+  const Function* find_function(std::string_view name) const;
 
   Module() = default;
   Module(const Module&) = delete;  // names are views into `text`

@@ -63,7 +63,7 @@ bool is_special_register(std::string_view name) {
 
 void Reader::expect_predicate(const Operand& operand, const Token& at) const {
   if (operand.kind != Operand::Kind::kRegister ||
-      entry_->registers[static_cast<std::size_t>(operand.reg)] != RegisterClass::kPredicate)
+      body_->registers[static_cast<std::size_t>(operand.reg)] != RegisterClass::kPredicate)
     refuse_token(at, "a predicate register");
 }
 
@@ -120,11 +120,11 @@ Operand Reader::read_named(const Token& word) {
       operand.reg = binding.index;
       return operand;
     }
-    if (binding.kind == Binding::Kind::kFunction)
-      throw PtxError(word.line, fmt::format("the address of the function {} is not modelled", shown(word)));
-    passes_argument_ |= binding.kind == Binding::Kind::kCallArgument;
+    if (binding.kind == Binding::Kind::kFunction && binding.index < 0)
+      throw PtxError(word.line, fmt::format("the address of the entry {} is not modelled", shown(word)));
+    names_frame_ |= binding.kind == Binding::Kind::kFrame;
     operand.kind = Operand::Kind::kSymbol;
-    operand.name = word.text;
+    operand.name = binding.name.empty() ? word.text : binding.name;
     operand.offset = read_offset();
     return operand;
   }

@@ -15,6 +15,12 @@ const Entry* Module::find(std::string_view name) const {
   return at == entries.end() ? nullptr : &*at;
 }
 
+const Function* Module::find_function(std::string_view name) const {
+  const auto at =
+      std::find_if(functions.begin(), functions.end(), [&](const Function& function) { return function.name == name; });
+  return at == functions.end() ? nullptr : &*at;
+}
+
 std::unique_ptr<Module> parse_ptx(std::string text) {
   if (text.size() > kMaxTextBytes)
     throw PtxError(1, fmt::format("the text has {} bytes, and at most {} are read", text.size(), kMaxTextBytes));
@@ -46,7 +52,7 @@ void Reader::read() {
     } else if (what.is(".entry") && !external) {
       read_entry();
     } else if (what.is(".func")) {
-      external ? read_external_function() : read_function();
+      read_function();
     } else if (links || external) {
       throw PtxError(what.line, fmt::format("found {} behind {}, which is not modelled", shown(what), token.text));
     } else if (what.is(".file")) {
@@ -180,53 +186,16 @@ void Reader::read_pragma() {
   lexer_.expect(';', "behind .pragma");
 }
 
-// .extern .func (.param .b32 result) name (.param .b64 x, …) [.noreturn] ; — vprintf and __assertfail, declared by code
-// that includes <cassert>. An entry that calls vprintf is refused there.
-void Reader::read_external_function() {
-  const auto parameters = [&] {
-    lexer_.expect('(', "before a function's parameters");
-    if (lexer_.take(')')) return;
-    do {
-      read_leading_alignment();
-      const Token space = lexer_.expect(Token::Kind::kDirective, ".param");
-      if (!space.is(".param")) refuse_token(space, ".param");
-      read_declaration(/*parameter=*/true);
-      lexer_.expect(Token::Kind::kWord, "a parameter's name");
-      bool open = false;
-      read_dimensions(open);
-    } while (lexer_.take(','));
-    lexer_.expect(')', "behind a function's parameters");
-  };
-  if (lexer_.peek().is('(')) parameters();
-  const Token name = lexer_.expect(Token::Kind::kWord, "a function's name");
-  if (lexer_.peek().is('(')) parameters();
-  if (lexer_.peek().is(".noreturn")) lexer_.next();
-  lexer_.expect(';', "behind a function that is declared elsewhere");
-  declare(name, {Binding::Kind::kFunction});
-}
-
-// .func (.reg .b32 result) name (.param .b64 x, …) { … } or, as a declaration, ending in ;. Functions are not run: an
-// entry that calls one is refused there, and the function's body is not read.
-void Reader::read_function() {
-  if (lexer_.take('('))
-    while (!lexer_.take(')'))
-      if (lexer_.next().kind == Token::Kind::kEnd) refuse_token(lexer_.peek(), "')' behind a function's results");
-  const Token name = lexer_.expect(Token::Kind::kWord, "a function's name");
-  Binding known;
-  if (!symbols_.find(name.text, known) || known.kind != Binding::Kind::kFunction)
-    declare(name, {Binding::Kind::kFunction, name.line});
-  lexer_.skip_definition();
-}
-
 // An error in one entry does not affect launches of another entry.
 void Reader::read_entry() {
   const Token name = lexer_.expect(Token::Kind::kWord, "an entry's name");
   declare(name, {Binding::Kind::kFunction});
   const Lexer behind_name = lexer_;
   const int depth = symbols_.depth();
-  entry_ = &module_.entries.emplace_back();
+  Entry& entry = module_.entries.emplace_back();
+  body_ = &entry;
   try {
-    read_definition(name);
+    read_definition(entry, name);
   } catch (const PtxError& error) {
     lexer_ = behind_name;
     try {
@@ -234,22 +203,22 @@ void Reader::read_entry() {
     } catch (const PtxError&) {
       throw error;  // the start of the next entry is unknown
     }
-    *entry_ = {};
-    entry_->refusal = error.message();
-    entry_->refusal_line = error.line();
+    entry = {};
+    entry.refusal = error.message();
+    entry.refusal_line = error.line();
   }
   while (symbols_.depth() > depth) symbols_.leave();
-  entry_->name = name.text;
-  entry_->line = name.line;
+  entry.name = name.text;
+  entry.line = name.line;
   source_ = {};
-  entry_ = nullptr;
+  body_ = nullptr;
 }
 
-void Reader::read_definition(const Token& name) {
-  entry_->name = name.text;
+void Reader::read_definition(Entry& entry, const Token& name) {
+  entry.name = name.text;
   symbols_.enter();
-  if (lexer_.peek().is('(')) read_parameters(*entry_);
-  read_performance_directives(*entry_);
+  if (lexer_.peek().is('(')) read_parameters(entry);
+  read_performance_directives(entry);
   read_body();
 }
 

@@ -1,5 +1,5 @@
-/// Shared by the parts of the parser: only parser.cpp, variables.cpp, body.cpp and operands.cpp include it. One Reader
-/// reads one text, once.
+/// Shared by the parts of the parser: only parser.cpp, functions.cpp, variables.cpp, body.cpp and operands.cpp include
+/// it. One Reader reads one text, once.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace kernelwright::emulator {
 /// hostile text of a few bytes cannot use up the machine's memory.
 inline constexpr int kMaxNesting = 64;
 inline constexpr std::uint64_t kMaxRegisters = 1'000'000;      // in the whole module
-inline constexpr std::uint64_t kMaxBranchTargets = 1'000'000;  // of all brx.idx of an entry together
+inline constexpr std::uint64_t kMaxBranchTargets = 1'000'000;  // of all brx.idx of a body together
+inline constexpr std::size_t kMaxFormals = 1024;               // parameters or results of a function
 inline constexpr std::uint64_t kMaxParameterBytes = 32764;     // PTX ISA, kernel function parameters, sm_70+
 inline constexpr std::uint64_t kMaxSharedBytes = std::uint64_t{1} << 24;
 inline constexpr std::uint64_t kMaxLocalBytes = std::uint64_t{1} << 24;  // 512 KiB on every GPU so far
@@ -46,13 +47,31 @@ class Reader {
   void read_section();
   void read_location();
   void read_pragma();
-  void read_function();
-  void read_external_function();
   void read_entry();
-  void read_definition(const Token& name);
+  void read_definition(Entry& entry, const Token& name);
   void read_parameters(Entry& entry);
   void read_performance_directives(Entry& entry);
   void check_files() const;
+
+  // functions.cpp: functions, their parameters, and calls.
+  void read_function();
+  void read_function_definition(Function& function);
+  int declare_function(const Token& name);
+  void skip_parentheses();
+  void read_formals(std::vector<Variable>& formals, bool results);
+  Variable read_formal(bool result);
+  void read_prototype(const Token& name);
+  void read_call(Instruction& call);
+  std::vector<Operand> read_actuals();
+  const Signature* signature_of_call(const Instruction& call);
+  Operand pass(const Operand& actual, const Variable& formal, const Instruction& call, bool result);
+  Operand new_frame_variable(std::uint64_t bytes, std::uint64_t alignment, const Token& name);
+  std::string_view unique_name(std::string_view text);
+  Instruction move_to_frame(const Operand& variable, std::uint64_t bytes, const Operand& value, const Instruction& at);
+  Instruction move_from_frame(const Operand& variable, std::uint64_t bytes, const Operand& to, const Instruction& at);
+  void store_results(const Instruction& at);
+  void read_frame_variable();
+  void use_frame(Instruction& instruction);
 
   // variables.cpp: declarations.
   struct Declaration {  // what comes between the state space and the name
@@ -106,8 +125,7 @@ class Reader {
   void read_registers();
   void read_label(const Token& name);
   void read_instruction();
-  void read_call(Instruction& instruction);
-  void end_instruction(Instruction& instruction);
+  void emit(Instruction instruction);
   const Label* find_label(int scope, std::string_view name) const;
   void resolve_jumps();
   void end_with_return(int line);
@@ -125,12 +143,13 @@ class Reader {
   Module& module_;
   Lexer lexer_;
   SymbolTable symbols_;
-  Entry* entry_ = nullptr;  // the entry whose header or body is being read
+  Body* body_ = nullptr;          // the entry or function whose header or body is being read
+  Function* function_ = nullptr;  // the same, if it is a function
   SourceLine source_;
   std::vector<int> file_lines_;          // by file: the first line of the text whose .loc names it, or 0
   std::uint64_t leading_alignment_ = 0;  // for the next declaration; 0: none was given
   std::uint64_t global_bytes_ = 0;
-  std::uint64_t registers_ = 0;  // in all entries so far
+  std::uint64_t registers_ = 0;  // in all bodies so far
 
   // The state of the body that is being read.
   std::vector<int> open_;     // scopes, outermost first
@@ -138,7 +157,14 @@ class Reader {
   std::unordered_map<ScopedName, Label, ScopedNameHash> labels_;
   std::vector<Jump> jumps_;
   std::vector<BranchTable> tables_;
-  bool passes_argument_ = false;  // the current instruction names a .param of the body
+  bool names_frame_ = false;  // the current instruction names a variable of the frame
+  std::unordered_map<ScopedName, Signature, ScopedNameHash> prototypes_;
+  struct RegisterFormal {  // a parameter or result of the function that the text declares as a register
+    int reg = 0;
+    Operand place;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<RegisterFormal> register_parameters_, register_results_;
 };
 
 /// The type that a directive such as ".f32" names, or a type without bits.

@@ -50,7 +50,7 @@ bool SymbolTable::find_in_range(std::string_view prefix, std::string_view digits
   int number = 0;
   for (const char c : digits) number = number * 10 + (c - '0');
   if (number >= at->second.count) return false;
-  found = {Binding::Kind::kRegister, at->second.first + number, at->second.depth};
+  found = {.kind = Binding::Kind::kRegister, .index = at->second.first + number, .depth = at->second.depth};
   return true;
 }
 

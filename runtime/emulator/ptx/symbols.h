@@ -12,14 +12,15 @@ namespace kernelwright::emulator {
 
 struct Binding {
   enum class Kind : std::uint8_t {
-    kRegister,      // `index` is an index into Entry::registers
-    kVariable,      // a parameter or a variable
-    kFunction,      // an entry, or a function declared elsewhere
-    kCallArgument,  // a .param of a body: an argument or the result of a call
+    kRegister,  // `index` is an index into Entry::registers
+    kVariable,  // an entry's parameter, or a variable
+    kFrame,     // a variable of a function's frame, or a .param of a body: an argument or the result of a call
+    kFunction,  // an entry or a function
   };
   Kind kind = Kind::kVariable;
-  int index = -1;  // of a register: see kRegister; of a .func without .extern: its line; else -1
-  int depth = 0;   // depth of the declaring scope; the table sets it
+  int index = -1;         // of a register: see kRegister; of a function: index into Module::functions; else -1
+  std::string_view name;  // under which Body::variables has the variable; empty: the declared name
+  int depth = 0;          // depth of the declaring scope; the table sets it
 };
 
 class SymbolTable {

@@ -153,7 +153,7 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
     std::uint64_t alone = 0;  // each entry decides where it lies
     place(variable, alone, kMaxSharedBytes, name);
   } else if (space == StateSpace::kLocal) {
-    place(variable, entry_->local_bytes, kMaxLocalBytes, name);
+    place(variable, body_->local_bytes, kMaxLocalBytes, name);
   } else {
     place(variable, global_bytes_, kMaxGlobalBytes, name);
     if (!bytes.empty()) {
@@ -162,13 +162,17 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
                 module_.global_image.begin() + static_cast<std::ptrdiff_t>(variable.offset));
     }
   }
-  // Operands name variables without a scope, so a name must have one meaning in a whole entry.
+  // Operands name variables without a scope, so a name must have one meaning in a whole entry, and in the functions
+  // that it calls.
   Binding outer;
-  const bool shadows = entry_ && symbols_.find(name.text, outer) && outer.kind == Binding::Kind::kVariable;
-  declare(name, {Binding::Kind::kVariable});
-  auto& variables = entry_ ? entry_->variables : module_.variables;
-  if (space == StateSpace::kShared) (entry_ ? entry_->shared : module_.shared).push_back(name.text);
-  if (shadows || !variables.emplace(name.text, variable).second)
+  const bool shadows = body_ && symbols_.find(name.text, outer) && outer.kind == Binding::Kind::kVariable;
+  Binding binding{function_ && space == StateSpace::kLocal ? Binding::Kind::kFrame : Binding::Kind::kVariable};
+  if (function_) binding.name = unique_name(name.text);
+  declare(name, binding);
+  const std::string_view known = function_ ? binding.name : name.text;
+  auto& variables = body_ ? body_->variables : module_.variables;
+  if (space == StateSpace::kShared) (body_ ? body_->shared : module_.shared).push_back(known);
+  if ((shadows && !function_) || !variables.emplace(known, variable).second)
     throw PtxError(name.line, fmt::format("{} names another variable or parameter too; each needs a name of its own",
                                           shown(name)));
 }

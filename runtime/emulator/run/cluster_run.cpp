@@ -10,6 +10,7 @@
 #include "kernelwright/runtime/emulator/checker/hazard_log.h"
 #include "kernelwright/runtime/emulator/checker/hazards.h"
 #include "kernelwright/runtime/emulator/checker/location.h"
+#include "kernelwright/runtime/emulator/machine/call_stack.h"
 #include "kernelwright/runtime/emulator/machine/warp_access.h"
 #include "kernelwright/runtime/emulator/trace/timeline.h"
 #include "kernelwright/runtime/emulator/trace/timeline_replay.h"
@@ -40,6 +41,17 @@ bool is_ready(const Warp& warp, const Split& split) { return !split.wait.holds |
 
 /// Whether other lanes may join the split: not once the split has done the first half of its instruction.
 bool is_joinable(const Split& split) { return !split.wait.wake; }
+
+/// Those of `lanes` that take the same entry of the table as the first one, and its target.
+Passage take_branch_table(const Warp& warp, const Op& op, LaneMask lanes) {
+  const std::uint32_t* index = warp.lanes<std::uint32_t>(op.a);
+  const std::uint32_t first = index[first_lane(lanes)];
+  if (first >= op.target_count)
+    throw Fault(fmt::format("brx.idx takes entry {} of a table of {}", first, op.target_count));
+  LaneMask alike = 0;
+  for_each_lane(lanes, [&](int lane) { alike |= index[lane] == first ? LaneMask{1} << lane : 0; });
+  return {alike, op.targets[first]};
+}
 
 }  // namespace
 
@@ -123,8 +135,8 @@ void ClusterRun::make_cta(std::uint32_t rank) {
     warp.registers_each = each;
     const std::uint32_t lanes = std::min(32u, threads - i * 32);
     warp.live = lanes == 32 ? kAllLanes : (LaneMask{1} << lanes) - 1;
-    warp.splits.push_back({.lanes = warp.live});
-    warp.local.resize(32 * ((program.entry->local_bytes + 15) / 16 * 16), std::byte{kPattern});
+    warp.splits.push_back({.lanes = warp.live, .pc = program.start});
+    warp.local.resize(32 * ((program.stack_bytes + 15) / 16 * 16), std::byte{kPattern});
     if (!program.constants.empty())
       std::memcpy(warp.registers + program.constants_at, program.constants.data(), program.constants.size());
     fill_specials(warp);
@@ -298,6 +310,15 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
       warp.splits.push_back({.lanes = lanes, .pc = self.pc, .wait = wait});
       if (const LaneMask others = self.lanes & ~lanes) warp.splits.push_back({.lanes = others, .pc = self.pc + 1});
     };
+    // Of `lanes`, some go on at another place. The rest runs this instruction again, and the others have skipped it.
+    const auto go_on = [&](LaneMask lanes, const Passage& some) {
+      if (const LaneMask rest = lanes & ~some.lanes)
+        warp.splits.push_back({.lanes = rest, .pc = self.pc, .yielded = true});
+      if (const LaneMask skipped = self.lanes & ~lanes) warp.splits.push_back({.lanes = skipped, .pc = self.pc + 1});
+      self.lanes = some.lanes;
+      self.pc = some.pc;
+      look_around();
+    };
     Wait woken = self.wait;
     self.wait = {};
     if (woken.wake == nullptr) join_here();
@@ -388,19 +409,11 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
               look_around();
             }
           } else if (op.flow == Flow::kBranchTable) {
-            const std::uint32_t* index = warp.lanes<std::uint32_t>(op.a);
-            const std::uint32_t first = index[first_lane(lanes)];
-            if (first >= op.target_count)
-              throw Fault(fmt::format("brx.idx takes entry {} of a table of {}", first, op.target_count));
-            LaneMask alike = 0;
-            for_each_lane(lanes, [&](int lane) { alike |= index[lane] == first ? LaneMask{1} << lane : 0; });
-            if (const LaneMask rest = lanes & ~alike)
-              warp.splits.push_back({.lanes = rest, .pc = self.pc, .yielded = true});
-            if (const LaneMask skipped = self.lanes & ~lanes)
-              warp.splits.push_back({.lanes = skipped, .pc = self.pc + 1});
-            self.lanes = alike;
-            self.pc = op.targets[first];
-            look_around();
+            go_on(lanes, take_branch_table(warp, op, lanes));
+          } else if (op.flow == Flow::kCall || op.flow == Flow::kReturn) {
+            warp.current_lanes = lanes;
+            go_on(lanes,
+                  op.flow == Flow::kCall ? enter_function(warp, op, lanes, self.pc + 1) : leave_function(warp, lanes));
           } else if (op.flow == Flow::kExit) {
             exit_lanes(warp, lanes);
             if ((self.lanes &= ~lanes) == 0) break;
@@ -429,62 +442,6 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
   // A turn may end before its first instruction, when other lanes of the warp used it up by parking. These other lanes
   // can go on.
   return executed != 0 || over;
-}
-
-void ClusterRun::add_to(Statistics& statistics) const {
-  statistics.warp_instructions += instructions_;
-  statistics.thread_instructions += thread_instructions_;
-  statistics.mma_operations += cluster_.mma_operations;
-  statistics.copied_bytes += cluster_.copied_bytes;
-}
-
-HazardReport ClusterRun::report_of(const Fault& fault) const {
-  HazardReport report;
-  report.kind = fault.kind();
-  report.rule = rule_of_fault(fault.kind());
-  report.what = fault.what();
-  if (running_ && running_->current) {
-    const int lane = count_lanes(running_->current_lanes) == 1 ? first_lane(running_->current_lanes) : -1;
-    report.first = side_of(notes_, *running_, lane, running_->current->index);
-  }
-  return report;
-}
-
-std::string ClusterRun::explain(const Fault& fault) const {
-  const HazardReport report = report_of(fault);
-  if (report.first.warp < 0) return fault.what();
-  return fmt::format("{}\n  by     {}", fault.what(), text_of(report.first));
-}
-
-void ClusterRun::report_deadlock() const {
-  // Warps of a CTA that wait for the same thing at the same instruction share a line.
-  struct Group {
-    std::string who, what;
-    std::uint32_t first, last;
-  };
-  std::vector<Group> groups;
-  for (const auto& cta : cluster_.ctas)
-    for (const Warp& warp : cta->warps)
-      for (const Split& split : warp.splits) {
-        HazardSide side = side_of(notes_, warp, -1, launch_.program->ops[split.pc].index);
-        side.warp = -1;
-        const std::string who = fmt::format("CTA ({}, {}, {})", side.cta[0], side.cta[1], side.cta[2]);
-        std::string what = text_of(side).substr(who.size());
-        if (split.lanes != kAllLanes) what += fmt::format(", lanes {:#010x}", split.lanes);
-        what += split.wait.describe ? ", waits for " + split.wait.describe(warp, split.wait) : std::string(", polls");
-        if (!groups.empty() && groups.back().who == who && groups.back().what == what &&
-            groups.back().last + 1 == warp.index)
-          groups.back().last = warp.index;
-        else
-          groups.push_back({who, what, warp.index, warp.index});
-      }
-  std::string text = fmt::format("deadlock: no warp of cluster {} can go on", cluster_.id);
-  for (const Group& group : groups)
-    text += fmt::format("\n  {} {}{}", group.who,
-                        group.first == group.last ? fmt::format("warp {}", group.first)
-                                                  : fmt::format("warps {} to {}", group.first, group.last),
-                        group.what);
-  throw Fault(text, HazardKind::kDeadlock);
 }
 
 }  // namespace kernelwright::emulator

@@ -49,6 +49,7 @@ class ClusterRun {
   std::uint32_t id() const { return cluster_.id; }
   std::uint64_t instructions() const { return instructions_; }  // executed by its warps so far
   void add_to(Statistics& statistics) const;
+  std::string take_printed() { return std::move(cluster_.printed); }
   /// The fault, and where it happened.
   std::string explain(const Fault& fault) const;
   HazardReport report_of(const Fault& fault) const;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <new>
 #include <numeric>
@@ -63,6 +64,8 @@ class Grid {
     report.statistics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     report.trace = trace_;
     report.completed = !fault_;
+    for (const auto& [cluster, printed] : printed_) report.printed += printed;
+    if (report.printed.size() > kMostPrinted) report.printed.resize(kMostPrinted);
     if (fault_) {
       report.fault = fault_->text;
       report.fault_kind = fault_->kind;
@@ -154,6 +157,7 @@ class Grid {
     std::shared_ptr<const Trace> trace = run.take_trace();
     const std::lock_guard lock(mutex_);
     run.add_to(statistics_);
+    if (std::string printed = run.take_printed(); !printed.empty()) printed_.emplace(run.id(), std::move(printed));
     if (trace) trace_ = std::move(trace);
   }
 
@@ -177,6 +181,7 @@ class Grid {
   std::uint32_t resident_limit_ = 1;
   std::mutex mutex_;  // guards what follows
   Statistics statistics_;
+  std::map<std::uint32_t, std::string> printed_;  // by cluster
   std::shared_ptr<const Trace> trace_;
   std::optional<FirstFault> fault_;
 };

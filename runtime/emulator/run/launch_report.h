@@ -26,6 +26,7 @@ struct LaunchReport {
   bool completed = false;
   std::string fault;  // "" if completed; else a deadlock with what each warp waits for, an access out of bounds, a trap
   HazardKind fault_kind = HazardKind::kFault;  // the kind of `fault`
+  std::string printed;                         // by the kernel's printf: CTAs in order, each one's text in its order
   std::shared_ptr<const Trace> trace;          // of one cluster, if options().timeline
 };
 

@@ -18,9 +18,10 @@ struct Options {
   int max_ctas_per_sm = 1;
   std::uint64_t max_instructions = 0;  // a launch that executes more warp instructions is taken to hang; 0: no limit
   double timeout_s = 0;                // the same limit in seconds; checked every few million instructions
-  bool timeline = false;               // keep LaunchReport::trace
-  std::uint32_t timeline_cta = 0;      // record the cluster of this CTA, by its number in the grid, x first
-  MachineCosts costs;                  // what the timeline counts with
+  std::uint64_t heap_bytes = std::uint64_t{8} << 20;  // for malloc of kernels; a GPU's default
+  bool timeline = false;                              // keep LaunchReport::trace
+  std::uint32_t timeline_cta = 0;  // record the cluster of this CTA, by its number in the grid, x first
+  MachineCosts costs;              // what the timeline counts with
 };
 
 }  // namespace kernelwright::emulator

@@ -32,8 +32,8 @@ TEST(Emulator, RefusesAnEntryWhenItIsLaunchedAndRunsTheOthers) {
     return std::string();
   };
   EXPECT_EQ(refused("calls"),
-            "line 5: in the entry `calls`: 'helper' is called, the function of line 4; functions are not run, only "
-            "entries are; __forceinline__ leaves no function behind");
+            "line 5: in the entry `calls`: 'helper' is called, and cannot be read: line 4: '%f1' is not declared, and "
+            "is no special register");
   EXPECT_EQ(refused("unread"), "line 6: in the entry `unread`: '%nothing' is not declared, and is no special register");
   EXPECT_EQ(refused("unmodelled"), "line 7: `wobble.f32`: this instruction is not modelled by the emulator");
 }

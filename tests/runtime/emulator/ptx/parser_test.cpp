@@ -222,11 +222,8 @@ TEST(PtxParser, RefusesDirectivesByName) {
     return what.substr(std::min(what.find(": ") + 2, what.size()));
   };
   EXPECT_EQ(refused(".alias a, b;"), "the directive '.alias' is not modelled");
-  EXPECT_EQ(
-      refused(".func (.param .b32 r) twice(.param .b32 x) { ret; } .entry k() { call twice, (); }"),
-      "'twice' is called, the function of line 4; functions are not run, only entries are; __forceinline__ leaves "
-      "no function behind");
-  EXPECT_EQ(refused(".func f() { ret;"), "found the end of the text where the '}' that ends a body was expected");
+  EXPECT_EQ(refused(".func f() { ret;"),
+            "found the end of the text where an instruction, a label, a declaration or '}' was expected");
   EXPECT_EQ(refused(".visible .tex .u32 t;"), "found '.tex' behind .visible, which is not modelled");
   EXPECT_EQ(refused(".entry k() .maxnctas 3 { ret; }"),
             "the directive '.maxnctas' before an entry's body is not modelled");
@@ -494,33 +491,35 @@ $L__info_string0:
   EXPECT_EQ(complaint("ret;\n.loc 3 1 1\nret;"), "line 2: this .loc is in file 3, which no .file names");
 }
 
-// What <cassert> and printf leave in a module, and a failed assertion in a body.
-TEST(PtxParser, KeepsAFailedAssertionAsACall) {
-  const auto module = [](const std::string& callee, const std::string& result = "") {
-    return module_of(R"(
-.extern .func  (.param .b32 func_retval0) vprintf ( .param .b64 vprintf_param_0, .param .b64 vprintf_param_1 );
-.extern .func __assertfail ( .param .b64 a_0, .param .align 4 .b8 a_1[8]) .noreturn;
+// A call keeps its callee, its results and its arguments. Registers and numbers that it passes go through the frame.
+TEST(PtxParser, KeepsCallsWithTheirPlacesInTheFrame) {
+  const auto parsed = parse_ptx(module_of(R"(
+.extern .func (.param .b32 func_retval0) vprintf ( .param .b64 vprintf_param_0, .param .b64 vprintf_param_1 );
+.func (.reg .b32 %o) plain(.reg .b32 %i) { mov.b32 %o, %i; ret; }
 .visible .entry k() {
   .reg .b64 %rd<2>; .reg .b32 %r<2>;
-  { .reg .b32 temp_param_reg; .param .b64 param0; st.param.b64 [param0+0], %rd1; .param .b32 retval0;
-  call.uni )" + result +
-                     callee + R"(, (param0); }
+  { .param .b64 param0; st.param.b64 [param0+0], %rd1; .param .b32 retval0;
+  call.uni (retval0), vprintf, (param0, 7); ld.param.b32 %r1, [retval0]; }
   { .param .b64 param0; st.param.b64 [param0], 1; }
-})");
-  };
-  const auto parsed = parse_ptx(module("__assertfail"));
+  call (%r1), plain, (%r0);
+})"));
   const auto& instructions = parsed->entries[0].instructions;
-  ASSERT_THAT(instructions, SizeIs(2));
-  EXPECT_EQ(instructions[0].opcode, "call.uni");
-  EXPECT_EQ(instructions[0].parts[0], "call");
-  EXPECT_EQ(instructions[0].operands.at(0).name, "__assertfail");
-  EXPECT_EQ(instructions[1].opcode, "ret");
-  const std::string called = module_complaint(module("vprintf", "(retval0), "));
-  EXPECT_THAT(called, testing::HasSubstr("'vprintf' is called; no function is modelled but a declared __assertfail"));
-  EXPECT_EQ(complaint(".param .b32 x; ld.param.b32 %r1, [x];"),
-            "line 1: 'ld.param.b32' of a .param declared in a body; only st.param of an argument of __assertfail is "
-            "modelled");
-  EXPECT_THAT(complaint("call __assertfail, ();"), testing::HasSubstr("a declared __assertfail"));
+  std::vector<std::string> opcodes;
+  for (const Instruction& instruction : instructions) opcodes.emplace_back(instruction.opcode);
+  EXPECT_THAT(opcodes, ElementsAre("st.local.b64", "st.local.b64", "call.uni", "ld.local.b32", "st.local.b64",
+                                   "st.local.b32", "call", "ld.local.b32", "ret"));
+  const Instruction& call = instructions[2];
+  EXPECT_EQ(call.operands.at(0).name, "vprintf");
+  ASSERT_THAT(call.operands.at(1).elements, SizeIs(1));
+  ASSERT_THAT(call.operands.at(2).elements, SizeIs(2));
+  EXPECT_EQ(call.operands[2].elements[0].name, instructions[0].operands[0].elements[0].name);
+  EXPECT_NE(instructions[4].operands[0].elements[0].name, instructions[0].operands[0].elements[0].name);
+  ASSERT_THAT(parsed->functions, SizeIs(2));
+  EXPECT_FALSE(parsed->functions[0].defined);
+  EXPECT_EQ(parsed->functions[1].name, "plain");
+  ASSERT_THAT(parsed->functions[1].instructions, SizeIs(4));
+  EXPECT_EQ(parsed->functions[1].instructions[2].opcode, "st.local.b32");
+  EXPECT_EQ(complaint("call nothing, ();"), "line 1: 'nothing' is not declared");
 }
 
 TEST(PtxParser, ShowsBytesOutsideAsciiEscapedAndClipped) {
@@ -548,7 +547,9 @@ TEST(PtxParser, KeepsTheReasonOfARefusedEntryAndReadsOn) {
   EXPECT_THAT(entries[1].registers, IsEmpty());
   for (const std::size_t i : {2, 3}) EXPECT_EQ(entries[i].refusal, "");
   EXPECT_THAT(entries[2].instructions, SizeIs(3));
-  EXPECT_THAT(entries[4].refusal, testing::HasSubstr("'later' is called, the function of line 4"));
+  EXPECT_THAT(entries[4].refusal, testing::HasSubstr("'later' has 1 results, and 0 are given"));
+  ASSERT_THAT(module->functions, SizeIs(1));
+  EXPECT_EQ(module->functions[0].refusal, "") << "its instructions are looked at when an entry calls it";
 }
 
 }  // namespace
