@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "runtime/emulator/kernels/hopper_case_lists.h"
 #include "support/paths.h"
 
@@ -52,7 +53,7 @@ std::vector<HopperCase> hopper_cases() {
 }
 
 SourceUnit hopper_source(const HopperCase& test, bool line_info) {
-  const std::filesystem::path folder = source_dir() / "tests" / "runtime" / "emulator" / "kernels";
+  const std::filesystem::path folder = source_dir() / "tests" / "runtime" / "emulator" / test.folder;
   SourceUnit unit;
   unit.kernel = test.kernel;
   unit.entry = test.entry;
@@ -62,8 +63,8 @@ SourceUnit hopper_source(const HopperCase& test, bool line_info) {
                                 : folder / (test.kernel + ".cu"));
   add_headers(unit, unit.spec_header, folder);
   add_headers(unit, unit.source, folder);
-  unit.arch = "sm_90a";
-  unit.options = {"--gpu-architecture=sm_90a",
+  unit.arch = arch_info(test.arch).name;
+  unit.options = {"--gpu-architecture=" + unit.arch,
                   "--std=c++17",
                   "--frandom-seed=" + test.kernel,
                   "--no-cache",

@@ -31,7 +31,9 @@ struct HopperCase {
   KernelNotes notes;   // roles, and the layout of shared memory, for reports
   /// Allocates, launches and compares; frees all. Inputs and outputs follow from `seed` alone.
   std::function<HopperOutcome(Device& device, const KernelImage& image, std::uint64_t seed)> run;
-  bool of_templates = false;  // the file is one of templates/kernels/gemm/sm90, not of this folder
+  bool of_templates = false;       // the file is one of templates/kernels/gemm/sm90, not of this folder
+  std::string folder = "kernels";  // of tests/runtime/emulator, where the file is
+  Arch arch = Arch::kSm90a;
 };
 inline void PrintTo(const HopperCase& test, std::ostream* out) { *out << test.name; }
 

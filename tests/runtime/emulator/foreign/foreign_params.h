@@ -1,0 +1,35 @@
+/// What host and device share for the kernels beside this file: parameters, the same bytes on both sides, and variants.
+/// These kernels have traits that the product's own kernels lack and that other people's kernels have.
+#pragma once
+
+#include "contract/integers.h"
+#include "contract/tensor_map.h"
+
+namespace kernelwright::test {
+
+using contract::TensorMap;
+
+// ---- streamk_sm80: D[m][n] = A[m][k] B[n][k]^T in bf16 ----
+
+struct StreamkParams {
+  const uint16_t *a, *b;
+  uint16_t* d;
+  float* parts;     // parts: [CTA][kStreamkTile * kStreamkTile]; chain: [tile][the same]
+  uint32_t* flags;  // zeros. parts: one a CTA; chain: one a tile
+  int32_t m, n, k;  // k is a multiple of 8
+};
+
+constexpr int kStreamkThreads = 128, kStreamkTile = 64, kStreamkBlockK = 32, kStreamkStages = 3;
+constexpr uint32_t kStreamkSharedBytes = kStreamkStages * 2 * kStreamkTile * kStreamkBlockK * 2;
+
+/// How the CTAs that share a tile add their sums, always in the order of k.
+enum class StreamkFixup {
+  kParts,  // each CTA stores its sum and sets a flag; the CTA with the first k adds them
+  kChain,  // each CTA waits for the CTA with the k before, and adds its sum to the tile's; the last one stores D
+};
+struct StreamkVariant {
+  StreamkFixup fixup;
+  bool fences;  // fences beside relaxed accesses of flags, instead of st.release and ld.acquire
+};
+
+}  // namespace kernelwright::test
