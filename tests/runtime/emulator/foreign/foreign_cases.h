@@ -9,6 +9,7 @@
 namespace kernelwright::test {
 
 std::vector<HopperCase> streamk_cases();
+std::vector<HopperCase> grouped_gemm_cases();
 
 /// All of them. Each launch takes much less than a second on the emulator.
 std::vector<HopperCase> foreign_cases();

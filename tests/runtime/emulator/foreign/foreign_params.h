@@ -32,4 +32,31 @@ struct StreamkVariant {
   bool fences;  // fences beside relaxed accesses of flags, instead of st.release and ld.acquire
 };
 
+// ---- grouped_gemm_sm90: D[m][n] = A[m][k] B[n][k]^T in bf16, for each of several groups ----
+
+struct GroupedProblem {
+  uint64_t a, b, d;  // addresses; rows follow each other
+  int32_t m, n, k;   // n and k are multiples of 8; m may be 0
+};
+struct GroupedParams {
+  TensorMap a, b, d;  // templates: box {64, 128}, {64, 64} and {64, 64}. Address, dimensions and stride mean nothing
+  const GroupedProblem* groups;
+  TensorMap* maps;  // [CTA][kGroupedMaps], for the kernel to write: A, B, D of each consumer warpgroup
+  int32_t num_groups;
+};
+
+constexpr int kGroupedThreads = 384, kGroupedStages = 3, kGroupedMaps = 4;
+constexpr uint32_t kGroupedSlotBytes = (128 + 64) * 128, kGroupedStagingBytes = 64 * 128;
+constexpr uint32_t kGroupedMapsAt = kGroupedStages * kGroupedSlotBytes + 2 * kGroupedStagingBytes;
+constexpr uint32_t kGroupedBarriersAt = kGroupedMapsAt + kGroupedMaps * 128;
+constexpr uint32_t kGroupedSharedBytes = kGroupedBarriersAt + 2 * kGroupedStages * 8;
+
+enum class MapEdit {
+  kShared,  // a warp copies the map to shared memory, edits the copy, and copies it back with tensormap.cp_fenceproxy
+  kGlobal,  // a thread edits the map in global memory, and fences
+};
+struct GroupedVariant {
+  MapEdit edit;
+};
+
 }  // namespace kernelwright::test

@@ -66,12 +66,12 @@ HopperCase streamk_case(const std::string& name, const StreamkCase& test) {
 std::vector<HopperCase> streamk_cases() {
   const auto parts = StreamkFixup::kParts, chain = StreamkFixup::kChain;
   return {
-      streamk_case("streamk_parts", {{parts, false}, 130, 136, 200, 4}),
-      streamk_case("streamk_parts_fences", {{parts, true}, 130, 136, 200, 4}),
-      streamk_case("streamk_chain", {{chain, false}, 130, 136, 200, 4}),
-      streamk_case("streamk_chain_fences", {{chain, true}, 130, 136, 200, 4}),
-      streamk_case("streamk_parts_many", {{parts, false}, 72, 64, 520, 7}),
-      streamk_case("streamk_chain_many", {{chain, true}, 72, 64, 520, 7}),
+      streamk_case("foreign_streamk_parts", {{parts, false}, 130, 136, 200, 4}),
+      streamk_case("foreign_streamk_parts_fences", {{parts, true}, 130, 136, 200, 4}),
+      streamk_case("foreign_streamk_chain", {{chain, false}, 130, 136, 200, 4}),
+      streamk_case("foreign_streamk_chain_fences", {{chain, true}, 130, 136, 200, 4}),
+      streamk_case("foreign_streamk_parts_many", {{parts, false}, 72, 64, 520, 7}),
+      streamk_case("foreign_streamk_chain_many", {{chain, true}, 72, 64, 520, 7}),
   };
 }
 
