@@ -88,7 +88,10 @@ class Hazards {
   void tensor_map_written(Warp& warp, int lane, std::uint64_t address);  // by an instruction of tensormap.*
   void tensor_map_released(Warp& warp, LaneMask lanes, FenceScope scope);
   void tensor_map_acquired(Warp& warp, LaneMask lanes, std::uint64_t address, FenceScope scope);
-  void tensor_map_used(Warp& warp, int lane, std::uint64_t address);  // by a copy that `lane` issues
+  /// A copy that `lane` issues uses a map. Returns whether the kernel may edit the map.
+  bool tensor_map_used(Warp& warp, int lane, std::uint64_t address);
+  /// That copy may read the map until `agent` says that the copy is over.
+  void tensor_map_held(Warp& warp, int lane, std::uint64_t address, AsyncAgent agent);
 
   // ---- agents of asynchronous operations
   AsyncAgent completes_on(Cta& cta, std::uint32_t mbarrier);  // at the phase that is pending now

@@ -200,6 +200,9 @@ struct Hazards::State {
   /// The same check for a map that launch `writer` wrote.
   void check_earlier_map(const Warp& warp, int lane, std::uint64_t address, std::uint32_t writer,
                          const std::string& where);
+  /// `lane` edits a map: reports what its siblings wrote there without a synchronisation since, and copies that may
+  /// still read the map.
+  void check_edit(const Warp& warp, int lane, std::uint64_t address);
   void report_map(HazardRule rule, const Warp& warp, int lane, std::string where, std::uint32_t other_op,
                   const HazardSide& other, std::string what);
   /// `other_warp` is the agent of the warp that issued `other_op`: an index into `warps`, not into its CTA. -1: the
@@ -219,6 +222,8 @@ struct Hazards::State {
   std::map<const void*, Barrier> barriers;
   /// The lanes that have read each answer of cluster launch control, by CTA rank and 16 bytes of its shared memory.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<AccessRecord>> answers;
+  /// The cluster's copies by maps that kernels may edit, by the map's address: the last one of each agent.
+  std::map<std::uint64_t, std::vector<TensorMapUse>> map_uses;
   /// Hazards reported already, with their counts: the long text is made once for each pair of instructions.
   std::map<std::tuple<HazardRule, std::uint32_t, std::uint32_t>, std::uint64_t> reported;
   /// The bytes that the access which is checked will store from `stored_at` on. Null: they are not known.

@@ -65,6 +65,7 @@ const TensorMapFences::Release* Hazards::State::release_of(const WarpState& warp
 }
 
 void Hazards::tensor_map_written(Warp& warp, int lane, std::uint64_t address) {
+  if (state_->launch.exchange) state_->check_edit(warp, lane, address);
   access_global(warp, lane, Access::kWrite, address, sizeof(TensorMap));
   exchange_global(warp, lane, Access::kWrite, address, sizeof(TensorMap), kWeakUse);
   auto& edits = state_->launch.map_edits->edits;
@@ -73,6 +74,23 @@ void Hazards::tensor_map_written(Warp& warp, int lane, std::uint64_t address) {
   edit.launch = state_->launch.number;
   edit.released = false;
   edit.by = side_of(state_->notes, warp, lane, warp.current->index);
+}
+
+void Hazards::State::check_edit(const Warp& warp, int lane, std::uint64_t address) {
+  const WarpState& state = warps[warp_agent(warp)];
+  const GlobalMemory::Allocation* allocation = launch.memory->find(address);
+  const auto find = [&] { return fmt::format("{} bytes into an {}", address - allocation->begin, allocation->what); };
+  for (const GlobalWrite& write : writes_of(*launch.exchange, address))
+    if (write.cluster == cluster.id && write.agent == state.agent && !knows_global(state, lane, write))
+      report_map(HazardRule::kLaneRace, warp, lane, find(), write.op, side_of_write(write),
+                 "an edit of a tensor map is not ordered after a write of it by another lane");
+  const auto uses = map_uses.find(address);
+  if (uses == map_uses.end()) return;
+  for (const TensorMapUse& use : uses->second)
+    if (!knows(state, lane, use.agent, use.lane, use.time))
+      report_map(HazardRule::kMapInUse, warp, lane, find(), use.op,
+                 side_of(notes, *warps[use.issuer].warp, use.lane, use.op),
+                 "a tensor map is edited, and a copy may still read it");
 }
 
 void Hazards::tensor_map_released(Warp& warp, LaneMask lanes, FenceScope scope) {
@@ -126,10 +144,21 @@ bool Hazards::State::acquired(const WarpState& warp, int lane, std::uint64_t add
   return false;
 }
 
-void Hazards::tensor_map_used(Warp& warp, int lane, std::uint64_t address) {
+void Hazards::tensor_map_held(Warp& warp, int lane, std::uint64_t address, AsyncAgent agent) {
+  std::vector<TensorMapUse>& uses = state_->map_uses[address];
+  auto use = std::find_if(uses.begin(), uses.end(), [&](const auto& known) { return known.agent == agent.agent; });
+  if (use == uses.end()) use = uses.emplace(uses.end());
+  *use = {.agent = agent.agent,
+          .time = agent.clock,
+          .op = warp.current->index,
+          .issuer = state_->of(warp).agent,
+          .lane = static_cast<std::uint8_t>(lane)};
+}
+
+bool Hazards::tensor_map_used(Warp& warp, int lane, std::uint64_t address) {
   const Launch& launch = state_->launch;
   const GlobalMemory::Allocation* allocation = launch.memory->find(address);
-  if (!allocation || allocation->users.empty()) return;  // parameters, or memory that no kernel writes
+  if (!allocation || allocation->users.empty()) return false;  // parameters, or memory that no kernel writes
   std::uint32_t writer = 0, earlier = 0;  // launches that wrote a part of the map: the last, and the last before this
   const std::uint64_t first = (address - allocation->begin) / kUserGranule;
   for (std::uint64_t at = first; at < first + sizeof(TensorMap) / kUserGranule; ++at) {
@@ -137,12 +166,14 @@ void Hazards::tensor_map_used(Warp& warp, int lane, std::uint64_t address) {
     writer = std::max(writer, by);
     if (by != launch.number) earlier = std::max(earlier, by);
   }
-  if (writer == 0) return;  // the host made the map
+  if (writer == 0) return launch.exchange != nullptr;  // the host made the map
   State::WarpState& state = state_->of(warp);
   const auto find = [&] { return fmt::format("{} bytes into an {}", address - allocation->begin, allocation->what); };
-  if (!launch.exchange)  // the kernel has no such fence at all
-    return state_->report_map(HazardRule::kMapProxyFence, warp, lane, find(), kNoOp, {},
-                              fmt::format("a copy uses a tensor map that a kernel wrote: {}", kAcquire));
+  if (!launch.exchange) {  // the kernel has no such fence at all
+    state_->report_map(HazardRule::kMapProxyFence, warp, lane, find(), kNoOp, {},
+                       fmt::format("a copy uses a tensor map that a kernel wrote: {}", kAcquire));
+    return false;
+  }
   if (earlier != 0) state_->check_earlier_map(warp, lane, address, earlier, find());
   for (const GlobalWrite& write : writes_of(*launch.exchange, address)) {
     const auto covers = [&](const TensorMapFences::Acquire& acquire) {
@@ -159,6 +190,7 @@ void Hazards::tensor_map_used(Warp& warp, int lane, std::uint64_t address) {
                          fmt::format("a copy uses a tensor map that the kernel wrote: {} between them",
                                      released ? kAcquire : kRelease));
   }
+  return true;
 }
 
 void Hazards::State::check_earlier_map(const Warp& warp, int lane, std::uint64_t address, std::uint32_t writer,

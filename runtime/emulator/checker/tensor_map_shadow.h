@@ -45,6 +45,13 @@ struct TensorMapFences {
   }
 };
 
+/// A copy that may still read a map. The copy is over for a lane that knows `time` of `agent`.
+struct TensorMapUse {
+  std::uint32_t agent = 0, time = 0, op = 0;
+  std::uint16_t issuer = 0;  // the warp
+  std::uint8_t lane = 0;
+};
+
 /// The maps that launches of a device have edited (tensormap.replace, tensormap.cp_fenceproxy), by address.
 struct TensorMapEdits {
   struct Edit {

@@ -31,6 +31,8 @@ constexpr HazardRuleRow kRows[] = {
      "fence.proxy.async by the reading threads, ahead of the synchronisation"},
     {Rule::kMapProxyFence, "map-proxy-fence", Kind::kProxyFence, kError, "membar, fence: fence.proxy.tensormap",
      "fence.proxy.tensormap::generic: .release behind the write, .acquire ahead of the copy"},
+    {Rule::kMapInUse, "map-in-use", Kind::kRace, kError, kCausality,
+     "a wait for the copy's mbarrier or group ahead of the edit"},
     {Rule::kUnwrittenShared, "unwritten-shared", Kind::kUnwritten, kError, "State Spaces: Shared State Space",
      "a write of these bytes ahead of the read"},
     {Rule::kUnwrittenTensor, "unwritten-tensor", Kind::kUnwritten, kError, "tcgen05: Tensor Memory",

@@ -28,6 +28,7 @@ enum class HazardRule : std::uint8_t {
   kProxyFence,
   kAnswerProxyFence,
   kMapProxyFence,
+  kMapInUse,
   kUnwrittenShared,
   kUnwrittenTensor,
   kUnwrittenUnused,

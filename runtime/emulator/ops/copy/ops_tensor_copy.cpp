@@ -34,6 +34,7 @@ struct TensorCopy {
   std::int32_t at[5] = {};  // of the box; for four rows, only the column
   std::int32_t rows[kGatheredRows] = {};
   Im2colOffsets offsets;
+  std::uint64_t editable_map = 0;  // the checker's: the address of a map that the kernel may edit; else 0
 
   std::uint32_t bytes() const { return static_cast<std::uint32_t>(boxes) * map.box_bytes(); }
   /// Bytes from one box to the next in shared memory, and the bytes of a box that a copy may touch.
@@ -62,8 +63,10 @@ TensorCopy read_copy(Warp& warp, const Op& op, int lane, CopyMode mode) {
   require_multiple("the address of the tensor map", address, 64);
   const GenericPlace place = generic_place(warp, lane, address, sizeof(TensorMap), Access::kRead);
   if (!place.global) throw Fault("the tensor map is not in global, constant or parameter memory");
-  if (Hazards* hazards = warp.cta->cluster->hazards) hazards->tensor_map_used(warp, lane, address);
+  Hazards* const hazards = warp.cta->cluster->hazards;
+  const bool editable = hazards && hazards->tensor_map_used(warp, lane, address);
   TensorCopy copy{.map = decode_tensor_map(place.host)};
+  if (editable) copy.editable_map = address;
   const int count = op.list_size - static_cast<int>(kCoordinates), rank = gather ? 2 : count;
   if (copy.map.rank != rank)
     throw Fault(fmt::format("a {}-dimensional copy with a tensor map of {} dimensions", rank, copy.map.rank));
@@ -174,6 +177,9 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
       Cta& signalled =
           pair && ((cta.rank ^ place.mbarrier.cta->rank) & 1) != 0 ? peer_cta(cta, "cp.async.bulk.tensor") : cta;
       check_signalled_write(warp, lane, cta, to, mbarrier, copy.extent(), &signalled);
+      if (copy.editable_map != 0)
+        cluster.hazards->tensor_map_held(warp, lane, copy.editable_map,
+                                         cluster.hazards->completes_on(signalled, mbarrier));
       if (cluster.timeline) cluster.timeline->copy(warp, cta, to, mbarrier, bytes, &signalled);
       cluster.copied_bytes += bytes;
       const auto perform = [&cta, &signalled, copy, to, mbarrier, bytes] {
@@ -219,9 +225,11 @@ Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
       if (!reduce) throw Fault(fmt::format("a reduction by {} into a tensor of {}", name, name_of(copy.map.element)));
     }
     check_tensor(warp, lane, copy, Access::kWrite);
-    if (Hazards* hazards = cluster.hazards)
-      hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, hazards->of_group(warp, AsyncGroup::kBulk),
-                            *from.cta, from.offset, copy.extent());
+    if (Hazards* hazards = cluster.hazards) {
+      const AsyncAgent group = hazards->of_group(warp, AsyncGroup::kBulk);
+      hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, group, *from.cta, from.offset, copy.extent());
+      if (copy.editable_map != 0) hazards->tensor_map_held(warp, lane, copy.editable_map, group);
+    }
     cluster.copied_bytes += bytes;
     if (cluster.timeline) cluster.timeline->store(warp, from.offset, bytes);
     issue_in_bulk_group(warp, lane, [copy, shared = from.cta->shared.data(), offset = from.offset, reduce] {

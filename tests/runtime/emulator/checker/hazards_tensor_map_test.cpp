@@ -77,6 +77,9 @@ std::string use(const std::string& map = "%rd1", const std::string& phase = "0")
          "st.global.u32 [%rd6], %r14;\n";
 }
 
+/// The same copy alone.
+const std::string kLoadOnly = use().substr(0, use().find("AGAIN"));
+
 struct MapCase {
   const char* name;
   std::vector<std::string> bodies;
@@ -130,6 +133,50 @@ const MapCase kCases[] = {
      {kFence, kFence, kFence, kFence},
      1,
      2 * (1000 + kFirst) + 64},
+    // Only a wait says that the first copy no longer reads the map. It is the copy's own, or follows from the wait of
+    // another warp.
+    {"edited_behind_a_load",
+     {kBeginText + "@%p1 bra END;\n" + kInitText + kEditText + kRelease + kAcquire + kLoadOnly + R"(
+      ! WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0; @!%p3 bra WAIT;
+     )" +
+      kEditText + "END:\n"},
+     {kFence, kFence, HazardKind::kRace},
+     1,
+     0},
+    {"edited_behind_a_load_by_another_warp",
+     {kBeginText + "@%p1 bra MET;\n" + kInitText + kEditText + kRelease + kAcquire + kLoadOnly + R"(
+        WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0; @!%p3 bra WAIT;
+      MET:
+      ! bar.sync 0;
+        @%p2 bra END;
+     )" +
+      kEditText + "END:\n"},
+     {kFence, kFence, HazardKind::kRace},
+     1,
+     0},
+    {"edited_behind_a_store",
+     {kBeginText + "@%p1 bra END;\n" + kInitText + kEditText + kRelease + kAcquire + R"(
+        mov.u32 %r22, 0; st.shared.v4.u32 [%r11], {%r22, %r22, %r22, %r22};
+        st.shared.v4.u32 [%r11+16], {%r22, %r22, %r22, %r22}; fence.proxy.async.shared::cta;
+        cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd1, {%r20}], [%r11];
+        cp.async.bulk.commit_group;
+      ! cp.async.bulk.wait_group.read 0;
+     )" +
+      kEditText + "cp.async.bulk.wait_group 0;\nEND:\n"},
+     {kFence, kFence, HazardKind::kRace},
+     1,
+     0},
+    // All lanes write words of the map, and lane 0 edits it.
+    {"edited_behind_words_of_all_lanes",
+     {kBeginText + "@%p1 bra FILLED;\n" + kInitText + R"(
+      FILLED:
+        shl.b32 %r16, %r2, 2; cvt.u64.u32 %rd7, %r16; add.u64 %rd8, %rd1, %rd7;
+        ld.global.u32 %r18, [%rd8]; st.global.u32 [%rd8], %r18;
+      ! bar.warp.sync 0xffffffff;
+        @%p1 bra END;
+     )" +
+      kEditText + kRelease + kAcquire + use() + "END:\n"},
+     {HazardKind::kLaneRace, kFence, kFence}},
     // The map's place was no map before: 128 bytes that ordinary stores fill.
     {"stored_word_by_word",
      {kBeginText + "@%p1 bra FILLED;\n" + kInitText + kEditText + R"(
