@@ -5,7 +5,7 @@ namespace kernelwright::test {
 
 std::vector<HopperCase> foreign_cases() {
   std::vector<HopperCase> all;
-  for (auto* list : {streamk_cases, grouped_gemm_cases})
+  for (auto* list : {streamk_cases, grouped_gemm_cases, fmha_cases})
     for (HopperCase& test : list()) all.push_back(std::move(test));
   return all;
 }

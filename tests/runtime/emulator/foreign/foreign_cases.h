@@ -10,6 +10,7 @@ namespace kernelwright::test {
 
 std::vector<HopperCase> streamk_cases();
 std::vector<HopperCase> grouped_gemm_cases();
+std::vector<HopperCase> fmha_cases();
 
 /// All of them. Each launch takes much less than a second on the emulator.
 std::vector<HopperCase> foreign_cases();

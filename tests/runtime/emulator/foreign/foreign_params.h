@@ -59,4 +59,22 @@ struct GroupedVariant {
   MapEdit edit;
 };
 
+// ---- fmha_sm100: O = softmax(scale Q K^T) V for each of batch * heads, 64 wide, in bf16 ----
+
+/// A CTA has 256 queries of one head: blockIdx.x counts those, y the heads.
+struct FmhaParams {
+  TensorMap q, o;  // [batch_heads][q_len][64], box {64, 128, 1}
+  TensorMap k, v;  // [batch_heads][kv_len][64], box {64, 64, 1}
+  int32_t kv_len;
+  float scale_log2;  // scale * log2(e)
+};
+
+constexpr int kFmhaThreads = 512, kFmhaQueries = 128, kFmhaKeys = 64, kFmhaHeadDim = 64, kFmhaStages = 3;
+constexpr uint32_t kFmhaTileBytes = kFmhaQueries * 128, kFmhaSlotBytes = kFmhaKeys * 128;
+/// Two tiles of Q, the ring of K and V, two tiles of O, barriers, the address of the tensor memory.
+constexpr uint32_t kFmhaRingAt = 2 * kFmhaTileBytes, kFmhaStagingAt = kFmhaRingAt + kFmhaStages * kFmhaSlotBytes,
+                   kFmhaBarriersAt = kFmhaStagingAt + 2 * kFmhaTileBytes;
+constexpr uint32_t kFmhaBarriers = 2 * kFmhaStages + 8 * 2;
+constexpr uint32_t kFmhaSharedBytes = kFmhaBarriersAt + kFmhaBarriers * 8 + 16;
+
 }  // namespace kernelwright::test

@@ -108,7 +108,7 @@ __device__ __forceinline__ void edit_map(const TensorMap& from, TensorMap* map, 
 }
 
 __device__ __forceinline__ void produce(const GroupedParams& params, const Shared& shared, TensorMap* maps) {
-  const bool elected = elect_one();
+  const bool leads = threadIdx.x % 32 == 0;
   Cursor at;
   for (Tiles tiles{params}; tiles.take();) {
     const GroupedProblem& problem = tiles.problem;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void produce(const GroupedParams& params, const Share
     for (int k = 0; k < problem.k; k += kBlockK, at.advance()) {
       // A fresh mbarrier counts as past parity 1, so the first lap does not block.
       mbarrier_wait_parity(shared.empty(at.slot), at.parity ^ 1);
-      if (elected) {
+      if (leads) {
         const uint32_t full = shared.full(at.slot);
         mbarrier_arrive_expect_tx(full, kGroupedSlotBytes);
         cp_async_bulk_tensor_2d(shared.a(at.slot), maps[0], k, tiles.row, full);

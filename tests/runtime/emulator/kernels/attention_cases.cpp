@@ -9,20 +9,12 @@
 #include "runtime/emulator/kernels/hopper_case_lists.h"
 
 namespace kernelwright::test {
-namespace {
-
-struct Inputs {
-  std::vector<std::uint16_t> q, k, v;  // [batch_heads][len][head_dim]
-  std::vector<float> bias;             // [batch_heads][bias_stride]
-  int bias_stride;
-};
-
-Inputs make_inputs(const HopperAttention& attention, std::uint64_t seed) {
+AttentionInputs make_attention_inputs(const HopperAttention& attention, std::uint64_t seed) {
   Random random(seed);
   const auto heads = static_cast<std::size_t>(attention.batch_heads);
   const std::size_t q_count = heads * static_cast<std::size_t>(attention.q_len * attention.variant.head_dim);
   const std::size_t kv_count = heads * static_cast<std::size_t>(attention.kv_len * attention.variant.head_dim);
-  Inputs inputs;
+  AttentionInputs inputs;
   inputs.q = random_bf16(random, q_count);
   inputs.k = random_bf16(random, kv_count);
   inputs.v = random_bf16(random, kv_count);
@@ -36,6 +28,8 @@ Inputs make_inputs(const HopperAttention& attention, std::uint64_t seed) {
   return inputs;
 }
 
+namespace {
+
 /// One row of O in fp64, with a bound per element for the kernel's error.
 struct RowReference {
   std::vector<double> value, bound;
@@ -43,7 +37,7 @@ struct RowReference {
 
 // The relative error of a weight: half an ulp of bf16 for P, plus the error of the score (an exponent), plus 2 ulp of
 // ex2. The error of a score comes from the truncating sums of head_dim products and a few f32 roundings of its terms.
-RowReference reference_row(const HopperAttention& attention, const Inputs& inputs, int head, int row) {
+RowReference reference_row(const HopperAttention& attention, const AttentionInputs& inputs, int head, int row) {
   const int d = attention.variant.head_dim;
   const auto at = [&](const std::vector<std::uint16_t>& tensor, int len, int token, int column) {
     const std::size_t index =
@@ -88,7 +82,9 @@ RowReference reference_row(const HopperAttention& attention, const Inputs& input
   return result;
 }
 
-void compare(const HopperAttention& attention, const Inputs& inputs, HopperOutcome& outcome) {
+}  // namespace
+
+void compare_attention(const HopperAttention& attention, const AttentionInputs& inputs, HopperOutcome& outcome) {
   const int d = attention.variant.head_dim;
   for (int head = 0; head < attention.batch_heads; ++head) {
     for (int row = 0; row < attention.q_len; ++row) {
@@ -109,8 +105,8 @@ void compare(const HopperAttention& attention, const Inputs& inputs, HopperOutco
   }
 }
 
-TensorMap head_map(Device& device, const DeviceBuffer& memory, const HopperAttention& attention, int len,
-                   int box_rows) {
+TensorMap attention_head_map(Device& device, const DeviceBuffer& memory, const HopperAttention& attention, int len,
+                             int box_rows) {
   TensorMapRequest request;
   request.address = memory.address();
   request.rank = 3;
@@ -122,16 +118,18 @@ TensorMap head_map(Device& device, const DeviceBuffer& memory, const HopperAtten
   return tensor_map(device, request);
 }
 
+namespace {
+
 HopperOutcome run_attention(const HopperAttention& attention, Device& device, const KernelImage& image,
                             std::uint64_t seed) {
-  const Inputs inputs = make_inputs(attention, seed);
+  const AttentionInputs inputs = make_attention_inputs(attention, seed);
   const DeviceBuffer q(device, inputs.q), k(device, inputs.k), v(device, inputs.v), bias(device, inputs.bias);
   const DeviceBuffer o(device, inputs.q.size() * 2);
   const int block_n = attention.variant.block_n;
   AttentionParams params = {};
-  params.q = head_map(device, q, attention, attention.q_len, 64);
-  params.k = head_map(device, k, attention, attention.kv_len, block_n);
-  params.v = head_map(device, v, attention, attention.kv_len, block_n);
+  params.q = attention_head_map(device, q, attention, attention.q_len, 64);
+  params.k = attention_head_map(device, k, attention, attention.kv_len, block_n);
+  params.v = attention_head_map(device, v, attention, attention.kv_len, block_n);
   params.bias = bias.pointer<const float>();
   params.o = o.pointer<void>();
   params.q_len = attention.q_len, params.kv_len = attention.kv_len, params.bias_stride = inputs.bias_stride;
@@ -147,7 +145,7 @@ HopperOutcome run_attention(const HopperAttention& attention, Device& device, co
   HopperOutcome outcome;
   outcome.output = o.read();
   outcome.failure = o.guards();
-  compare(attention, inputs, outcome);
+  compare_attention(attention, inputs, outcome);
   return outcome;
 }
 
