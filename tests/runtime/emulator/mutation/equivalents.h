@@ -11,7 +11,9 @@ namespace kernelwright::test {
 /// in a file.
 struct MutantKey {
   std::string kernel;  // the subject's name
-  std::string source;  // "gemm_sm90.cu: wgmma_fence();", of an entry perhaps with a caller: "… < gemm_sm90.cu: run();"
+  /// "gemm_sm90.cu: wgmma_fence();", of an entry perhaps with a caller: "… < gemm_sm90.cu: run();". Without line
+  /// information "softmax #3": the third instruction of that opcode in the entry.
+  std::string source;
   std::string instruction;                // the opcode
   std::string change;                     // "delete"
   std::vector<std::string> callers = {};  // of a mutant: where its source line was inlined, as `source`

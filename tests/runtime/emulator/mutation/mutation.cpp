@@ -2,7 +2,10 @@
 // alters each synchronisation instruction of our kernels, one at a time, and runs the emulator with its checks.
 //
 //   kernelwright_mutate [--kernel PART_OF_NAME] [--jobs N] [--equivalents FILE] [--markdown FILE] [--csv FILE]
-//                       [--minimum PERCENT] [--verbose]
+//                       [--minimum PERCENT] [--verbose] [--launches FILE]
+//
+// With --launches the kernels are PTX files of any compiler, and FILE says how they are launched
+// (runtime/emulator/launches/ptx_case.h).
 //
 // Exit status: 0; 1 if the adjusted score is below --minimum or an equivalent is stale; 2 for a wrong argument or a
 // kernel that fails unmutated; 77 if there is no NVRTC. The program prints the share of mutants that are claimed
@@ -25,7 +28,7 @@ using namespace kernelwright;
 using namespace kernelwright::test;
 
 struct Arguments {
-  std::string kernel, equivalents, markdown, csv;
+  std::string kernel, equivalents, markdown, csv, launches;
   int jobs = 1;
   double minimum = 0;
   bool verbose = false;
@@ -49,6 +52,8 @@ Arguments read_arguments(int count, char** values) {
       arguments.markdown = value;
     else if (name == "--csv")
       arguments.csv = value;
+    else if (name == "--launches")
+      arguments.launches = value;
     else if (name == "--jobs")
       arguments.jobs = std::max(1, std::atoi(value.c_str()));
     else if (name == "--minimum")
@@ -87,13 +92,15 @@ std::vector<std::string> apply(std::vector<Equivalent>& equivalents, const std::
 }
 
 int run(const Arguments& arguments) {
-  if (Compiler().path().empty()) {
+  const bool shipped = arguments.launches.empty();
+  if (shipped && Compiler().path().empty()) {
     std::puts("skipped: no NVRTC on this machine: set KERNELWRIGHT_NVRTC");
     return 77;
   }
   std::vector<Equivalent> equivalents;
   if (!arguments.equivalents.empty()) equivalents = read_equivalents(arguments.equivalents);
-  const std::vector<Subject> subjects = mutation_subjects(arguments.kernel);
+  const std::vector<Subject> subjects =
+      shipped ? mutation_subjects(arguments.kernel) : ptx_subjects(arguments.launches, arguments.kernel);
   if (subjects.empty()) throw Error("no kernel's name contains " + arguments.kernel);
   std::vector<MutantResult> results;
   for (const Subject& subject : subjects) {

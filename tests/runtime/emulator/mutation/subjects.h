@@ -26,6 +26,10 @@ struct Subject {
   /// Runs `ptx` instead of its own. Any number of threads at once.
   std::function<SubjectRun(const std::string& ptx, const EmulatorBackendOptions& options)> run;
 
+  /// Made by another compiler: reports graded isa or note of the unmutated kernel do not disqualify it, and they count
+  /// for no mutant.
+  bool foreign = false;
+
   /// A line of `sources`, without blanks at its ends; "" if it is not there.
   std::string source_line(const std::string& file, int line) const;
 };
@@ -33,5 +37,8 @@ struct Subject {
 /// The Hopper test kernels, one case for each piece of code in them, and the attention and GEMM kernels. Compiles those
 /// whose names contain `filter`. Throws the compiler's errors.
 std::vector<Subject> mutation_subjects(const std::string& filter);
+
+/// The cases of a JSON file (runtime/emulator/launches/ptx_case.h) whose names contain `filter`. Needs no compiler.
+std::vector<Subject> ptx_subjects(const std::string& path, const std::string& filter);
 
 }  // namespace kernelwright::test
