@@ -62,9 +62,11 @@ HopperCase fmha_case(const std::string& name, int q_len, int kv_len, int batch_h
 }  // namespace
 
 // The ring of three slots goes round, and the last step has fewer keys. In the second case there is one step alone, and
-// the second tile of queries is empty.
+// the second tile of queries is empty. The third has more steps than a warp has lanes: an mbarrier that counts one
+// arrival less has then completed a phase without a whole warp.
 std::vector<HopperCase> fmha_cases() {
-  return {fmha_case("foreign_fmha", 200, 296, 1), fmha_case("foreign_fmha_one_step", 72, 40, 2)};
+  return {fmha_case("foreign_fmha", 200, 296, 1), fmha_case("foreign_fmha_one_step", 72, 40, 2),
+          fmha_case("foreign_fmha_long", 136, 4264, 1)};
 }
 
 }  // namespace kernelwright::test

@@ -150,8 +150,10 @@ __device__ __forceinline__ void multiply(const Shared& shared, const Tensor& ten
       if (step > 0) mbarrier_wait_parity(shared.o_rescaled(tile), (step - 1) & 1);
       tcgen05_fence_after_thread_sync();
       multiply_pv(tensor.o(tile), tensor.p(tile), shared.kv(v.slot), step == 0);
-      tcgen05_commit(shared.o_full(tile));
-      if (!more) continue;
+      if (!more) {
+        tcgen05_commit(shared.o_full(tile));
+        continue;
+      }
       mbarrier_wait_parity(shared.statistics_empty(tile), step & 1);  // they lie where S comes
       tcgen05_fence_after_thread_sync();
       multiply_qk(tensor.s(tile), shared.q(tile), shared.kv(k.slot));
@@ -258,15 +260,14 @@ __device__ __forceinline__ void correct(const FmhaParams& params, const Shared& 
       mbarrier_arrive(shared.statistics_empty(tile));
       if (step == 0) continue;
       const float factor = ex2_approx_ftz((statistics[0] - statistics[1]) * params.scale_log2);
-      mbarrier_wait_parity(shared.o_full(tile), (step - 1) & 1);
-      tcgen05_fence_after_thread_sync();
+      // These statistics come from S of this step. The commit of S covers P V of the step before as well.
       if (__any_sync(0xffffffff, factor < 1)) rescale(tensor.o(tile), factor);
       tcgen05_fence_before_thread_sync();
       mbarrier_arrive(shared.o_rescaled(tile));
     }
   for (int tile = 0; tile < 2; ++tile) {
     mbarrier_wait_parity(shared.statistics_full(tile), steps & 1);
-    mbarrier_wait_parity(shared.o_full(tile), (steps - 1) & 1);
+    mbarrier_wait_parity(shared.o_full(tile), 0);
     tcgen05_fence_after_thread_sync();
     float statistics[2];
     tcgen05_ld(tensor.statistics(tile), statistics);
@@ -319,10 +320,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::test::kFmhaThreads, 1
   if (warp == kMmaWarp) {
     tcgen05_alloc(shared.tensor_address(), kColumns);
     tcgen05_relinquish_alloc_permit();
-    tcgen05_fence_before_thread_sync();
   }
   __syncthreads();
-  tcgen05_fence_after_thread_sync();
   const Tensor tensor{ld_shared_u32(shared.tensor_address())}, own = tensor.lanes_of(warp);
 
   if (warp < 8) {
