@@ -15,8 +15,17 @@ bool starts_with_any(std::string_view text, std::initializer_list<std::string_vi
                      [&](std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; });
 }
 
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
+
+/// A load or store that also synchronises: only its order can be taken away.
+bool orders_memory(std::string_view opcode) {
+  return starts_with_any(opcode, {"ld.", "st.", "atom.", "red."}) &&
+         (contains(opcode, ".acquire") || contains(opcode, ".release") || contains(opcode, ".acq_rel"));
+}
+
 /// mbarrier.inval is not among them: it ends an object's life and orders nothing.
 bool synchronises(std::string_view opcode) {
+  if (orders_memory(opcode)) return true;
   return starts_with_any(opcode, {"bar.",
                                   "barrier.",
                                   "mbarrier.init",
@@ -224,7 +233,10 @@ std::string with_operand(const SyncSite& site, std::size_t index, const std::str
   return before + assembled(site, site.opcode, operands) + "; }";
 }
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
+/// `opcode` with `part` instead of `was`, which it has.
+std::string with_part(std::string opcode, std::string_view was, std::string_view part) {
+  return opcode.replace(opcode.find(was), was.size(), part);
+}
 
 }  // namespace
 
@@ -254,7 +266,14 @@ std::vector<Mutant> mutants_of(const SyncSite& site, std::size_t index) {
   const std::string& opcode = site.opcode;
   const std::vector<std::string>& operands = site.operands;
   const bool waits = starts_with_any(opcode, {"mbarrier.try_wait", "mbarrier.test_wait"});
-  add("delete", waits ? site.guard + "setp.ne.u32 " + operands[0] + ", 1, 0;" : std::string());
+  const bool accesses = orders_memory(opcode);
+  if (!accesses) add("delete", waits ? site.guard + "setp.ne.u32 " + operands[0] + ", 1, 0;" : std::string());
+  if (accesses)
+    for (const char* order : {".acquire", ".release", ".acq_rel"})
+      if (contains(opcode, order))
+        add("relaxed", assembled(site, with_part(opcode, order, ".relaxed"), operands) + ";");
+  if (contains(opcode, ".gpu") && (accesses || starts_with_any(opcode, {"fence."})))
+    add("scope of a CTA", assembled(site, with_part(opcode, ".gpu", ".cta"), operands) + ";");
   if (waits && contains(opcode, ".parity")) add("parity flipped", with_operand(site, 2, "xor.b32", 1));
   if (contains(opcode, "wait_group")) {
     add("one group less", with_operand(site, 0, "add.s32", 1));

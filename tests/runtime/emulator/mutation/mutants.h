@@ -36,10 +36,12 @@ struct Mutant {
 };
 
 /// All synchronisation instructions of all entries: barriers, mbarriers, fences, groups of copies and of wgmma,
-/// tcgen05's commits, waits, fences and deallocations, setmaxnreg, griddepcontrol. Executed or not.
+/// tcgen05's commits, waits, fences and deallocations, setmaxnreg, griddepcontrol. Also loads, stores and atomics with
+/// release or acquire. Executed or not.
 std::vector<SyncSite> sync_sites(std::string_view ptx);
 
-/// All changes of one site. Deleting a wait makes its predicate true.
+/// All changes of one site. Deleting a wait makes its predicate true. A load or store is not deleted: it loses its
+/// release or acquire.
 std::vector<Mutant> mutants_of(const SyncSite& site, std::size_t index);
 
 /// Stops with a fault where the site would be executed.

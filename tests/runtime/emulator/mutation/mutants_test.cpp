@@ -68,6 +68,10 @@ TEST(Mutants, DeleteAndAlterByWhatTheInstructionSays) {
                           "mbarrier.arrive.expect_tx.shared::cta.b64 %rd1, [%r1], %kw_changed; }",
                           "16 bytes less: { .reg .b32 %kw_changed; add.s32 %kw_changed, %r2, -16; "
                           "mbarrier.arrive.expect_tx.shared::cta.b64 %rd1, [%r1], %kw_changed; }"));
+  EXPECT_THAT(changes_of("ld.global.acquire.gpu.b32 %r1, [%rd1];"),
+              ElementsAre("relaxed: ld.global.relaxed.gpu.b32 %r1, [%rd1];",
+                          "scope of a CTA: ld.global.acquire.cta.b32 %r1, [%rd1];"));
+  EXPECT_THAT(changes_of("fence.acq_rel.gpu;"), ElementsAre("delete: ", "scope of a CTA: fence.acq_rel.cta;"));
   EXPECT_THAT(changes_of("bar.sync 3, 64;"),
               ElementsAre("delete: ", "32 threads more: bar.sync 3, 96;", "32 threads less: bar.sync 3, 32;"));
 }

@@ -99,6 +99,9 @@ std::string markdown_of(const std::vector<MutantResult>& results, const std::vec
   text += "## By kernel\n\n" + table_of(results, "kernel", [](const MutantResult& result) { return result.kernel; });
   text += "\n## By instruction\n\n" +
           table_of(results, "instruction", [](const MutantResult& result) { return family_of(result.site.opcode); });
+  text += "\n## By grade of the gravest report\n\n" + table_of(results, "grade", [](const MutantResult& result) {
+            return result.grade.empty() ? std::string("none") : result.grade;
+          });
   text += "\n## Under which completion policy it was found first\n\n" +
           table_of(results, "policy", [](const MutantResult& result) {
             return result.completion.empty() ? std::string("none") : result.completion;
@@ -121,11 +124,11 @@ std::string markdown_of(const std::vector<MutantResult>& results, const std::vec
 }
 
 std::string csv_of(const std::vector<MutantResult>& results) {
-  std::string text = "kernel,ptx_line,source,source_line,instruction,change,outcome,found_by,completion\n";
+  std::string text = "kernel,ptx_line,source,source_line,instruction,change,outcome,found_by,completion,grade\n";
   for (const MutantResult& result : results)
-    text += fmt::format("{},{},{},{},{},{},{},{},{}\n", result.kernel, result.site.line, in_quotes(result.source),
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", result.kernel, result.site.line, in_quotes(result.source),
                         in_quotes(result.key.source), in_quotes(result.site.text()), in_quotes(result.change),
-                        name_of(result.fate), in_quotes(result.found_by), result.completion);
+                        name_of(result.fate), in_quotes(result.found_by), result.completion, result.grade);
   return text;
 }
 

@@ -98,23 +98,28 @@ class MutantRunner {
       if (!run.reports.empty()) {
         std::set<std::string> kinds;
         bool checked = false;
+        auto gravest = emulator::HazardGrade::kNote;
         for (const emulator::HazardReport& report : run.reports) {
           kinds.insert(std::string(emulator::name_of(report.kind)));
+          gravest = std::min(gravest, emulator::row_of(report.rule).grade);
           checked |= report.kind != HazardKind::kDeadlock && report.kind != HazardKind::kFault &&
                      report.kind != HazardKind::kOutOfBounds;
         }
+        result.found_by.clear();
         for (const std::string& kind : kinds) result.found_by += (result.found_by.empty() ? "" : ", ") + kind;
         result.fate = checked ? Fate::kReported : Fate::kStopped;
+        result.grade = emulator::name_of(gravest);
         result.first_text = run.reports.front().text();
         result.completion = attempt.name;
-        return;
+        if (gravest != emulator::HazardGrade::kNote) return;
+        continue;  // a note alone: another schedule may find more
       }
       if (run.failure.empty() ? run.output != expected_ : true) {
-        if (!wrong) result.completion = attempt.name;
+        if (!wrong && result.grade.empty()) result.completion = attempt.name;
         wrong = true;
       }
     }
-    result.fate = wrong ? Fate::kWrongOutput : Fate::kSilent;
+    if (result.grade.empty()) result.fate = wrong ? Fate::kWrongOutput : Fate::kSilent;
   }
 
  private:

@@ -28,6 +28,7 @@ struct MutantResult {
   std::string source;  // "gemm_sm90.cu:116 < gemm_sm90.cu:267", from the kernel's own code outwards
   Fate fate = Fate::kSilent;
   std::string found_by;    // "race, missing proxy fence"
+  std::string grade;       // of the gravest report: "error"
   std::string completion;  // the policy under which: "eager"
   std::string first_text;  // of the first report
 };

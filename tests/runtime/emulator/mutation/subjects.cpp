@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "kernelwright/generator/error.h"
@@ -13,6 +14,7 @@
 #include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/gemm/device.h"
+#include "runtime/emulator/foreign/foreign_cases.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 #include "runtime/emulator/mutation/subject_calls.h"
 
@@ -38,6 +40,13 @@ constexpr const char* kHopperCases[] = {
     "copy_dependent_launch",
     "kv_pipeline_shared_keys_ahead",
     "kv_pipeline_split_in_turn",
+};
+
+/// Likewise, of the kernels with the traits of other people's.
+constexpr const char* kForeignCases[] = {
+    "foreign_streamk_parts",        "foreign_streamk_parts_fences", "foreign_streamk_chain",
+    "foreign_streamk_chain_fences", "foreign_streamk_parts_many",   "foreign_streamk_chain_many",
+    "foreign_grouped_gemm_shared",  "foreign_grouped_gemm_global",  "foreign_fmha_long",
 };
 
 std::map<std::string, std::string> sources_of(const SourceUnit& unit) {
@@ -66,7 +75,8 @@ SubjectRun run_on_backend(const EmulatorBackendOptions& options, Launch&& launch
 Subject hopper_subject(Compiler& compiler, const HopperCase& test) {
   const auto binary = std::make_shared<const Binary>(compile_hopper(compiler, test, /*line_info=*/true));
   Subject subject{test.name, binary->ptx, sources_of(hopper_source(test, true)), {}};
-  subject.run = [binary, test](const std::string& ptx, const EmulatorBackendOptions& options) {
+  subject.run = [binary, test](const std::string& ptx, EmulatorBackendOptions options) {
+    options.arch = test.arch;
     return run_on_backend(options, [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) {
       KernelImage image{std::string_view(ptx)};
       image.registers = static_cast<std::uint32_t>(binary->usage.registers);
@@ -234,13 +244,16 @@ std::string Subject::source_line(const std::string& file, int line) const {
 std::vector<Subject> mutation_subjects(const std::string& filter) {
   Compiler compiler;
   std::vector<Subject> subjects;
-  const std::vector<HopperCase> cases = hopper_cases();
-  for (const char* name : kHopperCases) {
-    if (std::string(name).find(filter) == std::string::npos) continue;
-    const auto found = std::find_if(cases.begin(), cases.end(), [&](const auto& test) { return test.name == name; });
-    if (found == cases.end()) throw Error(std::string("there is no Hopper case ") + name);
-    subjects.push_back(hopper_subject(compiler, *found));
-  }
+  const auto add = [&](std::span<const char* const> names, const std::vector<HopperCase>& cases) {
+    for (const char* name : names) {
+      if (std::string(name).find(filter) == std::string::npos) continue;
+      const auto found = std::find_if(cases.begin(), cases.end(), [&](const auto& test) { return test.name == name; });
+      if (found == cases.end()) throw Error(std::string("there is no case ") + name);
+      subjects.push_back(hopper_subject(compiler, *found));
+    }
+  };
+  add(kHopperCases, hopper_cases());
+  add(kForeignCases, foreign_cases());
   for (const EngineCall& test : engine_calls(filter))
     for (Subject& subject : engine_subjects(compiler, test)) subjects.push_back(std::move(subject));
   return subjects;
