@@ -1,5 +1,4 @@
-// Loads and stores, address conversions, prefetches (PTX ISA "Data Movement and Conversion Instructions": ld, st, cvta,
-// isspacep, prefetch, createpolicy).
+// Loads and stores, prefetches (PTX ISA "Data Movement and Conversion Instructions": ld, st, prefetch, createpolicy).
 #include <cstring>
 #include <type_traits>
 
@@ -290,63 +289,6 @@ void decode_store(Decoder& decoder, Op& op) {
   decode_move(decoder, op, true, decoder.choice(0), decoder.choice(2), decoder.choice(4), decoder.choice(5));
 }
 
-// ---------------------------------------------------------------------------------------------- address conversions
-
-template <std::uint64_t kWindow, bool kFromGeneric, class Address>
-Step convert_address(Warp& warp, const Op& op, LaneMask lanes) {
-  Address* d = warp.lanes<Address>(op.d);
-  const Address* a = warp.lanes<Address>(op.a);
-  assign_lanes(d, lanes, [&](int lane) -> Address {
-    if constexpr (kWindow == 0) {
-      return a[lane];
-    } else if constexpr (kFromGeneric) {
-      return static_cast<Address>(a[lane] & 0xffffffff);
-    } else {
-      return static_cast<Address>(kWindow | static_cast<std::uint32_t>(a[lane]));
-    }
-  });
-  return Step::kNext;
-}
-
-void decode_cvta(Decoder& decoder, Op& op) {
-  const bool to = decoder.choice(0) == "to";
-  const StateSpace space = space_of(decoder.choice(1));
-  decoder.expect_operands(2, 2);
-  op.d = decoder.destination(0, RegisterClass::k64);
-  op.a = decoder.source(1, RegisterClass::k64);
-  using A = std::uint64_t;
-  if (space == StateSpace::kShared)
-    op.run = to ? convert_address<kSharedWindow, true, A> : convert_address<kSharedWindow, false, A>;
-  else if (space == StateSpace::kLocal)
-    op.run = to ? convert_address<kLocalWindow, true, A> : convert_address<kLocalWindow, false, A>;
-  else
-    op.run = convert_address<0, false, A>;
-}
-
-Step is_space(Warp& warp, const Op& op, LaneMask lanes) {
-  const std::uint64_t* a = warp.lanes<std::uint64_t>(op.a);
-  LaneMask result = 0;
-  for_each_lane(lanes, [&](int lane) {
-    if (a[lane] >> kWindowShift != op.imm) return;
-    if (op.offset && (static_cast<std::uint32_t>(a[lane]) >> kRankShift) != warp.cta->rank)
-      return;  // the shared::cta
-               // space
-    result |= LaneMask{1} << lane;
-  });
-  warp.set_predicate(op.d, result, lanes);
-  return Step::kNext;
-}
-
-void decode_is_space(Decoder& decoder, Op& op) {
-  decoder.expect_operands(2, 2);
-  op.d = decoder.destination(0, RegisterClass::kPredicate);
-  op.a = decoder.source(1, RegisterClass::k64);
-  const StateSpace space = space_of(decoder.choice(0));
-  op.imm = space == StateSpace::kShared ? 1 : space == StateSpace::kLocal ? 2 : 0;
-  op.offset = decoder.choice(0) == "shared::cta" || decoder.choice(0) == "shared";
-  op.run = is_space;
-}
-
 // ---------------------------------------------------------------------------------------------- what only makes it
 // faster
 
@@ -379,8 +321,6 @@ constexpr Form kForms[] = {
     {"st.(weak|relaxed|release|volatile)?.(cta|cluster|gpu|sys)?.(global|shared|shared::cta|shared::cluster|local)?."
      "(wb|cg|cs|wt)?.(v2|v4|v8)?.(b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128)",
      decode_store},
-    {"cvta.(to)?.(global|shared|shared::cta|shared::cluster|local|param|param::entry|const).u64", decode_cvta},
-    {"isspacep.(global|shared|shared::cta|shared::cluster|local|param|const)", decode_is_space},
     {"prefetch.(global|local)?.(L1|L2|L2::evict_last|L2::evict_normal)?", decode_prefetch},
     {"prefetch.(param|const)?.tensormap", decode_prefetch},
     {"prefetchu.L1", decode_prefetch},

@@ -150,9 +150,7 @@ struct Decoder::State {
     switch (variable->space) {
       case StateSpace::kShared:
         return special(Special::kSharedSymbol, size, kSharedBase + shared.offsets.at(operand.name) + offset);
-      case StateSpace::kParam:
-        if (!wide) decoder.refuse("the address of a parameter takes 64 bits");
-        return special(Special::kParameter, size, offset);
+      case StateSpace::kParam: return special(Special::kParameter, size, offset);  // cvta.param completes 32 bits
       case StateSpace::kLocal: return function < 0 ? constant(offset, size) : frame_place(offset, size);
       case StateSpace::kGlobal:
       case StateSpace::kConst:
@@ -282,6 +280,8 @@ Slot Decoder::source(const Operand& operand, RegisterClass size) {
 void Decoder::take(std::size_t operand) { state_.consume(*this, operand_at(*this, operand)); }
 
 Slot Decoder::constant(std::uint64_t value, RegisterClass size) { return state_.constant(value, size); }
+
+Slot Decoder::parameters() { return state_.special(Special::kParameter, RegisterClass::k64, 0); }
 
 bool Decoder::negated(std::size_t operand) const {
   const Operand& at = operand_at(*this, operand);

@@ -37,6 +37,7 @@ std::span<const Form> compare_forms();
 std::span<const Form> convert_forms();
 std::span<const Form> move_forms();
 std::span<const Form> memory_forms();
+std::span<const Form> address_forms();
 std::span<const Form> atomic_forms();
 std::span<const Form> warp_forms();
 std::span<const Form> control_forms();
@@ -91,6 +92,8 @@ class Decoder {
   Slot source(const Operand& operand, RegisterClass size);
   /// A slot with `value` in all lanes.
   Slot constant(std::uint64_t value, RegisterClass size);
+  /// A slot with the 64-bit address of the launch's parameters.
+  Slot parameters();
   bool negated(std::size_t operand) const;
   /// The operand's immediate. Throws PtxError if the operand is no immediate in [low, high].
   std::int64_t immediate(std::size_t operand, std::int64_t low, std::int64_t high) const;
