@@ -140,9 +140,13 @@ void Hazards::State::check_cell(WarpState& warp, int lane, Access access, const 
     if (!knows(warp, lane, write.agent, write.lane, write.time)) {
       if (!same_instruction) conflict(write, Access::kWrite);
     } else if (record.async_proxy && !write.async_proxy && !knows_proxy(warp, lane, write.agent, write.time)) {
-      report(HazardRule::kProxyFence, *warp.warp, lane,
+      // The ISA does not say by which proxy an allocation writes its address.
+      const bool allocation = launch.program->entry->instructions[write.op].opcode.starts_with("tcgen05.alloc");
+      const bool overwrites = allocation && access == Access::kWrite;
+      const char* writer = allocation ? "tcgen05.alloc" : write.agent < warps.size() ? "ordinary stores" : "cp.async";
+      report(overwrites ? HazardRule::kAllocationProxyFence : HazardRule::kProxyFence, *warp.warp, lane,
              fmt::format("an asynchronous {} of bytes that were written with {}: no fence.proxy.async between them",
-                         name_of_access(access), write.agent < warps.size() ? "ordinary stores" : "cp.async"),
+                         name_of_access(access), writer),
              where(), &write);
     }
   }

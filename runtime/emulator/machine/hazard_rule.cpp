@@ -27,6 +27,8 @@ constexpr HazardRuleRow kRows[] = {
     {Rule::kLaneRace, "lane-race", Kind::kLaneRace, kError, kCausality, "bar.warp.sync between the two accesses"},
     {Rule::kProxyFence, "proxy-fence", Kind::kProxyFence, kError, "membar, fence: fence.proxy.async",
      "fence.proxy.async by the writing threads, ahead of the synchronisation"},
+    {Rule::kAllocationProxyFence, "allocation-proxy-fence", Kind::kProxyFence, kIsa, "tcgen05.alloc",
+     "fence.proxy.async by the warp that allocated, ahead of the synchronisation"},
     {Rule::kAnswerProxyFence, "answer-proxy-fence", Kind::kProxyFence, kError, "clusterlaunchcontrol.try_cancel",
      "fence.proxy.async by the reading threads, ahead of the synchronisation"},
     {Rule::kMapProxyFence, "map-proxy-fence", Kind::kProxyFence, kError, "membar, fence: fence.proxy.tensormap",

@@ -26,6 +26,7 @@ enum class HazardRule : std::uint8_t {
   kEqualValues,
   kLaneRace,
   kProxyFence,
+  kAllocationProxyFence,
   kAnswerProxyFence,
   kMapProxyFence,
   kMapInUse,
