@@ -55,6 +55,23 @@ void fill_nan(std::byte* to, std::size_t bytes, TensorElement element) {
   for (std::size_t last = size - 1; last < bytes; last += size) to[last] = std::byte{0x7f};
 }
 
+/// Changes numbers in place as a load of this type does. tf32 is rounded to the nearest, ties to even; NaNs keep their
+/// upper bits.
+void convert(std::byte* numbers, std::size_t bytes, TensorElement element) {
+  for (std::size_t at = 0; at < bytes; at += 4) {
+    std::uint32_t bits;
+    std::memcpy(&bits, numbers + at, 4);
+    const std::uint32_t exponent = bits & 0x7f800000;
+    if (exponent == 0 && element != TensorElement::kTf32) bits &= 0x80000000;
+    if (element != TensorElement::kF32Ftz) {
+      const bool nan = exponent == 0x7f800000 && (bits & 0x7fffff) != 0;
+      bits = nan ? bits | 0x400000 : bits + 0xfff + (bits >> 13 & 1);
+      bits &= 0xffffe000;
+    }
+    std::memcpy(numbers + at, &bits, 4);
+  }
+}
+
 /// Calls `take(global, row, bytes)` for the part of each row that is in the tensor. In the other mode, calls it for
 /// each 16-byte unit of which at least a part is in the tensor.
 template <class Take>
@@ -91,18 +108,20 @@ void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)
         std::memset(to + begin, 0, end - begin);
     };
     fill(0, row.begin);
-    if (row.end > row.begin)
+    if (row.end > row.begin) {
       std::memcpy(to + row.begin, reinterpret_cast<const std::byte*>(row.address), row.end - row.begin);
+      if (is_converted(map.element)) convert(to + row.begin, row.end - row.begin, map.element);
+    }
     fill(row.end, bytes);
   };
-  const bool plain = is_plain(map);
+  const bool plain = is_plain(map), converts = is_converted(map.element);
   const auto load = [&](const BoxRow& row) {
     if (plain) {
       assemble(row, shared + offset + row.offset);
       return;
     }
     const std::byte* from = row_buffer;
-    if (row.begin == 0 && row.end == bytes)
+    if (row.begin == 0 && row.end == bytes && !converts)
       from = reinterpret_cast<const std::byte*>(row.address);
     else
       assemble(row, row_buffer);

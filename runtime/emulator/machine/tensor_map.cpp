@@ -50,8 +50,11 @@ constexpr ElementInfo kElements[] = {
     {TensorElement::kS64, "s64", false},
     {TensorElement::kF16, "f16", true},
     {TensorElement::kF32, "f32", true},
+    {TensorElement::kF32Ftz, "f32.ftz", true},
     {TensorElement::kF64, "f64", true},
     {TensorElement::kBf16, "bf16", true},
+    {TensorElement::kTf32, "tf32", true},
+    {TensorElement::kTf32Ftz, "tf32.ftz", true},
     {TensorElement::kB4x16, "b4x16", false},
     {TensorElement::kB4x16P64, "b4x16_p64", false},
     {TensorElement::kB6x16P32, "b6x16_p32", false},
@@ -86,8 +89,13 @@ void add_violations_of_formats(const TensorMapDescription& map, AddViolation add
 
 void add_violations_of_im2col(const TensorMapDescription& map, AddViolation add) {
   if (map.rank < 3) return add("rank", fmt::format("{}: an im2col map has 3 to 5 dimensions", map.rank));
-  const int most = map.rank == 3 ? 32767 : map.rank == 4 ? 127 : 15;
-  for (int d = 1; d < map.rank - 1; ++d) {
+  const bool wide = is_wide(map.mode);
+  // As cuTensorMapEncodeIm2colWide has it.
+  const bool small_atom = map.atom == SwizzleAtom::k16B || map.atom == SwizzleAtom::k32B;
+  if (wide && (map.swizzle == Swizzle::kNone || map.swizzle == Swizzle::k32B || !small_atom))
+    add("swizzle", "an im2col::w map has swizzle 64B, or 128B with atoms of 16 or 32 bytes");
+  const int most = wide || map.rank == 3 ? 32767 : map.rank == 4 ? 127 : 15;
+  for (int d = 1; d < (wide ? 2 : map.rank - 1); ++d) {
     const auto [lower, upper] = map.corners[d - 1];
     if (lower > most || lower < -most - 1 || upper > most || upper < -most - 1)
       add(fmt::format("corners/{}", d - 1),
@@ -107,7 +115,7 @@ std::vector<Violation> violations_of(const TensorMapDescription& map) {
     add("rank", fmt::format("{} is outside [1, 5]", map.rank));
     return found;
   }
-  const bool im2col = map.mode == TensorMapMode::kIm2col;
+  const bool im2col = map.mode != TensorMapMode::kTile;
   if (im2col) add_violations_of_im2col(map, add);
   add_violations_of_formats(map, add);
   if (map.address % 16 != 0) add("address", fmt::format("{:#x} is not a multiple of 16", map.address));
@@ -156,6 +164,11 @@ std::string_view name_of(TensorElement element) {
 bool is_floating(TensorElement element) {
   const ElementInfo* info = find(static_cast<std::uint32_t>(element));
   return info && info->floating;
+}
+
+std::string_view name_of(TensorMapMode mode) {
+  constexpr std::string_view kNames[] = {"of tiles", "by im2col", "by im2col::w", "by im2col::w::128"};
+  return kNames[static_cast<std::size_t>(mode)];
 }
 
 TensorMapDescription describe(const TensorMapRequest& request) {
@@ -222,7 +235,7 @@ TensorMapDescription decode_tensor_map(const std::byte* bytes) {
   };
   if (image.interleave != 0) refuse("interleave layout", image.interleave);
   if (image.atom > static_cast<std::uint8_t>(SwizzleAtom::k64B)) refuse("swizzle atomicity", image.atom);
-  if (image.mode > static_cast<std::uint8_t>(TensorMapMode::kIm2col)) refuse("mode", image.mode);
+  if (image.mode > static_cast<std::uint8_t>(TensorMapMode::kIm2colW128)) refuse("mode", image.mode);
   if (image.swizzle > static_cast<std::uint8_t>(Swizzle::k128B)) refuse("swizzle mode", image.swizzle);
   if (find(image.element) == nullptr) refuse("element type", image.element);
   TensorMapDescription map;
@@ -245,7 +258,7 @@ TensorMapDescription decode_tensor_map(const std::byte* bytes) {
     throw Fault(fmt::format("the tensor map at {:#x} is invalid: {}", reinterpret_cast<std::uint64_t>(bytes),
                             found.front().text()));
   std::uint64_t box_bytes = map.pitch_bytes();
-  if (map.mode == TensorMapMode::kIm2col) box_bytes *= map.box[1];
+  if (map.mode != TensorMapMode::kTile) box_bytes *= map.pixels();
   for (int d = 1; d < 5 && map.mode == TensorMapMode::kTile; ++d) box_bytes *= map.rows(d);
   if (box_bytes > kMostBoxBytes)
     throw Fault(fmt::format("the tensor map at {:#x} has a box of {} bytes, and no CTA has so much shared memory",

@@ -27,15 +27,18 @@ enum class TensorElement : std::uint8_t {
   kS64 = 5,
   kF16 = 6,
   kF32 = 7,
+  kF32Ftz = 8,  // a load makes zeros of subnormal numbers
   kF64 = 9,
   kBf16 = 10,
+  kTf32 = 11,  // f32 in global memory; a load rounds it to tf32
+  kTf32Ftz = 12,
   kB4x16 = 13,     // 16 elements of 4 bits in 8 bytes
   kB4x16P64 = 14,  // the same, and in shared memory 8 bytes of padding behind them
   kB6x16P32 = 15,  // 16 elements of 6 bits in 12 bytes, and in shared memory 4 bytes of padding behind them
 };
 /// Bits of an element in global memory, and in shared memory with the padding. By the element's number; 0: unknown.
-inline constexpr std::uint8_t kElementBits[16] = {8, 16, 32, 32, 64, 64, 16, 32, 0, 64, 16, 0, 0, 4, 4, 6};
-inline constexpr std::uint8_t kSharedElementBits[16] = {8, 16, 32, 32, 64, 64, 16, 32, 0, 64, 16, 0, 0, 4, 8, 8};
+inline constexpr std::uint8_t kElementBits[16] = {8, 16, 32, 32, 64, 64, 16, 32, 32, 64, 16, 32, 32, 4, 4, 6};
+inline constexpr std::uint8_t kSharedElementBits[16] = {8, 16, 32, 32, 64, 64, 16, 32, 32, 64, 16, 32, 32, 4, 8, 8};
 inline std::uint32_t bits_of(TensorElement element) { return kElementBits[static_cast<std::uint8_t>(element) & 15]; }
 inline std::uint32_t shared_bits_of(TensorElement element) {
   return kSharedElementBits[static_cast<std::uint8_t>(element) & 15];
@@ -43,6 +46,10 @@ inline std::uint32_t shared_bits_of(TensorElement element) {
 inline std::uint32_t bytes_of(TensorElement element) { return bits_of(element) / 8; }  // for elements of whole bytes
 std::string_view name_of(TensorElement element);                                       // "bf16"
 bool is_floating(TensorElement element);
+/// Whether a load writes other bits than those in global memory.
+inline bool is_converted(TensorElement element) {
+  return element == TensorElement::kF32Ftz || element == TensorElement::kTf32 || element == TensorElement::kTf32Ftz;
+}
 
 /// What a swizzle of 128 bytes keeps together. Numbered as tensormap.replace numbers them.
 enum class SwizzleAtom : std::uint8_t { k16B = 0, k32B = 1, k32BFlip8B = 2, k64B = 3 };
@@ -50,17 +57,23 @@ enum class SwizzleAtom : std::uint8_t { k16B = 0, k32B = 1, k32BFlip8B = 2, k64B
 /// Bytes within which a swizzle exchanges units: 0 for none.
 std::uint32_t span_bytes(Swizzle swizzle);
 
-enum class TensorMapMode : std::uint8_t { kTile = 0, kIm2col = 1 };
+/// The wide modes go along W and from image to image. H and D stay as the copy's coordinates say.
+enum class TensorMapMode : std::uint8_t { kTile = 0, kIm2col = 1, kIm2colW = 2, kIm2colW128 = 3 };
+std::string_view name_of(TensorMapMode mode);  // "of tiles", "by im2col"
+inline constexpr std::uint32_t kPixelsOfW128 = 128;
+inline bool is_wide(TensorMapMode mode) {
+  return mode == TensorMapMode::kIm2colW || mode == TensorMapMode::kIm2colW128;
+}
 
-/// The offsets of an im2col copy, of dimensions 1 to 3.
+/// The offsets of an im2col copy, of dimensions 1 to 3. A wide copy has the first one alone.
 struct Im2colOffsets {
-  std::uint16_t of[3] = {};
+  std::int32_t of[3] = {};
 };
 
 /// A tensor map, decoded from its 128 bytes: a tensor, and how boxes of it are copied.
 ///
 /// An im2col map has dimensions C, W, H, D, N, or fewer between C and N. Its box is `box[0]` channels of `box[1]`
-/// pixels, and `corners` say in which part of the tensor the pixels lie.
+/// pixels, and `corners` say in which part of the tensor the pixels lie. A wide map has corners of W alone.
 struct TensorMapDescription {
   std::uint64_t address = 0;
   TensorElement element = TensorElement::kBf16;
@@ -86,8 +99,9 @@ struct TensorMapDescription {
   /// Rows of the box in dimension d > 0: an element stride skips some.
   std::uint32_t rows(int d) const { return (box[d] + element_strides[d] - 1) / element_strides[d]; }
   std::uint32_t num_rows() const {
-    return mode == TensorMapMode::kIm2col ? box[1] : rows(1) * rows(2) * rows(3) * rows(4);
+    return mode == TensorMapMode::kTile ? rows(1) * rows(2) * rows(3) * rows(4) : pixels();
   }
+  std::uint32_t pixels() const { return mode == TensorMapMode::kIm2colW128 ? kPixelsOfW128 : box[1]; }  // of im2col
   /// Bytes that a load of one box puts into shared memory.
   std::uint32_t box_bytes() const { return row_bytes() * num_rows(); }
 };
@@ -135,10 +149,11 @@ template <class Visit>
 void visit_im2col_rows(const TensorMapDescription& map, const std::int32_t (&coordinates)[5],
                        const Im2colOffsets& offsets, BoxRow row, CheckedSize corner, Visit&& visit) {
   const int last = map.rank - 1;  // the dimension of images
+  const bool wide = is_wide(map.mode);
   const std::uint32_t begin = row.begin, end = row.end;
   std::int64_t at[5];
   for (int d = 1; d <= last; ++d) at[d] = coordinates[d];
-  for (std::uint32_t pixel = 0; pixel < map.box[1]; ++pixel) {
+  for (std::uint32_t pixel = 0; pixel < map.pixels(); ++pixel) {
     bool inside = begin < end;
     CheckedSize address = corner;
     for (int d = 1; d <= last; ++d) {
@@ -155,6 +170,7 @@ void visit_im2col_rows(const TensorMapDescription& map, const std::int32_t (&coo
       at[d] += d < last ? map.element_strides[d] : 1;
       if (d == last || at[d] < static_cast<std::int64_t>(map.dims[d]) + map.corners[d - 1].upper) break;
       at[d] = map.corners[d - 1].lower;
+      if (wide) d = last - 1;
     }
   }
 }
@@ -172,7 +188,7 @@ void visit_box_rows(const TensorMapDescription& map, const std::int32_t (&coordi
   const auto row_begin = static_cast<std::uint32_t>(any ? begin * bits / 8 : 0);
   const auto row_end = static_cast<std::uint32_t>(any ? end * bits / 8 : 0);
   const CheckedSize corner = CheckedSize(map.address) + static_cast<std::uint64_t>((first + begin) * bits / 8);
-  if (map.mode == TensorMapMode::kIm2col) {
+  if (map.mode != TensorMapMode::kTile) {
     row.begin = row_begin, row.end = row_end;
     return visit_im2col_rows(map, coordinates, offsets, row, corner, visit);
   }

@@ -23,8 +23,8 @@ constexpr std::size_t kBox = 0, kMap = kSlotsPerAddress, kMbarrier = 2 * kSlotsP
                       kCoordinates = 3 * kSlotsPerAddress;
 constexpr std::uint32_t kBoxAlignment = 128;  // PTX ISA: alignment of the shared memory address of a tensor copy
 
-// Op::imm of loads.
-enum LoadFlag : std::uint64_t { kPair = 1, kGather = 2, kIm2colLoad = 4 };
+// Op::imm of loads: kPair, and the CopyMode from bit 1 on.
+constexpr std::uint64_t kPair = 1;
 constexpr int kGatheredRows = 4;  // tile::gather4 and ::scatter4: a column and four rows of a 2-dimensional tensor
 
 /// One copy with all its operands read: a box, or four boxes of one row each, one after another in shared memory.
@@ -55,10 +55,37 @@ struct TensorCopy {
 };
 
 /// How an instruction names the places of the tensor.
-enum class CopyMode : std::uint8_t { kTile, kFourRows, kIm2col };
+enum class CopyMode : std::uint8_t { kTile, kFourRows, kIm2col, kIm2colW, kIm2colW128 };
+
+TensorMapMode mode_of_map(CopyMode mode) {
+  switch (mode) {
+    case CopyMode::kTile:
+    case CopyMode::kFourRows: break;
+    case CopyMode::kIm2col: return TensorMapMode::kIm2col;
+    case CopyMode::kIm2colW: return TensorMapMode::kIm2colW;
+    case CopyMode::kIm2colW128: return TensorMapMode::kIm2colW128;
+  }
+  return TensorMapMode::kTile;
+}
+
+/// The operand {wHalo, wOffset} of a wide copy, or the offsets of another im2col copy.
+void read_offsets(Warp& warp, const Op& op, int lane, CopyMode mode, Im2colOffsets& offsets) {
+  if (mode == CopyMode::kIm2colW || mode == CopyMode::kIm2colW128) {
+    if (const auto halo = warp.lanes<std::uint16_t>(op.list2[0])[lane]; halo != 0)
+      throw Fault(fmt::format("a wide im2col copy with a halo of {}; only 0 is modelled", halo));
+    offsets.of[0] = warp.lanes<std::int16_t>(op.list2[1])[lane];
+    return;
+  }
+  for (std::uint32_t i = 0; i < op.list2_size; ++i) {
+    const std::uint16_t offset = warp.lanes<std::uint16_t>(op.list2[i])[lane];
+    if (const std::uint32_t bits = 16 / op.list2_size; offset >> bits != 0)
+      throw Fault(fmt::format("an im2col offset of {}, which does not fit into {} bits", offset, bits));
+    offsets.of[i] = offset;
+  }
+}
 
 TensorCopy read_copy(Warp& warp, const Op& op, int lane, CopyMode mode) {
-  const bool gather = mode == CopyMode::kFourRows, im2col = mode == CopyMode::kIm2col;
+  const bool gather = mode == CopyMode::kFourRows;
   const std::uint64_t address = address_in(warp, op.list + kMap, lane);
   require_multiple("the address of the tensor map", address, 64);
   const GenericPlace place = generic_place(warp, lane, address, sizeof(TensorMap), Access::kRead);
@@ -70,15 +97,9 @@ TensorCopy read_copy(Warp& warp, const Op& op, int lane, CopyMode mode) {
   const int count = op.list_size - static_cast<int>(kCoordinates), rank = gather ? 2 : count;
   if (copy.map.rank != rank)
     throw Fault(fmt::format("a {}-dimensional copy with a tensor map of {} dimensions", rank, copy.map.rank));
-  if ((copy.map.mode == TensorMapMode::kIm2col) != im2col)
-    throw Fault(im2col ? "an im2col copy with a tensor map for tiles"
-                       : "a copy of a tile with a tensor map for im2col");
-  for (std::uint32_t i = 0; i < op.list2_size; ++i) {
-    const std::uint16_t offset = warp.lanes<std::uint16_t>(op.list2[i])[lane];
-    if (const std::uint32_t bits = 16 / op.list2_size; offset >> bits != 0)
-      throw Fault(fmt::format("an im2col offset of {}, which does not fit into {} bits", offset, bits));
-    copy.offsets.of[i] = offset;
-  }
+  if (const TensorMapMode needed = mode_of_map(mode); copy.map.mode != needed)
+    throw Fault(fmt::format("a copy {} with a tensor map for copies {}", name_of(needed), name_of(copy.map.mode)));
+  read_offsets(warp, op, lane, mode, copy.offsets);
   for (int d = 0; d < count; ++d) {
     const std::int32_t value = warp.lanes<std::int32_t>(op.list[kCoordinates + static_cast<std::size_t>(d)])[lane];
     (gather && d > 0 ? copy.rows[d - 1] : copy.at[d]) = value;
@@ -161,10 +182,7 @@ std::uint32_t reach(const TensorCopy& copy) {
 Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   for_each_lane(lanes, [&](int lane) {
-    const TensorCopy copy = read_copy(warp, op, lane,
-                                      (op.imm & kIm2colLoad) != 0 ? CopyMode::kIm2col
-                                      : (op.imm & kGather) != 0   ? CopyMode::kFourRows
-                                                                  : CopyMode::kTile);
+    const TensorCopy copy = read_copy(warp, op, lane, static_cast<CopyMode>(op.imm >> 1));
     const std::uint32_t bytes = copy.bytes();
     const bool pair = (op.imm & kPair) != 0;
     const SignalledPlace place =
@@ -270,32 +288,39 @@ void decode_copy(Decoder& decoder, Op& op, int tensor, int box, int mbarrier) {
   op.list_size = static_cast<std::uint8_t>(list.size());
 }
 
-/// The offsets of an im2col copy: dimensions W, H, D, as many as the tensor has.
+CopyMode load_mode(const Decoder& decoder) {
+  return decoder.has("tile::gather4")    ? CopyMode::kFourRows
+         : decoder.has("im2col")         ? CopyMode::kIm2col
+         : decoder.has("im2col::w")      ? CopyMode::kIm2colW
+         : decoder.has("im2col::w::128") ? CopyMode::kIm2colW128
+                                         : CopyMode::kTile;
+}
+bool takes_offsets(CopyMode mode) { return mode_of_map(mode) != TensorMapMode::kTile; }
+
+/// The offsets of an im2col copy: dimensions W, H, D, as many as the tensor has. A wide copy has a halo and one offset.
 void decode_offsets(Decoder& decoder, Op& op, std::size_t operand) {
   const auto rank = static_cast<std::size_t>(decoder.choice(0).front() - '0');
+  const bool wide = is_wide(mode_of_map(load_mode(decoder)));
+  if (wide) decoder.require_blackwell();
+  const std::size_t wanted = wide ? 2 : rank - 2;
   const std::span<const Slot> offsets = decoder.vector(operand, RegisterClass::k16, false);
-  if (offsets.size() != rank - 2)
-    decoder.refuse(fmt::format("needs {} im2col offsets, not {}", rank - 2, offsets.size()));
+  if (offsets.size() != wanted) decoder.refuse(fmt::format("needs {} im2col offsets, not {}", wanted, offsets.size()));
   op.list2 = offsets.data();
   op.list2_size = static_cast<std::uint8_t>(offsets.size());
 }
 
 void decode_load(Decoder& decoder, Op& op) {
-  const bool multicast = decoder.has("multicast::cluster"), im2col = decoder.has("im2col");
+  const CopyMode mode = load_mode(decoder);
+  const bool multicast = decoder.has("multicast::cluster"), im2col = takes_offsets(mode);
   const std::size_t operands = 3 + (im2col ? 1 : 0) + (multicast ? 1 : 0);
   decoder.expect_operands(operands, operands);
   decode_copy(decoder, op, 1, 0, 2);
   if (multicast) op.c = decoder.source(operands - 1, RegisterClass::k16);
-  if (im2col) {
-    op.imm |= kIm2colLoad;
-    decode_offsets(decoder, op, 3);
-  }
+  op.imm = static_cast<std::uint64_t>(mode) << 1;
+  if (im2col) decode_offsets(decoder, op, 3);
   if (decoder.has("cta_group::1") || decoder.has("cta_group::2")) decoder.require_tensor_memory();
   if (decoder.has("cta_group::2")) op.imm |= kPair;
-  if (decoder.has("tile::gather4")) {
-    decoder.require_blackwell();
-    op.imm |= kGather;
-  }
+  if (mode == CopyMode::kFourRows) decoder.require_blackwell();
   op.run = run_load;
 }
 
@@ -320,14 +345,12 @@ void decode_reduce(Decoder& decoder, Op& op) {
 }
 
 void decode_prefetch(Decoder& decoder, Op& op) {
-  const bool im2col = decoder.has("im2col");
+  const bool im2col = takes_offsets(load_mode(decoder));
   decoder.expect_operands(im2col ? 2 : 1, im2col ? 2 : 1);
   decode_copy(decoder, op, 0, -1, -1);
   if (im2col) decode_offsets(decoder, op, 1);
   op.run = run_prefetch;
 }
-
-void refuse_wide(Decoder& decoder, Op&) { decoder.refuse("im2col::w mode is not modelled; im2col is"); }
 
 }  // namespace
 
@@ -346,18 +369,15 @@ std::span<const Form> tensor_copy_forms() {
        "bulk_group",
        decode_reduce},
       {"cp.async.bulk.prefetch.tensor.(1d|2d|3d|4d|5d).L2.global.(tile)?", decode_prefetch},
-      {"cp.async.bulk.tensor.(3d|4d|5d).(shared::cluster|shared::cta).global.(im2col)."
+      {"cp.async.bulk.tensor.(3d|4d|5d).(shared::cluster|shared::cta).global."
+       "(im2col|im2col::w|im2col::w::128)."
        "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)?",
        decode_load},
       {"cp.async.bulk.tensor.(3d|4d|5d).global.shared::cta.(im2col_no_offs).bulk_group", decode_store},
       {"cp.reduce.async.bulk.tensor.(3d|4d|5d).global.shared::cta.(add|min|max|inc|dec|and|or|xor).(im2col_no_offs)."
        "bulk_group",
        decode_reduce},
-      {"cp.async.bulk.prefetch.tensor.(3d|4d|5d).L2.global.(im2col)", decode_prefetch},
-      {"cp.async.bulk.tensor.(3d|4d|5d).(shared::cluster|shared::cta).global.(im2col::w|im2col::w::128)."
-       "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)?",
-       refuse_wide},
-      {"cp.async.bulk.prefetch.tensor.(3d|4d|5d).L2.global.(im2col::w|im2col::w::128)", refuse_wide},
+      {"cp.async.bulk.prefetch.tensor.(3d|4d|5d).L2.global.(im2col|im2col::w|im2col::w::128)", decode_prefetch},
   };
   return kForms;
 }

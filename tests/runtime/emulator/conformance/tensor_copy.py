@@ -225,6 +225,55 @@ FENCED_COPY = """
 """
 
 
+def converted(element, name):
+    """A load of f32 numbers with another type in the map."""
+    def edit(module, small):
+        copy_map(module, small, TO_SHARED)
+        replace(module, "shared::cta", "%r25", "elemtype", None, element)
+        module.add(FENCED_COPY + ACQUIRE)
+
+    module = Module("tensor_copy", f"elements_{name}", f"loads with a map of {name}", shared=TILE + 1024)
+    module.input("x", "f32", 128, "special 64 stride 1, spread 32 seed 1 -149 127, bits 32 seed 2")
+    module.input("scratch", "b32", 64, "fill 64 0")
+    small = module.map("m", "x", "f32", (16, 8), [64], (16, 8), "none")
+    loaded = module.output("loaded", "b32", 128)
+    begin(module)
+    module.add("setp.lt.u32 %p1, %t, 32;\nadd.u32 %r25, %data, 512;\nbar.sync 0;")
+    edit(module, small)
+    load(module, "%scratch", (0, 0), 512, 0)
+    module.copy_from_shared(loaded, TILE, 512)
+    return module.file()
+
+
+def converted_stores(element, name):
+    module = Module("tensor_copy", f"store_{name}", f"a store with a map of {name}", shared=TILE + 1024)
+    module.input("from", "f32", 128, "special 64 stride 1, spread 32 seed 1 -149 127, bits 32 seed 2")
+    module.output("x", "f32", 128, "bits")
+    module.input("scratch", "b32", 64, "fill 64 0")
+    small = module.map("m", "x", "f32", (16, 8), [64], (16, 8), "none")
+    module.copy_to_shared("%from", TILE, 512)
+    module.add("setp.eq.u32 %p0, %t, 0;\nsetp.lt.u32 %p1, %t, 32;\nadd.u32 %r25, %data, 512;\nbar.sync 0;")
+    copy_map(module, small, TO_SHARED)
+    replace(module, "shared::cta", "%r25", "elemtype", None, element)
+    module.add(FENCED_COPY + ACQUIRE)
+    module.add(f"""
+        fence.proxy.async.shared::cta;
+        bar.sync 0;
+        mov.u32 %r0, 0;
+        add.u32 %r10, %data, {TILE};
+        @%p0 cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%scratch, {{%r0, %r0}}], [%r10];
+        @%p0 cp.async.bulk.commit_group;
+        @%p0 cp.async.bulk.wait_group 0;
+    """)
+    return module.file()
+
+
+def conversions():
+    for element, name in ((8, "f32_ftz"), (11, "tf32"), (12, "tf32_ftz")):
+        yield converted(element, name)
+        yield converted_stores(element, name)
+
+
 def edited_maps():
     def in_shared(module, small):
         copy_map(module, small, TO_SHARED)
@@ -259,4 +308,4 @@ def edited_maps():
 
 
 def files():
-    return [*edited_maps(), *swizzles(), *edges(), *ranks(), *multicast(), *stores(), *reductions()]
+    return [*conversions(), *edited_maps(), *swizzles(), *edges(), *ranks(), *multicast(), *stores(), *reductions()]

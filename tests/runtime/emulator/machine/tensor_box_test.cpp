@@ -212,6 +212,47 @@ TEST(TensorBox, StoresAnIm2colBoxWhereItCameFrom) {
   EXPECT_EQ(tensor.bytes, before);
 }
 
+TEST(TensorBox, ConvertsFloatsAsItLoadsThem) {
+  struct Case {
+    std::uint32_t from, flushed, tf32, tf32_flushed;
+  };
+  // One, ties to even, a carry into the exponent, a subnormal number, its negative, infinity, NaN.
+  constexpr Case kCases[] = {
+      {0x3f800000, 0x3f800000, 0x3f800000, 0x3f800000}, {0x3f801000, 0x3f801000, 0x3f800000, 0x3f800000},
+      {0x3f803000, 0x3f803000, 0x3f804000, 0x3f804000}, {0x3f801001, 0x3f801001, 0x3f802000, 0x3f802000},
+      {0x3fffffff, 0x3fffffff, 0x40000000, 0x40000000}, {0x00012345, 0, 0x00012000, 0},
+      {0x80012345, 0x80000000, 0x80012000, 0x80000000}, {0xff800000, 0xff800000, 0xff800000, 0xff800000},
+      {0x7f800001, 0x7f800001, 0x7fc00000, 0x7fc00000}};
+  alignas(16) std::uint32_t tensor[16] = {};
+  for (int i = 0; i < 9; ++i) tensor[i] = kCases[i].from;
+  for (const bool swizzled : {false, true})
+    for (const std::uint32_t box : {8u, 16u}) {
+      TensorMapDescription map;
+      map.address = reinterpret_cast<std::uint64_t>(tensor);
+      map.rank = 1;
+      map.dims[0] = 9;
+      map.box[0] = box;
+      map.swizzle = swizzled ? Swizzle::k128B : Swizzle::kNone;
+      const auto loaded = [&](TensorElement element) {
+        map.element = element;
+        alignas(128) std::byte shared[128] = {};
+        load_box(decode_tensor_map(encode_tensor_map(map).bytes), {}, shared, 0);
+        std::vector<std::uint32_t> numbers(box);
+        std::memcpy(numbers.data(), shared, box * 4);
+        return numbers;
+      };
+      const auto flushed = loaded(TensorElement::kF32Ftz), tf32 = loaded(TensorElement::kTf32),
+                 both = loaded(TensorElement::kTf32Ftz), plain = loaded(TensorElement::kF32);
+      for (std::uint32_t i = 0; i < box; ++i) {
+        const Case expected = i < 9 ? kCases[i] : Case{};
+        EXPECT_EQ(plain[i], expected.from);
+        EXPECT_EQ(flushed[i], expected.flushed) << i;
+        EXPECT_EQ(tf32[i], expected.tf32) << i;
+        EXPECT_EQ(both[i], expected.tf32_flushed) << i;
+      }
+    }
+}
+
 TEST(TensorBox, RefusesFormatsThatDoNotGoTogether) {
   TensorMapDescription map;
   map.element = TensorElement::kB6x16P32;
@@ -241,7 +282,14 @@ TEST(TensorBox, RefusesFormatsThatDoNotGoTogether) {
   map.strides_bytes[1] = map.strides_bytes[2] = 256;
   map.box[1] = 1024;
   EXPECT_EQ(refusal(map), "accepted");
+  map.mode = TensorMapMode::kIm2colW;
+  map.swizzle = Swizzle::k32B;
+  map.box[0] = 32;
+  EXPECT_NE(refusal(map).find("an im2col::w map has swizzle 64B, or 128B"), std::string::npos);
+  map.swizzle = Swizzle::k64B;
   map.corners[0].lower = -129;
+  EXPECT_EQ(refusal(map), "accepted");
+  map.mode = TensorMapMode::kIm2col;
   map.corners[1].upper = -4;
   EXPECT_NE(refusal(map).find("-129 and 0 are not both in [-128, 127]"), std::string::npos);
   EXPECT_NE(refusal(map).find("there is no pixel between them"), std::string::npos);

@@ -211,7 +211,7 @@ TEST(TensorMap, NamesWhatItDoesNotModel) {
   };
   EXPECT_THAT(fault_with(Field::kInterleave, 1), HasSubstr("interleave layout 1, which is not modelled"));
   EXPECT_THAT(fault_with(Field::kSwizzle, 4), HasSubstr("swizzle mode 4, which is not modelled"));
-  EXPECT_THAT(fault_with(Field::kElement, 11), HasSubstr("element type 11, which is not modelled"));
+  EXPECT_THAT(fault_with(Field::kElement, 16), HasSubstr("element type 16, which is not modelled"));
   EXPECT_THAT(fault_with(Field::kElement, 14), HasSubstr("/tensor_map/dims/0: 64 is not a multiple of 128"));
   EXPECT_THAT(fault_with(Field::kRank, 255), HasSubstr("/tensor_map/rank: 256 is outside [1, 5]"));
   EXPECT_EQ(fault_with(Field::kSwizzleAtomicity, 3), "accepted");

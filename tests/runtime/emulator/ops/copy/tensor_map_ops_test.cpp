@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernelwright/runtime/emulator/machine/tensor_map.h"
@@ -271,12 +272,12 @@ TEST(TensorIm2col, RefusesTheOtherModesMaps) {
   TensorMapDescription tiled = map;
   tiled.mode = TensorMapMode::kTile;
   EXPECT_THAT(texts(run_map(begin + kIm2colLoad + store_out(64), shape, {}, &tiled).report),
-              HasSubstr("an im2col copy with a tensor map for tiles"));
+              HasSubstr("a copy by im2col with a tensor map for copies of tiles"));
   const std::string tile =
       "mov.u32 %r20, 0;\ncp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r11], "
       "[%rd1, {%r20, %r20, %r20, %r20}], [%r10];\n";
   EXPECT_THAT(texts(run_map(begin + tile + store_out(64), shape, {}, &map).report),
-              HasSubstr("a copy of a tile with a tensor map for im2col"));
+              HasSubstr("a copy of tiles with a tensor map for copies by im2col"));
   const std::string far =
       "mov.u16 %h1, 256; mov.u16 %h2, 0; mov.u32 %r20, 0;\n"
       "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r11], "
@@ -285,17 +286,50 @@ TEST(TensorIm2col, RefusesTheOtherModesMaps) {
               HasSubstr("an im2col offset of 256, which does not fit into 8 bits"));
 }
 
-TEST(TensorIm2col, RefusesWideModeByName) {
-  const std::string body = R"(
-      mov.u32 %r10, data;
-      cp.async.bulk.tensor.4d.shared::cluster.global.im2col::w.mbarrier::complete_tx::bytes [%r10], [%rd1, {%r2,%r2,%r2,%r2}], [%r10], {%h1, %h2};
-    )";
-  try {
-    run_map(body, {.block = {32}, .dynamic_shared_bytes = 4096}, {});
-    FAIL() << "accepted";
-  } catch (const PtxError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("im2col::w mode is not modelled"));
+/// A wide map of the tensor above: 6 pixels of 16 channels.
+TensorMapDescription wide_map(TensorMapMode mode) {
+  TensorMapDescription map = im2col_map();
+  map.mode = mode;
+  map.box[0] = 16, map.box[1] = 6;
+  map.swizzle = Swizzle::k64B;
+  map.corners[1] = {};
+  return map;
+}
+std::string wide_load(const std::string& mode, int halo, int bytes) {
+  return kBegin + std::string("@%p1 bra WAIT;\nmov.u32 %r20, 0; mov.u32 %r21, 1; mov.u32 %r22, 2;\n") +
+         "mov.u16 %h1, " + std::to_string(halo) + "; mov.u16 %h2, 1;\n" +
+         "mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], " + std::to_string(bytes) + ";\n" +
+         "cp.async.bulk.prefetch.tensor.4d.L2.global." + mode + " [%rd1, {%r20, %r21, %r22, %r20}], {%h1, %h2};\n" +
+         "cp.async.bulk.tensor.4d.shared::cta.global." + mode +
+         ".mbarrier::complete_tx::bytes [%r11], [%rd1, {%r20, %r21, %r22, %r20}], [%r10], {%h1, %h2};\n" +
+         store_out(96);
+}
+
+TEST(TensorIm2col, WideCopiesGoAlongWAndToTheNextImage) {
+  // Base pixels w = 1, 2 of image 0, then -1, 0, 1, 2 of image 1, all at h = 2. The offset 1 is added to w.
+  const int w[] = {2, 3, 0, 1, 2, 3}, n[] = {0, 0, 1, 1, 1, 1};
+  for (const auto& [mode, name, pixels] : {std::tuple(TensorMapMode::kIm2colW, "im2col::w", 6),
+                                           std::tuple(TensorMapMode::kIm2colW128, "im2col::w::128", 128)}) {
+    const TensorMapDescription map = wide_map(mode);
+    const MapRun run = run_map(wide_load(name, 0, pixels * 64), {.block = {32}, .dynamic_shared_bytes = 16384},
+                               {.hazards = true}, &map);
+    ASSERT_THAT(texts(run.report), IsEmpty());
+    for (std::uint32_t pixel = 0; pixel < 6; ++pixel)
+      for (std::uint32_t c = 0; c < 16; ++c) {
+        const std::uint32_t plain = pixel * 64 + c * 4, place = plain ^ (plain >> 3 & 0x30);
+        EXPECT_EQ(run.out[place / 4], static_cast<std::uint32_t>(((n[pixel] * 4 + 2) * 4 + w[pixel]) * 16) + c)
+            << name << " " << pixel << " " << c;
+      }
   }
+}
+
+TEST(TensorIm2col, WideCopiesNameWhatTheyDoNotTake) {
+  const LaunchShape shape = {.block = {32}, .dynamic_shared_bytes = 16384};
+  TensorMapDescription map = wide_map(TensorMapMode::kIm2colW);
+  EXPECT_THAT(texts(run_map(wide_load("im2col::w", 2, 384), shape, {}, &map).report),
+              HasSubstr("a wide im2col copy with a halo of 2; only 0 is modelled"));
+  EXPECT_THAT(texts(run_map(wide_load("im2col::w::128", 0, 384), shape, {}, &map).report),
+              HasSubstr("a copy by im2col::w::128 with a tensor map for copies by im2col::w"));
 }
 
 }  // namespace
