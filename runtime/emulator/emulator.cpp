@@ -14,6 +14,7 @@
 #include "kernelwright/runtime/emulator/machine/cta.h"
 #include "kernelwright/runtime/emulator/machine/device_heap.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
+#include "kernelwright/runtime/emulator/program/clock_reads.h"
 #include "kernelwright/runtime/emulator/program/program.h"
 #include "kernelwright/runtime/emulator/program/shared_layout.h"
 #include "kernelwright/runtime/emulator/ptx/parser.h"
@@ -36,9 +37,14 @@ class Loaded : public LoadedModule {
  public:
   Loaded(std::unique_ptr<Module> module, GlobalMemory& memory) : module_(std::move(module)), memory_(memory) {
     respell(*module_);
+    split_clock_reads(*module_);
     const std::vector<std::byte>& image = module_->global_image;
     globals_ = memory_.allocate(image.size(), "the module's variables");
     if (!image.empty()) std::memcpy(reinterpret_cast<void*>(globals_), image.data(), image.size());
+    for (const InitialAddress& value : module_->addresses) {
+      const std::uint64_t bits = (globals_ + value.address) >> value.shift;
+      std::memcpy(reinterpret_cast<void*>(globals_ + value.at), &bits, static_cast<std::size_t>(value.bytes));
+    }
   }
   ~Loaded() override {
     if (globals_) memory_.free(globals_);

@@ -132,7 +132,7 @@ void Hazards::State::check_cell(WarpState& warp, int lane, Access access, const 
            where(), &other);
   };
   if (write.bytes == 0) {
-    if (access == Access::kRead)
+    if (access == Access::kRead && offset >= kSharedBase)  // the system zeroes what is below
       report(HazardRule::kUnwrittenShared, *warp.warp, lane, "shared memory is read that nothing has written", where());
   } else if ((write.bytes & record.bytes) && !(write.atomic && record.atomic)) {
     // One instruction may write the same word from several lanes.

@@ -53,7 +53,13 @@ struct Cta {
   std::uint32_t rank = 0;          // in its cluster
   std::uint32_t position[3] = {};  // in its cluster, per dimension
   std::uint32_t id[3] = {};        // %ctaid
-  std::vector<std::byte> shared;   // [0, kSharedBase) is unused
+  std::vector<std::byte> shared;   // [0, kSharedBase) is unused, but for a kernel that reads %reserved_smem_offset_1
+  std::uint32_t shared_begin = kSharedBase;  // the first byte that loads and stores may touch
+  /// Zeroes the part of the reserved memory that cooperative groups use, and lets loads and stores touch this part.
+  void open_reserved_shared() {
+    shared_begin = kReservedSharedBegin;
+    std::fill(shared.begin() + kReservedSharedBegin, shared.begin() + kSharedBase, std::byte{0});
+  }
   NamedBarrier barriers[kNumNamedBarriers];
   std::vector<Warp> warps;
   std::vector<std::shared_ptr<Warpgroup>> warpgroups;  // made when the first wgmma is issued

@@ -182,7 +182,7 @@ SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes)
     throw Fault(fmt::format("shared address {:#x} is of CTA {} of a cluster of {}", address, rank, ctas.size()),
                 HazardKind::kOutOfBounds);
   Cta& cta = *ctas[rank];
-  if (offset < kSharedBase || bytes > cta.shared.size() - std::min<std::size_t>(offset, cta.shared.size()))
+  if (offset < cta.shared_begin || bytes > cta.shared.size() - std::min<std::size_t>(offset, cta.shared.size()))
     throw Fault(fmt::format("{} bytes at shared address {:#x}, outside the CTA's {} bytes from {:#x}", bytes, address,
                             cta.shared.size() - kSharedBase, kSharedBase),
                 HazardKind::kOutOfBounds);

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <string>
 
 #include "kernelwright/runtime/emulator/ops/lane_function.h"
 
@@ -131,7 +132,9 @@ template <RegisterClass kSize>
 void mov(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   const Operand &to = decoder.operands()[0], &from = decoder.operands()[1];
+  if (!to.name.empty() && to.kind == Operand::Kind::kVector) decoder.refuse("writes a whole vector; mov.v2 and .v4 do");
   if (from.kind == Operand::Kind::kVector) {
+    if (!from.name.empty()) decoder.refuse("reads the whole of " + std::string(from.name) + "; mov.v2 and .v4 do");
     const VectorForm& form = vector_form(decoder, kSize, from.elements.size());
     op.d = result(decoder, 0, kSize);
     op.list = decoder.vector(1, form.element, false).data();
@@ -164,6 +167,32 @@ void mov(Decoder& decoder, Op& op) {
   }
 }
 
+// ---- mov.v2 and .v4: Op::list has the destinations, Op::list2 the sources, which may be the same registers
+
+template <class T>
+Step run_copy_vector(Warp& warp, const Op& op, LaneMask lanes) {
+  const std::size_t count = op.list_size;
+  T values[4][32];
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(values[i], warp.lanes<T>(op.list2[i]), sizeof values[i]);
+  for (std::size_t i = 0; i < count; ++i)
+    if (op.list[i] != kNoSlot)
+      assign_lanes(warp.lanes<T>(op.list[i]), lanes, [&](int lane) { return values[i][lane]; });
+  return Step::kNext;
+}
+
+template <class T>
+void mov_vector(Decoder& decoder, Op& op) {
+  decoder.expect_operands(2, 2);
+  const auto count = static_cast<std::size_t>(decoder.choice(0)[1] - '0');
+  const std::span<const Slot> to = decoder.vector(0, class_of<T>(), true),
+                              from = decoder.vector(1, class_of<T>(), false);
+  if (to.size() != count || from.size() != count) decoder.refuse("has vectors of another length");
+  op.list = to.data();
+  op.list2 = from.data();
+  op.list_size = op.list2_size = static_cast<std::uint8_t>(count);
+  op.run = run_copy_vector<T>;
+}
+
 Step run_copy_predicate(Warp& warp, const Op& op, LaneMask lanes) {
   warp.set_predicate(op.d, warp.predicate(op.a) ^ (op.imm ? kAllLanes : 0), lanes);
   return Step::kNext;
@@ -177,11 +206,10 @@ void mov_predicate(Decoder& decoder, Op& op) {
 }
 
 constexpr Form kForms[] = {
-    {"mov.(b16|u16|s16|f16|bf16)", mov<RegisterClass::k16>},
-    {"mov.(b32|u32|s32|f32)", mov<RegisterClass::k32>},
-    {"mov.(b64|u64|s64|f64)", mov<RegisterClass::k64>},
-    {"mov.b128", mov<RegisterClass::k128>},
-    {"mov.pred", mov_predicate},
+    {"mov.(b16|u16|s16|f16|bf16)", mov<RegisterClass::k16>}, {"mov.(b32|u32|s32|f32)", mov<RegisterClass::k32>},
+    {"mov.(b64|u64|s64|f64)", mov<RegisterClass::k64>},      {"mov.b128", mov<RegisterClass::k128>},
+    {"mov.(v2|v4).(b16|u16|s16|f16|bf16)", mov_vector<U16>}, {"mov.(v2|v4).(b32|u32|s32|f32)", mov_vector<U32>},
+    {"mov.(v2).(b64|u64|s64|f64)", mov_vector<U64>},         {"mov.pred", mov_predicate},
 };
 
 }  // namespace

@@ -126,6 +126,7 @@ struct Decoder::State {
                       : size == RegisterClass::k16 ? found->fills_16_bits
                                                    : size == RegisterClass::k32 || size == RegisterClass::k64;
     if (!fits) decoder.refuse(fmt::format("{} does not fit into {} register", name, name_of_class(size)));
+    program.uses_reserved_shared |= name == "%reserved_smem_offset_1";
     program.reads_grid_workspace |= found->what == Special::kGridWorkspace;
     return special(found->what, size, found->value);
   }

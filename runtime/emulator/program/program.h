@@ -105,6 +105,7 @@ struct Program {
   /// that the values that they see depend on the seed alone.
   bool clusters_communicate = false;
   bool uses_heap = false;                               // malloc and free of a kernel
+  bool uses_reserved_shared = false;                    // %reserved_smem_offset_1
   bool reads_grid_workspace = false;                    // %envreg1 or %envreg2: a grid that synchronises
   std::deque<std::vector<Slot>> slot_lists;             // targets of Op::list
   std::deque<std::vector<std::uint32_t>> target_lists;  // targets of Op::targets

@@ -12,6 +12,8 @@ namespace kernelwright::emulator {
 
 /// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so address 0 is never valid.
 inline constexpr std::uint32_t kSharedBase = 1024;
+/// %reserved_smem_offset_1. A kernel that reads this register may use the memory from here to kSharedBase.
+inline constexpr std::uint32_t kReservedSharedBegin = 512;
 
 struct SharedLayout {
   /// Bytes of static shared memory. The launch's dynamic shared memory begins after them.

@@ -57,6 +57,9 @@ constexpr Row kRows[] = {
     {"%reserved_smem_offset_begin", Special::kNumber, 0},
     {"%reserved_smem_offset_end", Special::kNumber, kSharedBase},
     {"%reserved_smem_offset_cap", Special::kNumber, kSharedBase},
+    {"%reserved_smem_offset_0", Special::kNumber, 0},
+    // Groups of several warps synchronise through the memory from here on (cooperative_groups::tiled_partition).
+    {"%reserved_smem_offset_1", Special::kNumber, kReservedSharedBegin},
 };
 
 /// The number behind `prefix`, if `name` is those two and the number is below `count`.

@@ -95,8 +95,10 @@ void Reader::read_body_directive() {
   }
 }
 
-// .reg .b32 %r<5000>, x;
+// .reg .b32 %r<5000>, x; or .reg .v4 .b32 v; which is four registers.
 void Reader::read_registers() {
+  const bool vectors = lexer_.peek().is(".v2") || lexer_.peek().is(".v4");
+  const int lanes = !vectors ? 1 : lexer_.next().is(".v2") ? 2 : 4;
   const Token spelt = lexer_.expect(Token::Kind::kDirective, "a register's type");
   const Type type = type_of(spelt.text);
   if (type.bits == 0) throw PtxError(spelt.line, fmt::format("registers of type {} are not modelled", shown(spelt)));
@@ -105,11 +107,14 @@ void Reader::read_registers() {
                              : type.bits == 32 ? RegisterClass::k32
                              : type.bits == 64 ? RegisterClass::k64
                                                : RegisterClass::k128;
+  if (vectors && (type.bits == 1 || lanes * type.bits > 128))
+    throw PtxError(spelt.line, fmt::format("vectors of {} registers of type {} are not modelled", lanes, shown(spelt)));
   do {
     const Token name = lexer_.expect(Token::Kind::kWord, "a register's name");
     const int first = static_cast<int>(body_->registers.size());
-    std::uint64_t count = 1;
+    auto count = static_cast<std::uint64_t>(lanes);
     const bool range = lexer_.take('<');
+    if (range && vectors) throw PtxError(name.line, "ranges of vector registers are not modelled; one name each is");
     if (range) {
       count = lexer_.integer(kMaxRegisters, "a number of registers");
       lexer_.expect('>', "behind a number of registers");
@@ -118,7 +123,9 @@ void Reader::read_registers() {
     if (registers_ > kMaxRegisters)
       throw PtxError(name.line, fmt::format("the module has more than {} registers", kMaxRegisters));
     if (!range) {
-      declare(name, {Binding::Kind::kRegister, first});
+      Binding binding{vectors ? Binding::Kind::kVector : Binding::Kind::kRegister, first};
+      binding.count = lanes;
+      declare(name, binding);
     } else if (name.text.find_first_of(".:") != std::string_view::npos) {
       refuse_token(name, "a name");
     } else if (!symbols_.declare_range(name.text, first, static_cast<int>(count))) {
@@ -176,6 +183,7 @@ void Reader::read_instruction() {
       }
     } while (lexer_.take(','));
   }
+  round_decimals(instruction, instruction.operands);
   if ((branch && instruction.operands.size() != 1) || (indexed && instruction.operands.size() != 2))
     throw PtxError(instruction.line, fmt::format("{} with {} operands", shown(opcode), instruction.operands.size()));
   lexer_.expect(';', fmt::format("behind {}", shown(instruction.opcode)));

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
+#include <charconv>
 #include <limits>
 
 #include "kernelwright/runtime/emulator/ptx/parser.h"
@@ -35,6 +37,13 @@ bool read_digits(std::string_view digits, unsigned base, std::uint64_t& value) {
     value = value * base + digit;
   }
   return true;
+}
+
+/// Whether a token that begins with a digit is a decimal number with a point or an exponent.
+bool is_decimal(std::string_view text) {
+  const bool marked = text.size() > 1 && text[0] == '0' && text[1] != '.' && !is_digit(text[1]);  // 0x, 0f, 0d, 0b
+  return text.find('.') != std::string_view::npos ||
+         ((!marked || (text[1] | 0x20) == 'e') && text.find_first_of("eE") != std::string_view::npos);
 }
 
 }  // namespace
@@ -150,6 +159,9 @@ void Lexer::scan() {
         ++at_;
       } else if (at(at_) == ':' && at(at_ + 1) == ':' && is_name(at(at_ + 2))) {
         at_ += 2;
+      } else if (ahead_.kind == Token::Kind::kNumber && (at(at_) == '-' || at(at_) == '+') && is_digit(at(at_ + 1)) &&
+                 (text_[at_ - 1] | 0x20) == 'e' && is_decimal(text_.substr(begin, at_ - begin))) {
+        ++at_;
       } else {
         break;
       }
@@ -185,10 +197,13 @@ Number number_of(const Token& token) {
                      fmt::format("found {}; 0{} and {} hexadecimal digits would do", shown(token), mark, digits));
     return number;
   }
-  if (text.find('.') != std::string_view::npos)
-    throw PtxError(token.line, fmt::format("found {}: floats are read as their bits alone; 0f3FC00000 (single) or "
-                                           "0d3FF8000000000000 (double) is 1.5",
-                                           shown(token)));
+  if (is_decimal(text)) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size())
+      throw PtxError(token.line, fmt::format("found {}, which is no number of 64 bits", shown(token)));
+    return {Number::Kind::kFloat64, true, std::bit_cast<std::uint64_t>(value)};
+  }
   if (text.back() == 'U') text.remove_suffix(1);
   bool read = false;
   if (mark == 'x') {

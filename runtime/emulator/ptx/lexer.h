@@ -24,6 +24,7 @@ struct Token {
 struct Number {
   enum class Kind : std::uint8_t { kInteger, kFloat32, kFloat64 };
   Kind kind = Kind::kInteger;
+  bool decimal = false;  // 1.5 or 1e-3: `bits` are those of the double
   std::uint64_t bits = 0;
 };
 

@@ -29,12 +29,13 @@ struct Operand {
   };
   Kind kind = Kind::kSink;
   bool negated = false;         // !%p1, or -%f1 where the grammar allows it
+  bool decimal = false;         // spelt 1.5: `immediate` has the bits of the double, until the instruction is read
   bool floating = false;        // the immediate was spelt 0f or 0d: `immediate` has its bits
   int reg = -1;                 // index into Entry::registers
   int paired = -1;              // index of the register after '|' (d|p, also _|p); -1 if there is none or it is _
   std::uint64_t immediate = 0;  // two's complement; the bits of an 0f (32) or 0d (64) constant
   std::int64_t offset = 0;      // bytes; of an address or a symbol
-  std::string_view name;        // of a symbol or a special register
+  std::string_view name;        // of a symbol, a special register or a vector that has a name
   std::vector<Operand> elements;
 };
 
@@ -120,13 +121,21 @@ struct Entry : Body {
 /// The value of the address of Module::functions[index]. It is the address of no memory.
 constexpr std::uint64_t function_address(std::size_t index) { return 16 * (index + 1); }
 
+/// A part of a variable's address among the initial values: `bytes` of it, from bit `shift` on.
+struct InitialAddress {
+  std::uint64_t at = 0;       // offset of the value in the module's global image
+  std::uint64_t address = 0;  // offset of what it points to
+  int shift = 0, bytes = 8;
+};
+
 struct Module {
   std::string text;
   std::string version, target;     // "8.8", "sm_90a"
   std::vector<std::string> files;  // from .file, by index; gaps are empty
   std::map<std::string_view, Variable> variables;
-  std::vector<std::string_view> shared;  // the names of shared `variables`, in order
-  std::vector<std::byte> global_image;   // initial values of .global and .const variables; zero elsewhere
+  std::vector<std::string_view> shared;   // the names of shared `variables`, in order
+  std::vector<std::byte> global_image;    // initial values of .global and .const variables; zero elsewhere
+  std::vector<InitialAddress> addresses;  // to write over the image once its place is known
   std::vector<Entry> entries;
   std::vector<Function> functions;
   std::deque<std::string> made_names;  // spellings that the text does not have: see Reader::unique_name

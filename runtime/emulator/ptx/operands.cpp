@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "kernelwright/runtime/emulator/ptx/reader.h"
@@ -9,9 +10,16 @@
 namespace kernelwright::emulator {
 namespace {
 
-// PTX ISA, "Special Registers". Those with four components are named with a component.
-constexpr std::string_view kOfComponents[] = {"%tid",       "%ntid",       "%ctaid",         "%nctaid",
-                                              "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid"};
+// PTX ISA, "Special Registers". Those with four components, and the names of these.
+constexpr std::string_view kOfComponents[][5] = {
+    {"%tid", "%tid.x", "%tid.y", "%tid.z", "%tid.w"},
+    {"%ntid", "%ntid.x", "%ntid.y", "%ntid.z", "%ntid.w"},
+    {"%ctaid", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%ctaid.w"},
+    {"%nctaid", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%nctaid.w"},
+    {"%clusterid", "%clusterid.x", "%clusterid.y", "%clusterid.z", "%clusterid.w"},
+    {"%nclusterid", "%nclusterid.x", "%nclusterid.y", "%nclusterid.z", "%nclusterid.w"},
+    {"%cluster_ctaid", "%cluster_ctaid.x", "%cluster_ctaid.y", "%cluster_ctaid.z", "%cluster_ctaid.w"},
+    {"%cluster_nctaid", "%cluster_nctaid.x", "%cluster_nctaid.y", "%cluster_nctaid.z", "%cluster_nctaid.w"}};
 constexpr std::string_view kPlain[] = {"%laneid",
                                        "%warpid",
                                        "%nwarpid",
@@ -53,10 +61,25 @@ bool is_numbered(std::string_view name, std::string_view prefix) {
 bool is_special_register(std::string_view name) {
   if (is_numbered(name, "%envreg") || is_numbered(name, "%pm")) return true;
   if (std::find(std::begin(kPlain), std::end(kPlain), name) != std::end(kPlain)) return true;
-  if (name.size() < 2 || name[name.size() - 2] != '.') return false;
-  if (std::string_view("xyzw").find(name.back()) == std::string_view::npos) return false;
-  name.remove_suffix(2);
-  return std::find(std::begin(kOfComponents), std::end(kOfComponents), name) != std::end(kOfComponents);
+  for (const auto& names : kOfComponents)
+    if (std::find(std::begin(names) + 1, std::end(names), name) != std::end(names)) return true;
+  return false;
+}
+
+/// %tid: a vector of its components. A sink for a name that has none.
+Operand components_of(std::string_view name) {
+  Operand operand;
+  for (const auto& names : kOfComponents) {
+    if (names[0] != name) continue;
+    operand.kind = Operand::Kind::kVector;
+    operand.name = names[0];
+    for (int i = 1; i < 5; ++i) {
+      Operand& component = operand.elements.emplace_back();
+      component.kind = Operand::Kind::kSpecialRegister;
+      component.name = names[i];
+    }
+  }
+  return operand;
 }
 
 }  // namespace
@@ -101,6 +124,7 @@ Operand Reader::read_scalar() {
   operand.kind = Operand::Kind::kImmediate;
   operand.immediate = number.bits;
   operand.floating = number.kind != Number::Kind::kInteger;
+  operand.decimal = number.decimal;
   if (minus && operand.floating) {
     operand.immediate ^= std::uint64_t{1} << (number.kind == Number::Kind::kFloat32 ? 31 : 63);
   } else if (minus) {
@@ -118,6 +142,16 @@ Operand Reader::read_named(const Token& word) {
     if (binding.kind == Binding::Kind::kRegister) {
       operand.kind = Operand::Kind::kRegister;
       operand.reg = binding.index;
+      return operand;
+    }
+    if (binding.kind == Binding::Kind::kVector) {
+      operand.kind = Operand::Kind::kVector;
+      operand.name = word.text;
+      for (int i = 0; i < binding.count; ++i) {
+        Operand& element = operand.elements.emplace_back();
+        element.kind = Operand::Kind::kRegister;
+        element.reg = binding.index + i;
+      }
       return operand;
     }
     if (binding.kind == Binding::Kind::kFunction && binding.index < 0)
@@ -138,12 +172,41 @@ Operand Reader::read_named(const Token& word) {
     operand.name = word.text;
     return operand;
   }
-  if (std::find(std::begin(kOfComponents), std::end(kOfComponents), word.text) != std::end(kOfComponents))
-    throw PtxError(word.line, fmt::format("found {}; one component, such as {}.x, would do", shown(word), word.text));
-  const std::size_t dot = word.text.find('.');
-  if (dot != std::string_view::npos && symbols_.find(word.text.substr(0, dot), binding))
-    throw PtxError(word.line, fmt::format("found {}; components of registers are not modelled", shown(word)));
-  throw PtxError(word.line, fmt::format("{} is not declared, and is no special register", shown(word)));
+  if (Operand vector = components_of(word.text); vector.kind == Operand::Kind::kVector) return vector;
+  return read_component(word);
+}
+
+// v.x, or v.r, of a vector register.
+Operand Reader::read_component(const Token& word) const {
+  Binding binding;
+  const std::size_t dot = word.text.rfind('.');
+  if (dot == std::string_view::npos || !symbols_.find(word.text.substr(0, dot), binding))
+    throw PtxError(word.line, fmt::format("{} is not declared, and is no special register", shown(word)));
+  const std::string_view component = word.text.substr(dot + 1);
+  if (binding.kind == Binding::Kind::kVector && component.size() == 1)
+    for (const std::string_view names : {"xyzw", "rgba"})
+      if (const std::size_t at = names.find(component); at < static_cast<std::size_t>(binding.count)) {
+        Operand operand;
+        operand.kind = Operand::Kind::kRegister;
+        operand.reg = binding.index + static_cast<int>(at);
+        return operand;
+      }
+  throw PtxError(word.line, fmt::format("found {}; only vector registers have components, .x to .w", shown(word)));
+}
+
+// A decimal number is read as a double, and takes the type that the instruction names last.
+void Reader::round_decimals(const Instruction& instruction, std::span<Operand> operands) {
+  for (Operand& operand : operands) {
+    round_decimals(instruction, operand.elements);
+    if (!operand.decimal) continue;
+    std::string_view type = instruction.parts[0] == "createpolicy" ? "f32" : "";
+    for (const std::string_view part : instruction.parts)
+      if (part == "f32" || part == "f64") type = part;
+    if (type.empty()) throw PtxError(instruction.line, "a decimal number needs an instruction of .f32 or .f64");
+    if (type == "f32")
+      operand.immediate = std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<double>(operand.immediate)));
+    operand.decimal = false;
+  }
 }
 
 Operand Reader::read_vector() {
@@ -152,7 +215,9 @@ Operand Reader::read_vector() {
   operand.kind = Operand::Kind::kVector;
   do {
     if (lexer_.peek().is('{') || lexer_.peek().is('[')) refuse_token(lexer_.peek(), "a vector's element");
+    const Token first = lexer_.peek();
     operand.elements.push_back(read_scalar());
+    if (operand.elements.back().kind == Operand::Kind::kVector) refuse_token(first, "a vector's element");
   } while (lexer_.take(','));
   lexer_.expect('}', "behind a vector");
   return operand;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -89,6 +90,7 @@ class Reader {
   void read_initialiser(const Declaration& declaration, const std::vector<std::uint64_t>& dimensions, std::size_t level,
                         std::vector<std::byte>& bytes);
   void read_element(const Type& type, std::vector<std::byte>& bytes);
+  void read_variable_address(const Type& type, const Token& first, std::vector<std::byte>& bytes);
   void place(Variable& variable, std::uint64_t& end, std::uint64_t limit, const Token& name);
   void declare(const Token& name, Binding binding);
 
@@ -133,6 +135,8 @@ class Reader {
   // operands.cpp.
   Operand read_operand();
   Operand read_scalar();
+  Operand read_component(const Token& word) const;
+  static void round_decimals(const Instruction& instruction, std::span<Operand> operands);
   Operand read_named(const Token& word);
   Operand read_vector();
   Operand read_address();
@@ -149,7 +153,8 @@ class Reader {
   std::vector<int> file_lines_;          // by file: the first line of the text whose .loc names it, or 0
   std::uint64_t leading_alignment_ = 0;  // for the next declaration; 0: none was given
   std::uint64_t global_bytes_ = 0;
-  std::uint64_t registers_ = 0;  // in all bodies so far
+  std::vector<InitialAddress> addresses_;  // of the variable whose initial values are being read
+  std::uint64_t registers_ = 0;            // in all bodies so far
 
   // The state of the body that is being read.
   std::vector<int> open_;     // scopes, outermost first

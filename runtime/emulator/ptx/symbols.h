@@ -12,7 +12,8 @@ namespace kernelwright::emulator {
 
 struct Binding {
   enum class Kind : std::uint8_t {
-    kRegister,  // `index` is an index into Entry::registers
+    kRegister,  // `index` is an index into Body::registers
+    kVector,    // `count` registers from `index` on
     kVariable,  // an entry's parameter, or a variable
     kFrame,     // a variable of a function's frame, or a .param of a body: an argument or the result of a call
     kFunction,  // an entry or a function
@@ -21,6 +22,7 @@ struct Binding {
   int index = -1;         // of a register: see kRegister; of a function: index into Module::functions; else -1
   std::string_view name;  // under which Body::variables has the variable; empty: the declared name
   int depth = 0;          // depth of the declaring scope; the table sets it
+  int count = 1;          // of a vector's registers
 };
 
 class SymbolTable {

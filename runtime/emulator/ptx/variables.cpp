@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -134,6 +135,7 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
     const int line = lexer_.next().line;
     if (!holds_values || external) throw PtxError(line, "only .global and .const variables have initial values");
     if (open) dimensions[0] = kMaxGlobalBytes;
+    addresses_.clear();
     read_initialiser(declaration, dimensions, 0, bytes);
     if (open) {
       variable.bytes = (bytes.size() + inner - 1) / inner * inner;
@@ -160,6 +162,10 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
       module_.global_image.resize(variable.offset + bytes.size());
       std::copy(bytes.begin(), bytes.end(),
                 module_.global_image.begin() + static_cast<std::ptrdiff_t>(variable.offset));
+      for (InitialAddress& address : addresses_) {
+        address.at += variable.offset;
+        module_.addresses.push_back(address);
+      }
     }
   }
   // Operands name variables without a scope, so a name must have one meaning in a whole entry, and in the functions
@@ -202,26 +208,63 @@ void Reader::read_initialiser(const Declaration& declaration, const std::vector<
 void Reader::read_element(const Type& type, std::vector<std::byte>& bytes) {
   const bool negative = lexer_.take('-');
   const Token token = lexer_.next();
-  if (token.kind == Token::Kind::kWord)
-    throw PtxError(token.line, fmt::format("the address of {} as an initial value is not modelled", shown(token)));
+  if (!negative && (token.kind == Token::Kind::kWord || lexer_.peek().is('(')))
+    return read_variable_address(type, token, bytes);
   if (token.kind != Token::Kind::kNumber) refuse_token(token, "an initial value");
   const Number number = number_of(token);
   std::uint64_t bits = number.bits;
   if (number.kind != Number::Kind::kInteger) {
-    const int width = number.kind == Number::Kind::kFloat32 ? 32 : 64;
-    if (!type.floating || type.bits != width || negative)
+    const int width = number.decimal ? type.bits : number.kind == Number::Kind::kFloat32 ? 32 : 64;
+    if (number.decimal && negative) bits ^= std::uint64_t{1} << 63;
+    if (number.decimal && width == 32)
+      bits = std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<double>(bits)));
+    if (!type.floating || type.bits != width || (negative && !number.decimal))
       throw PtxError(token.line, fmt::format("found {} as the value of a .{}", shown(token), type.name));
   } else {
-    if (type.bits > 64) throw PtxError(token.line, "initial values of .b128 are not modelled");
     const std::uint64_t most =
-        type.bits == 64 ? std::numeric_limits<std::uint64_t>::max() : (std::uint64_t{1} << type.bits) - 1;
+        type.bits >= 64 ? std::numeric_limits<std::uint64_t>::max() : (std::uint64_t{1} << type.bits) - 1;
     if (bits > most || (negative && bits > (most >> 1) + 1))
       throw PtxError(token.line, fmt::format("{}{} does not fit a .{}", negative ? "-" : "", token.text, type.name));
     if (type.floating && bits != 0)
       throw PtxError(token.line, fmt::format("found the integer {} as the value of a .{}", shown(token), type.name));
     if (negative) bits = 0 - bits;
   }
-  for (int i = 0; i < type.bits / 8; ++i) bytes.push_back(static_cast<std::byte>(bits >> (8 * i)));
+  const std::uint64_t upper = negative ? bits >> 63 : 0;  // what the upper half of a .b128 is filled with
+  for (int i = 0; i < type.bits / 8; ++i) bytes.push_back(static_cast<std::byte>(i < 8 ? bits >> (8 * i) : 0 - upper));
+}
+
+// x, x+4, generic(x)+4, or one byte of those: 0xff00(x).
+void Reader::read_variable_address(const Type& type, const Token& first, std::vector<std::byte>& bytes) {
+  InitialAddress value{.at = bytes.size(), .bytes = type.bits / 8};
+  Token name = first;
+  const bool masked = first.kind == Token::Kind::kNumber;
+  if (masked) {
+    const std::uint64_t mask = number_of(first).bits;
+    while (value.shift < 64 && mask != std::uint64_t{0xff} << value.shift) value.shift += 8;
+    if (value.shift == 64) refuse_token(first, "a mask of one byte before '('");
+    lexer_.expect('(', "behind a mask");
+    name = lexer_.next();
+  }
+  const bool generic = name.kind == Token::Kind::kWord && name.text == "generic" && lexer_.take('(');
+  if (generic) name = lexer_.next();
+  const auto found = module_.variables.find(name.text);
+  if (name.kind != Token::Kind::kWord || found == module_.variables.end())
+    refuse_token(name, "a variable that the module has declared");
+  const Variable& variable = found->second;
+  if (variable.space != StateSpace::kGlobal && variable.space != StateSpace::kConst)
+    throw PtxError(name.line, fmt::format("{} has no address that a module may hold", shown(name)));
+  std::int64_t offset = generic ? 0 : read_offset();
+  if (generic) {
+    lexer_.expect(')', "behind a variable");
+    offset = read_offset();
+  }
+  if (masked) lexer_.expect(')', "behind a variable");
+  if (type.bits != (masked ? 8 : 64))
+    throw PtxError(first.line, fmt::format("{} of a variable does not fit a .{}",
+                                           masked ? "a byte of the address" : "the address", type.name));
+  value.address = variable.offset + static_cast<std::uint64_t>(offset);
+  addresses_.push_back(value);
+  bytes.resize(bytes.size() + static_cast<std::size_t>(value.bytes));
 }
 
 }  // namespace kernelwright::emulator

@@ -119,9 +119,9 @@ void ClusterRun::make_cta(std::uint32_t rank) {
   cta.position[2] = rank / launch_.cluster[0] / launch_.cluster[1];
   for (int i = 0; i < 3; ++i) cta.id[i] = cluster_.position[i] * launch_.cluster[i] + cta.position[i];
   cta.shared.assign(kSharedBase + program.static_shared_bytes + launch_.dynamic_shared_bytes, std::byte{kPattern});
+  if (program.uses_reserved_shared) cta.open_reserved_shared();
   cta.live_warps = num_warps;
-  // setmaxnreg moves registers between warps of a CTA. The CTA cannot take the registers of the SM that no warp had at
-  // launch.
+  // setmaxnreg moves registers between warps of a CTA, but not those that no warp had at launch.
   const auto each = static_cast<std::uint32_t>(launch_.registers_per_thread);
   cta.warps.resize(num_warps);
   auto* first = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(registers_.get()) + kLineBytes - 1) /

@@ -65,12 +65,62 @@ mov.u32 %o4, %r2;)",
   EXPECT_EQ(result.outputs[4][0], 1024u);  // where the first variable lies
 }
 
+TEST(SpecialRegisters, ComeAsVectors) {
+  const PtxResult result = run_clean({.statements = R"(
+.reg .v4 .u32 v;
+mov.v4.u32 {%o0, _, _, %o1}, %tid;
+mov.v4.u32 v, %ntid;
+mov.u32 %o2, v.x;
+add.u32 %o3, v.y, v.b;)",
+                                      .num_outputs = 4,
+                                      .threads = 64});
+  Words threads(64);
+  std::iota(threads.begin(), threads.end(), 0u);
+  EXPECT_EQ(result.outputs, (std::vector<Words>{threads, Words(64, 0), Words(64, 64), Words(64, 2)}));
+}
+
+TEST(SpecialRegisters, ThatAreClocksMayBeSourcesOfConversions) {
+  // Each read keeps the guard of its instruction, and belongs to the label before it.
+  const PtxResult result = run_clean({.statements = R"(
+mov.b32 %o0, 7; mov.b32 %o3, 0;
+setp.eq.u32 %p0, %lane, 3;
+cvt.u32.u64 %r1, %clock64;
+bra.uni NEXT;
+NEXT:
+cvt.u64.u32 %rd1, %clock;
+cvt.u32.u64 %r2, %rd1;
+@%p0 cvt.u32.u64 %o0, %globaltimer;
+mov.b64 {%r3, %o3}, %clock64;
+setp.le.u32 %p1, %r1, %r2;
+setp.le.u32 %p2, %r2, %r3;
+selp.u32 %o1, 1, 0, %p1;
+selp.u32 %o2, 1, 0, %p2;)",
+                                      .num_outputs = 4});
+  for (std::size_t lane = 0; lane < 32; ++lane) EXPECT_EQ(result.outputs[0][lane] == 7, lane != 3) << lane;
+  EXPECT_EQ(result.outputs[1], Words(32, 1));
+  EXPECT_EQ(result.outputs[2], Words(32, 1));
+  EXPECT_EQ(result.outputs[3], Words(32, 0));
+}
+
+TEST(SpecialRegisters, OpenTheReservedMemoryToAKernelThatReadsItsOffset) {
+  const std::string use = "st.shared.u32 [%r1+284], %lane;\nbar.warp.sync -1;\n";
+  const PtxResult result = run_clean({.statements = "mov.u32 %r1, %reserved_smem_offset_1;\nld.shared.u32 %o0, [%r1];\n"
+                                                    "setp.eq.u32 %p0, %lane, 5;\n@%p0 st.shared.u32 [%r1+284], %lane;\n"
+                                                    "bar.warp.sync -1;\nld.shared.u32 %o1, [%r1+284];",
+                                      .num_outputs = 2});
+  EXPECT_EQ(result.outputs[0], Words(32, 0));
+  EXPECT_EQ(result.outputs[1], Words(32, 5));
+  EXPECT_THAT(run_ptx({.statements = "mov.u32 %r1, 512;\n" + use}).report.fault,
+              testing::HasSubstr("outside the CTA's 4096 bytes from 0x400"));
+}
+
 TEST(SpecialRegisters, AreRefusedWithAnotherNameOrSize) {
   for (const char* statement :
        {"mov.u32 %r1, %envreg32;", "mov.u32 %r1, %envreg00;", "mov.u32 %r1, %envreg;", "mov.u32 %r1, %pm8;",
         "mov.u32 %r1, %envreg0_64;", "mov.u64 %rd1, %envreg0;", "mov.u64 %rd1, %pm0;", "mov.u32 %r1, %pm0_64;",
         "mov.u16 %h1, %laneid;", "mov.u32 %r1, %is_explicit_cluster;", "mov.pred %p1, %tid.x;", "mov.u32 %r1, %tid.v;",
-        "mov.u32 %r1, %reserved_smem_offset_0;"})
+        "mov.u32 %r1, %tid;", "mov.b64 %rd1, %tid;", "mov.v2.u32 {%r1, %r2}, %tid;",
+        "mov.u32 %r1, %reserved_smem_offset_2;"})
     EXPECT_THROW(run_ptx({.statements = statement}), emulator::PtxError) << statement;
 }
 

@@ -189,11 +189,18 @@ TEST(PtxParser, AlignsVariablesAsMuchAsAnythingAsks) {
 TEST(PtxParser, RefusesVariablesThatItDoesNotModel) {
   const auto refused = [](const std::string& text) { return module_complaint(module_of(text)); };
   const auto line = [](const std::string& rest) { return "line " + std::to_string(test::kLinesBeforeText + 1) + rest; };
-  EXPECT_EQ(refused(".global .u64 p = there;"), line(": the address of 'there' as an initial value is not modelled"));
+  EXPECT_EQ(refused(".global .u64 p = there;"),
+            line(": found 'there' where a variable that the module has declared was expected"));
+  EXPECT_EQ(refused(".global .u32 x; .global .u32 p = x;"), line(": the address of a variable does not fit a .u32"));
+  EXPECT_EQ(refused(".global .u32 x; .global .u64 p = 0xff(x);"),
+            line(": a byte of the address of a variable does not fit a .u64"));
+  EXPECT_EQ(refused(".global .u32 x; .global .u8 p = 0x1ff(x);"),
+            line(": found '0x1ff' where a mask of one byte before '(' was expected"));
+  EXPECT_EQ(refused(".shared .u32 x; .global .u64 p = x;"), line(": 'x' has no address that a module may hold"));
   EXPECT_EQ(refused(".global .u8 x = 256;"), line(": 256 does not fit a .u8"));
   EXPECT_EQ(refused(".global .s8 x = -129;"), line(": -129 does not fit a .s8"));
-  EXPECT_EQ(refused(".global .f32 x = 1.5;"), line(": found '1.5': floats are read as their bits alone; 0f3FC00000 "
-                                                   "(single) or 0d3FF8000000000000 (double) is 1.5"));
+  EXPECT_EQ(refused(".global .u32 x = 1.5;"), line(": found '1.5' as the value of a .u32"));
+  EXPECT_EQ(refused(".global .f32 x = 1.5e;"), line(": found '1.5e', which is no number of 64 bits"));
   EXPECT_EQ(refused(".global .f32 x = 0d3FF8000000000000;"),
             line(": found '0d3FF8000000000000' as the value of a .f32"));
   EXPECT_EQ(refused(".global .b8 x[2] = {1, 2, 3};"), line(": there are more values than the 2 elements"));
@@ -363,8 +370,10 @@ TEST(PtxParser, ReadsVectorsPairsSinksAndSpecialRegisters) {
   EXPECT_EQ(parsed.at(5).operands.at(0).paired, -1);
   EXPECT_EQ(parsed.at(6).operands.at(1).name, "%clock64");
 
-  EXPECT_EQ(complaint("mov.u32 %r1, %r2.x;"), "line 1: found '%r2.x'; components of registers are not modelled");
-  EXPECT_EQ(complaint("mov.u32 %r1, %tid;"), "line 1: found '%tid'; one component, such as %tid.x, would do");
+  EXPECT_EQ(complaint("mov.u32 %r1, %r2.x;"), "line 1: found '%r2.x'; only vector registers have components, .x to .w");
+  EXPECT_EQ(complaint(".reg .v2 .b32 v; mov.u32 %r1, v.z;"),
+            "line 1: found 'v.z'; only vector registers have components, .x to .w");
+  EXPECT_EQ(complaint("mov.b64 %rd1, {%r1, %tid};"), "line 1: found '%tid' where a vector's element was expected");
   EXPECT_EQ(complaint("mov.u32 %r1, %nonsense;"), "line 1: '%nonsense' is not declared, and is no special register");
   EXPECT_EQ(complaint("mov.pred %p1, !%r1;"), "line 1: found '%r1' where a predicate register was expected");
   EXPECT_EQ(complaint("mov.b64 {%r1, {%r2}}, %rd1;"), "line 1: found '{' where a vector's element was expected");
@@ -388,7 +397,8 @@ TEST(PtxParser, DeclaresRegistersInRangesAndLists) {
   EXPECT_EQ(complaint("mov.u32 %r1, %r01;"), "line 1: '%r01' is not declared, and is no special register");
   EXPECT_EQ(complaint(".reg .b32 %r<4>;"), "line 1: '%r' is declared twice");
   EXPECT_EQ(complaint(".reg .b32 %r3;"), "line 1: '%r3' is declared twice");
-  EXPECT_EQ(complaint(".reg .v4 .f32 x;"), "line 1: registers of type '.v4' are not modelled");
+  EXPECT_EQ(complaint(".reg .v4 .f64 x;"), "line 1: vectors of 4 registers of type '.f64' are not modelled");
+  EXPECT_EQ(complaint(".reg .v2 .f32 x<3>;"), "line 1: ranges of vector registers are not modelled; one name each is");
   EXPECT_EQ(complaint(".reg .b32 x<999999>;"), "line 1: the module has more than 1000000 registers");
   EXPECT_EQ(complaint(".reg .b32 x<1000001>;"),
             "line 1: 1000001 as a number of registers is too large; 1000000 would do");
