@@ -53,6 +53,15 @@ void spell_out(Candidate& model, const AttentionSchedule& schedule, const ArchIn
   model.schedule = spelt;
 }
 
+/// Gives an open field of a schedule the value that a Spec has for it. Fields of other types have no such value.
+template <class To, class From>
+void take_value(Auto<To>&, const From&) {}
+template <class T>
+void take_value(Auto<T>& to, const T& from) {
+  to = from;
+}
+void take_value(Auto<double>& to, const int& from) { to = static_cast<double>(from) / kExp2Step; }  // exp2_emulated
+
 }  // namespace
 
 AttentionSchedule with_values_of(const AttentionPlan& plan, AttentionSchedule schedule,
@@ -62,11 +71,7 @@ AttentionSchedule with_values_of(const AttentionPlan& plan, AttentionSchedule sc
     if (!value.is_auto() || std::find(fields.begin(), fields.end(), name) == fields.end()) return;
     visit_fields(spec, [&](const char* spec_name, auto& from, const auto&, const char*) {
       if (std::string_view(name) != spec_name) return;
-      if constexpr (std::is_same_v<decltype(value), Auto<std::remove_cvref_t<decltype(from)>>&>)
-        value = from;
-      else if constexpr (std::is_same_v<decltype(value), Auto<double>&> &&
-                         std::is_same_v<decltype(from), int&>)  // exp2_emulated
-        value = static_cast<double>(from) / kExp2Step;
+      take_value(value, from);
     });
   });
   return schedule;
