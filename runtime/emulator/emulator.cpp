@@ -42,7 +42,7 @@ class Loaded : public LoadedModule {
     globals_ = memory_.allocate(image.size(), "the module's variables");
     if (!image.empty()) std::memcpy(reinterpret_cast<void*>(globals_), image.data(), image.size());
     for (const InitialAddress& value : module_->addresses) {
-      const std::uint64_t bits = (globals_ + value.address) >> value.shift;
+      const std::uint64_t bits = ((value.function ? 0 : globals_) + value.address) >> value.shift;
       std::memcpy(reinterpret_cast<void*>(globals_ + value.at), &bits, static_cast<std::size_t>(value.bytes));
     }
   }

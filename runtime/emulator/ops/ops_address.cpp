@@ -83,7 +83,7 @@ void decode_is_space(Decoder& decoder, Op& op) {
 
 constexpr Form kForms[] = {
     {"cvta.(to)?.(global|shared|shared::cta|shared::cluster|local|param|param::entry|const).u64", decode_cvta},
-    {"isspacep.(global|shared|shared::cta|shared::cluster|local|param|const)", decode_is_space},
+    {"isspacep.(global|shared|shared::cta|shared::cluster|local|param|param::entry|const)", decode_is_space},
 };
 
 }  // namespace

@@ -96,6 +96,8 @@ std::span<const Form> fence_forms() {
       {"fence.proxy.async.global", decode_plain<run_nothing>},
       {"fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster", decode_plain<run_proxy_async>},
       {"fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster", decode_plain<run_nothing>},
+      {"fence.acquire.sync_restrict::shared::cluster.cluster", decode_plain<run_nothing>},
+      {"fence.release.sync_restrict::shared::cta.cluster", decode_plain<run_nothing>},
       {"fence.proxy.alias", decode_plain<run_nothing>},
       {"fence.proxy.tensormap::generic.release.(cta|cluster|gpu|sys)", decode_tensormap_release},
       {"fence.proxy.tensormap::generic.acquire.(cta|cluster|gpu|sys)", decode_tensormap_acquire},

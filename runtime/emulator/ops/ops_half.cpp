@@ -82,6 +82,13 @@ U16 fma(U16 a, U16 b, U16 c) {
   return finish_product<F, kFlags>(round_to_odd_f32(round_to_odd(sum)));
 }
 
+/// A product of the NaN that a tensor copy writes outside its tensor gives zero.
+template <class F, unsigned kFlags>
+U16 fma_oob(U16 a, U16 b, U16 c) {
+  constexpr U16 kOutside = 0x7fff;
+  return a == kOutside || b == kOutside ? 0 : fma<F, kFlags>(a, b, c);
+}
+
 template <class F, bool kMax, bool kNan>
 U16 extremum(U16 a, U16 b) {
   if (is_nan<F>(a) || is_nan<F>(b)) {
@@ -188,6 +195,14 @@ constexpr Form kForms[] = {
     {"fma.rn.relu.bf16", rare_lane_function<fma<Bf16, kRelu>>},
     {"fma.rn.bf16x2", lane_function<pair3<fma<Bf16, kPlain>>>},
     {"fma.rn.relu.bf16x2", rare_lane_function<pair3<fma<Bf16, kRelu>>>},
+    {"fma.rn.oob.f16", rare_lane_function<fma_oob<F16, kPlain>>},
+    {"fma.rn.oob.relu.f16", rare_lane_function<fma_oob<F16, kRelu>>},
+    {"fma.rn.oob.f16x2", rare_lane_function<pair3<fma_oob<F16, kPlain>>>},
+    {"fma.rn.oob.relu.f16x2", rare_lane_function<pair3<fma_oob<F16, kRelu>>>},
+    {"fma.rn.oob.bf16", rare_lane_function<fma_oob<Bf16, kPlain>>},
+    {"fma.rn.oob.relu.bf16", rare_lane_function<fma_oob<Bf16, kRelu>>},
+    {"fma.rn.oob.bf16x2", rare_lane_function<pair3<fma_oob<Bf16, kPlain>>>},
+    {"fma.rn.oob.relu.bf16x2", rare_lane_function<pair3<fma_oob<Bf16, kRelu>>>},
 
     {"min.f16", lane_function<extremum<F16, false, false>>},
     {"min.ftz.f16", rare_lane_function<extremum_ftz<F16, false, false>>},

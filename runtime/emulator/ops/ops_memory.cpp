@@ -289,27 +289,13 @@ void decode_store(Decoder& decoder, Op& op) {
   decode_move(decoder, op, true, decoder.choice(0), decoder.choice(2), decoder.choice(4), decoder.choice(5));
 }
 
-// ---------------------------------------------------------------------------------------------- what only makes it
-// faster
-
-Step nothing(Warp&, const Op&, LaneMask) { return Step::kNext; }
-
-void decode_prefetch(Decoder& decoder, Op& op) {
-  decoder.expect_operands(1, 1);
-  decoder.address(0, StateSpace::kGlobal, op);
-  op.run = nothing;
+/// ld.mmio and st.mmio: relaxed accesses of the whole system. The choices are the vector and the type.
+template <bool kStores>
+void decode_mmio(Decoder& decoder, Op& op) {
+  decode_move(decoder, op, kStores, "relaxed", decoder.choice(0), "", decoder.choice(1));
 }
-
-Step zero_policy(Warp& warp, const Op& op, LaneMask lanes) {
-  assign_lanes(warp.lanes<std::uint64_t>(op.d), lanes, [](int) { return std::uint64_t{0}; });
-  return Step::kNext;
-}
-
-void decode_policy(Decoder& decoder, Op& op) {
-  decoder.expect_operands(1, 4);
-  op.d = decoder.destination(0, RegisterClass::k64);
-  for (std::size_t i = 1; i < decoder.num_operands(); ++i) decoder.take(i);
-  op.run = zero_policy;
+void decode_load_uniform(Decoder& decoder, Op& op) {
+  decode_move(decoder, op, false, "", decoder.choice(0), decoder.choice(1), decoder.choice(2));
 }
 
 constexpr Form kForms[] = {
@@ -321,16 +307,9 @@ constexpr Form kForms[] = {
     {"st.(weak|relaxed|release|volatile)?.(cta|cluster|gpu|sys)?.(global|shared|shared::cta|shared::cluster|local)?."
      "(wb|cg|cs|wt)?.(v2|v4|v8)?.(b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128)",
      decode_store},
-    {"prefetch.(global|local)?.(L1|L2|L2::evict_last|L2::evict_normal)?", decode_prefetch},
-    {"prefetch.(param|const)?.tensormap", decode_prefetch},
-    {"prefetchu.L1", decode_prefetch},
-    {"createpolicy.fractional.(L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged)?."
-     "(L2::evict_first|L2::evict_unchanged)?.b64",
-     decode_policy},
-    {"createpolicy.range.(global)?.(L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged)?."
-     "(L2::evict_first|L2::evict_unchanged)?.b64",
-     decode_policy},
-    {"createpolicy.cvt.L2.b64", decode_policy},
+    {"ld.mmio.relaxed.sys.(global)?.(b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128)", decode_mmio<false>},
+    {"st.mmio.relaxed.sys.(global)?.(b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128)", decode_mmio<true>},
+    {"ldu.(global)?.(v2|v4)?.(b8|u8|s8|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128)", decode_load_uniform},
 };
 
 }  // namespace

@@ -81,6 +81,8 @@ bool reads_clock(const std::vector<Instruction>& instructions) {
 void split_clock_reads(Module& module) {
   for (Entry& entry : module.entries)
     if (reads_clock(entry.instructions)) split_in(entry.instructions, entry.registers);
+  for (Function& function : module.functions)
+    if (reads_clock(function.instructions)) split_in(function.instructions, function.registers);
 }
 
 }  // namespace kernelwright::emulator

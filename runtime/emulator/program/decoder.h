@@ -38,6 +38,8 @@ std::span<const Form> convert_forms();
 std::span<const Form> move_forms();
 std::span<const Form> memory_forms();
 std::span<const Form> address_forms();
+std::span<const Form> cache_forms();
+std::span<const Form> video_forms();
 std::span<const Form> atomic_forms();
 std::span<const Form> warp_forms();
 std::span<const Form> control_forms();

@@ -121,10 +121,11 @@ struct Entry : Body {
 /// The value of the address of Module::functions[index]. It is the address of no memory.
 constexpr std::uint64_t function_address(std::size_t index) { return 16 * (index + 1); }
 
-/// A part of a variable's address among the initial values: `bytes` of it, from bit `shift` on.
+/// A part of a variable's or a function's address among the initial values: `bytes` of it, from bit `shift` on.
 struct InitialAddress {
   std::uint64_t at = 0;       // offset of the value in the module's global image
-  std::uint64_t address = 0;  // offset of what it points to
+  std::uint64_t address = 0;  // offset of what it points to; of a function: its address
+  bool function = false;
   int shift = 0, bytes = 8;
 };
 

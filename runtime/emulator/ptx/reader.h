@@ -91,6 +91,8 @@ class Reader {
                         std::vector<std::byte>& bytes);
   void read_element(const Type& type, std::vector<std::byte>& bytes);
   void read_variable_address(const Type& type, const Token& first, std::vector<std::byte>& bytes);
+  void add_initial_address(const Type& type, const Token& first, const InitialAddress& value, bool masked,
+                           std::vector<std::byte>& bytes);
   void place(Variable& variable, std::uint64_t& end, std::uint64_t limit, const Token& name);
   void declare(const Token& name, Binding binding);
 

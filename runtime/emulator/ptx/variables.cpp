@@ -247,6 +247,15 @@ void Reader::read_variable_address(const Type& type, const Token& first, std::ve
   }
   const bool generic = name.kind == Token::Kind::kWord && name.text == "generic" && lexer_.take('(');
   if (generic) name = lexer_.next();
+  Binding binding;
+  value.function = name.kind == Token::Kind::kWord && symbols_.find(name.text, binding) &&
+                   binding.kind == Binding::Kind::kFunction && binding.index >= 0;
+  if (value.function) {
+    value.address = function_address(static_cast<std::size_t>(binding.index));
+    if (generic) lexer_.expect(')', "behind a function");
+    if (masked) lexer_.expect(')', "behind a function");
+    return add_initial_address(type, first, value, masked, bytes);
+  }
   const auto found = module_.variables.find(name.text);
   if (name.kind != Token::Kind::kWord || found == module_.variables.end())
     refuse_token(name, "a variable that the module has declared");
@@ -259,10 +268,15 @@ void Reader::read_variable_address(const Type& type, const Token& first, std::ve
     offset = read_offset();
   }
   if (masked) lexer_.expect(')', "behind a variable");
+  value.address = variable.offset + static_cast<std::uint64_t>(offset);
+  add_initial_address(type, first, value, masked, bytes);
+}
+
+void Reader::add_initial_address(const Type& type, const Token& first, const InitialAddress& value, bool masked,
+                                 std::vector<std::byte>& bytes) {
   if (type.bits != (masked ? 8 : 64))
     throw PtxError(first.line, fmt::format("{} of a variable does not fit a .{}",
                                            masked ? "a byte of the address" : "the address", type.name));
-  value.address = variable.offset + static_cast<std::uint64_t>(offset);
   addresses_.push_back(value);
   bytes.resize(bytes.size() + static_cast<std::size_t>(value.bytes));
 }

@@ -1,8 +1,10 @@
 /// cp.async.bulk and cp.reduce.async.bulk: runs of bytes (PTX ISA "Data Movement: Bulk Copy"). Sizes and addresses are
 /// multiples of 16.
+#include <algorithm>
 #include <cstring>
 #include <span>
 
+#include "kernelwright/runtime/emulator/machine/fault.h"
 #include "kernelwright/runtime/emulator/numbers/bulk_reduce.h"
 #include "kernelwright/runtime/emulator/ops/addresses.h"
 #include "kernelwright/runtime/emulator/ops/copy/bulk_copy.h"
@@ -123,6 +125,48 @@ Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
+/// A copy to global memory of the bytes of each 16 that the mask in Op::c names.
+Step run_masked_store(Warp& warp, const Op& op, LaneMask lanes) {
+  Cluster& cluster = *warp.cta->cluster;
+  for_each_lane(lanes, [&](int lane) {
+    const std::uint32_t bytes = size_of_copy(warp, op, lane);
+    const SharedPlace from = shared_source(warp, op, lane, bytes);
+    const std::uint64_t address = address_in(warp, op.list + kTo, lane);
+    std::byte* to = global_end(warp, address, bytes, Access::kWrite);
+    const std::uint32_t mask = warp.lanes<std::uint16_t>(op.c)[lane];
+    if (Hazards* hazards = cluster.hazards) {
+      hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, hazards->of_group(warp, AsyncGroup::kBulk),
+                            *from.cta, from.offset, bytes);
+      for (std::uint32_t at = 0; at < bytes; ++at)
+        if ((mask >> at % 16 & 1) != 0) hazards->access_global(warp, lane, Access::kWrite, address + at, 1);
+    }
+    cluster.copied_bytes += bytes;
+    if (cluster.timeline) cluster.timeline->store(warp, from.offset, bytes);
+    issue_in_bulk_group(warp, lane, [source = from.host, to, bytes, mask] {
+      for (std::uint32_t at = 0; at < bytes; ++at)
+        if ((mask >> at % 16 & 1) != 0) to[at] = source[at];
+    });
+  });
+  return Step::kNext;
+}
+
+/// st.bulk: zeroes Op::b bytes of the CTA's shared memory, a multiple of 8.
+Step run_fill(Warp& warp, const Op& op, LaneMask lanes) {
+  for_each_lane(lanes, [&](int lane) {
+    const std::uint64_t bytes = warp.lanes<std::uint64_t>(op.b)[lane], address = lane_address(warp, op, lane);
+    require_multiple("the size of st.bulk", bytes, 8);
+    require_multiple("the address of st.bulk", address, 8);
+    if (bytes == 0) return;
+    const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, 1 << 24));
+    const SharedPlace place = op.imm != 0 ? shared_place(warp, static_cast<std::uint32_t>(address), size)
+                                          : generic_place(warp, lane, address, size, Access::kWrite).shared;
+    if (place.cta != warp.cta) throw Fault("st.bulk outside of the CTA's own shared memory");
+    if (Hazards* hazards = warp.cta->cluster->hazards) hazards->access(warp, lane, Access::kWrite, place, size);
+    std::memset(place.host, 0, size);
+  });
+  return Step::kNext;
+}
+
 Step run_nothing(Warp&, const Op&, LaneMask) { return Step::kNext; }
 
 Step run_commit_group(Warp& warp, const Op&, LaneMask lanes) {
@@ -186,6 +230,24 @@ void decode_store(Decoder& decoder, Op& op) {
   op.run = run_store;
 }
 
+void decode_masked_store(Decoder& decoder, Op& op) {
+  decoder.require_blackwell();
+  decoder.expect_operands(4, 4);
+  decode_addresses(decoder, op, StateSpace::kGlobal, StateSpace::kShared, false);
+  op.c = decoder.source(3, RegisterClass::k16);
+  op.run = run_masked_store;
+}
+
+void decode_fill(Decoder& decoder, Op& op) {
+  decoder.require_blackwell();
+  decoder.expect_operands(3, 3);
+  op.imm = decoder.has("shared::cta");
+  decoder.address(0, op.imm != 0 ? StateSpace::kShared : StateSpace::kGeneric, op);
+  op.b = decoder.source(1, RegisterClass::k64);
+  decoder.immediate(2, 0, 0);
+  op.run = run_fill;
+}
+
 /// The operation and the type are the first two choices, in whichever order the opcode has them.
 void decode_reduction(Decoder& decoder, Op& op) {
   const ReduceBytes reduce = bulk_reduction(decoder.choice(0), decoder.choice(1));
@@ -232,6 +294,8 @@ std::span<const Form> bulk_copy_forms() {
        decode_load},
       {"cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes", decode_to_cluster},
       {"cp.async.bulk.global.shared::cta.bulk_group", decode_store},
+      {"cp.async.bulk.global.shared::cta.bulk_group.cp_mask", decode_masked_store},
+      {"st.bulk.(weak)?.(shared::cta)?", decode_fill},
       {"cp.reduce.async.bulk.global.shared::cta.bulk_group.(add).noftz.(f16|bf16)", decode_reduce_to_global},
       {"cp.reduce.async.bulk.global.shared::cta.bulk_group.(min|max).(f16|bf16)", decode_reduce_to_global},
       {"cp.reduce.async.bulk.global.shared::cta.bulk_group.(add|min|max|inc|dec|and|or|xor)."

@@ -16,6 +16,8 @@ def files():
             add(f"{op}.{bf16}", [bf16, bf16], [Form(f"{op}.rn.{bf16}", bf16)], target="sm_90", count=192)
         add(f"fma.{f16}", [f16] * 3, [Form(f"fma.rn{f}{s}.{f16}", f16) for f in ("", ".ftz") for s in ("", ".sat", ".relu")], count=192)
         add(f"fma.{bf16}", [bf16] * 3, [Form(f"fma.rn{s}.{bf16}", bf16) for s in ("", ".relu")], count=192)
+        for t in (f16, bf16):
+            add(f"fma.oob.{t}", [t] * 3, [Form(f"fma.rn.oob{s}.{t}", t) for s in ("", ".relu")], target="sm_90", version="8.1", count=192)
         for op in ("min", "max"):
             add(f"{op}.{f16}", [f16, f16], [Form(f"{op}{f}{n}{x}.{f16}", f16) for f in ("", ".ftz") for n in ("", ".NaN")
                                             for x in ("", ".xorsign.abs")], target="sm_86", count=192)

@@ -5,6 +5,30 @@ INTEGERS = ["u16", "s16", "u32", "s32", "u64", "s64"]
 WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
+def videos():
+    """vadd and its like, on words, halves and bytes."""
+    made = []
+    for size in ("", "2", "4"):
+        seconds = ("", ".add", ".min", ".max") if size == "" else ("", ".add")
+
+        def form(name, result, second):
+            c = ", %c" if size or second else ""
+            return Form(name + second, result, body=f"{name}{second} %d, %a, %b{c}")
+
+        for op in ("vadd", "vsub", "vabsdiff", "vmin", "vmax"):
+            forms = [form(f"{op}{size}.{d}.{a}.{b}{sat}", d, second) for d in ("u32", "s32") for a, b in (("u32", "u32"), ("s32", "u32"), ("s32", "s32"))
+                     for sat in ("", ".sat") for second in seconds if not (size and sat and second)]
+            made.append(elementwise("integer", f"{op}{size}", ["b32"] * 3, forms, target="sm_80"))
+        forms = [form(f"vset{size}.{a}.{b}.{relation}", "u32", second) for a, b in (("u32", "u32"), ("s32", "u32"), ("s32", "s32"))
+                 for relation in ("eq", "ne", "lt", "le", "gt", "ge") for second in ("", ".add")]
+        made.append(elementwise("integer", f"vset{size}", ["b32"] * 3, forms, target="sm_80"))
+    amount = "random 128 seed 9 0 70"
+    for op in ("vshl", "vshr"):
+        forms = [Form(f"{op}.{d}.{a}.u32.{mode}", d) for d in ("u32", "s32") for a in ("u32", "s32") for mode in ("clamp", "wrap")]
+        made.append(elementwise("integer", op, ["b32", "u32"], forms, values=[operands(op, ["b32"])[0], amount], target="sm_80"))
+    return made
+
+
 def files():
     made = []
 
@@ -35,6 +59,7 @@ def files():
         add(f"pair.{t}", [t, t], [Form(f"{op}.{t}", t) for op in ("add", "min", "max")] + relu, target="sm_90")
     add("relu.s32", ["s32", "s32"], [Form("min.relu.s32", "s32"), Form("max.relu.s32", "s32")], target="sm_90")
 
+    made += videos()
     for t in ("b32", "b64"):
         add(f"bits.{t}", [t], [Form(f"popc.{t}", "u32"), Form(f"clz.{t}", "u32"), Form(f"brev.{t}", t)])
     for t in ("u32", "s32", "u64", "s64"):

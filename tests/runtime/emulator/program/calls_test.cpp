@@ -133,6 +133,18 @@ call (%r9), %rd2, (%rd1), p;)",
   EXPECT_THAT(other, HasSubstr("a call through an address goes to twice, which has other parameters"));
 }
 
+// A virtual function: its address is an initial value of the module.
+TEST(Calls, ThroughATableOfTheModule) {
+  const Outcome done =
+      run(entry(R"(p: .callprototype (.param .b32 _) _ (.param .b32 _);
+and.b32 %r2, %r1, 1; mul.wide.u32 %rd2, %r2, 8; mov.u64 %rd3, table; add.u64 %rd3, %rd3, %rd2;
+ld.global.u64 %rd4, [%rd3+8]; call (%r9), %rd4, (%r1), p;)",
+                std::string(kTwice) + ".func (.reg .u32 %o) same(.reg .u32 %i) { mov.u32 %o, %i; ret; }\n"
+                                      ".global .align 8 .u64 table[3] = {0, twice, same};\n"));
+  EXPECT_EQ(done.report.fault, "");
+  for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(done.out[i], i % 2 == 0 ? 2 * i : i);
+}
+
 TEST(Calls, AreRefusedByNameUnlessTheyCanRun) {
   EXPECT_THAT(refusal(entry("call (%r9), cosine, (%r1);", ".extern .func (.param .b32 o) cosine(.param .b32 i);\n")),
               HasSubstr("`cosine` is called, and is defined in another module"));
