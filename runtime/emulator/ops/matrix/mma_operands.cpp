@@ -41,6 +41,14 @@ void unpack_e2m1(const std::byte* const* registers, int count, float* panel) {
   unpack_bytes<kE2m1Values, 2>(registers, count, panel);
 }
 
+void unpack_nibbles(const std::byte* const* registers, int count, int shift, bool is_signed, float* panel) {
+  for (int i = 0; i < count; ++i)
+    for (int at = 0; at < 128; ++at) {
+      const int bits = std::to_integer<int>(registers[i][at]) >> shift & 15;
+      *panel++ = static_cast<float>(is_signed && bits >= 8 ? bits - 16 : bits);
+    }
+}
+
 MmaType mma_type_of(std::string_view name) {
   for (const Row& row : kRows)
     if (row.name == name) return row.type;

@@ -21,6 +21,8 @@ int mma_element_bits(MmaType type);
 void unpack_e3m2(const std::byte* const* registers, int count, float* panel);
 void unpack_e2m3(const std::byte* const* registers, int count, float* panel);
 void unpack_e2m1(const std::byte* const* registers, int count, float* panel);
+/// The lower (`shift` 0) or upper (4) four bits of each byte: u4 or s4.
+void unpack_nibbles(const std::byte* const* registers, int count, int shift, bool is_signed, float* panel);
 /// By MmaType, for the types of A.
 inline constexpr Unpack kMmaUnpack[] = {unpack_f16, unpack_bf16, unpack_tf32, unpack_e4m3, unpack_e5m2,
                                         unpack_s8,  unpack_u8,   unpack_e3m2, unpack_e2m3, unpack_e2m1};

@@ -2,7 +2,8 @@
 ///
 /// mma_block.h says how fragments lie in registers, and does the arithmetic. This file has the instruction's forms. One
 /// handler serves all types except f64: op.imm holds a Plan, which names the functions that unpack and store. op.list
-/// holds the registers of D, op.list2 those of A, B and C, one after the other. int4 and b1 forms have no row.
+/// holds the registers of D, op.list2 those of A, B and C, one after the other. Integers of 4 bits are multiplied as
+/// the lower and the upper halves of bytes, in products of half the depth.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -106,6 +107,78 @@ Step mma_f64(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
+/// u4 and s4. Plan has the shape of bytes, in which kS8 stands for s4 and kU8 for u4.
+Step mma_nibbles(Warp& warp, const Op& op, LaneMask lanes) {
+  require_whole_warp("mma", lanes);
+  const Plan plan = plan_of(op);
+  const Fragments fragments(warp, op, plan);
+  warp.cta->cluster->mma_operations += 2 * plan.operations();
+  alignas(64) float a[kMaxMmaRows * kMaxMmaDepth], b[kMmaColumns * kMaxMmaDepth];
+  Accumulators accumulators{};
+  for (const int shift : {0, 4}) {
+    unpack_nibbles(fragments.a, plan.halves * plan.chunks, shift, plan.a == MmaType::kS8, a);
+    unpack_nibbles(fragments.b, plan.chunks, shift, plan.b == MmaType::kS8, b);
+    multiply_accumulate(a, b, plan.halves, plan.chunks, plan.row_elements, accumulators);
+  }
+  add_s32(fragments.d, fragments.c, plan.halves, plan.saturate, accumulators);
+  return Step::kNext;
+}
+
+/// b1: a product counts the bits of `and` or, if Plan::saturate says so, of `xor`.
+Step mma_bits(Warp& warp, const Op& op, LaneMask lanes) {
+  require_whole_warp("mma", lanes);
+  const Plan plan = plan_of(op);
+  const Fragments fragments(warp, op, plan);
+  warp.cta->cluster->mma_operations += 8 * plan.operations();
+  Accumulators sums{};
+  for (int chunk = 0; chunk < plan.chunks; ++chunk)
+    for (int half = 0; half < plan.halves; ++half) {
+      std::uint64_t a[16], b[16];  // [8 rows of A, or columns of B][2]
+      std::memcpy(a, fragments.a[chunk * plan.halves + half], sizeof a);
+      std::memcpy(b, fragments.b[chunk], sizeof b);
+      for (int row = 0; row < 8; ++row)
+        for (int column = 0; column < kMmaColumns; ++column)
+          for (int word = 0; word < 2; ++word) {
+            const std::uint64_t x = a[2 * row + word], y = b[2 * column + word];
+            sums.value[(half * 8 + row) * kMmaColumns + column] +=
+                static_cast<float>(std::popcount(plan.saturate ? x ^ y : x & y));
+          }
+    }
+  add_s32(fragments.d, fragments.c, plan.halves, /*saturate=*/false, sums);
+  return Step::kNext;
+}
+
+/// A chunk of k is 16 bytes: `per_byte` elements in each.
+void decode_subbyte(Decoder& decoder, Op& op, int per_byte, Plan plan, Handler run) {
+  decoder.expect_operands(4, 4);
+  const MmaShape shape = mma_shape(decoder);
+  plan.accumulator = MmaType::kS32;
+  plan.row_elements = 16;
+  plan.halves = static_cast<std::uint8_t>(shape.m / 8);
+  plan.chunks = static_cast<std::uint8_t>(shape.k / (16 * per_byte));
+  std::memcpy(&op.imm, &plan, sizeof plan);
+  read_mma_operands(decoder, op, RegisterClass::k32, plan.halves * plan.chunks, plan.chunks,
+                    plan.accumulator_registers());
+  op.converge = Converge::kWarp;
+  op.run = run;
+}
+void decode_nibbles(Decoder& decoder, Op& op) {
+  const auto& parts = decoder.instruction().parts;
+  const auto type = [&](std::size_t from_end) {
+    return parts[parts.size() - from_end] == "s4" ? MmaType::kS8 : MmaType::kU8;
+  };
+  Plan plan;
+  plan.a = type(3);
+  plan.b = type(2);
+  plan.saturate = decoder.has("satfinite");
+  decode_subbyte(decoder, op, 2, plan, mma_nibbles);
+}
+void decode_bits(Decoder& decoder, Op& op) {
+  Plan plan;
+  plan.saturate = decoder.has("xor");
+  decode_subbyte(decoder, op, 8, plan, mma_bits);
+}
+
 /// All forms end in .dtype.atype.btype.ctype; their third part is the shape.
 void decode_mma(Decoder& decoder, Op& op) {
   decoder.expect_operands(4, 4);
@@ -142,6 +215,8 @@ constexpr Form kForms[] = {
      "(e4m3|e5m2|e3m2|e2m3|e2m1).(f32|f16)",
      decode_narrow},
     {"mma.sync.aligned.(m8n8k16|m16n8k16|m16n8k32).row.col.(satfinite)?.s32.(s8|u8).(s8|u8).s32", decode_mma},
+    {"mma.sync.aligned.(m8n8k32|m16n8k32|m16n8k64).row.col.(satfinite)?.s32.(s4|u4).(s4|u4).s32", decode_nibbles},
+    {"mma.sync.aligned.(m8n8k128|m16n8k128|m16n8k256).row.col.s32.b1.b1.s32.(and|xor).popc", decode_bits},
     {"mma.sync.aligned.(m8n8k4|m16n8k4|m16n8k8|m16n8k16).row.col.(rn)?.f64.f64.f64.f64", decode_mma},
 };
 

@@ -3,7 +3,8 @@
 /// A's registers hold what is not zero, laid out as a dense A of half the depth. The metadata says where each element
 /// belongs: four bits for a pair of elements and its group of four places, the lower place in the low two bits. For
 /// tf32 the four bits are for one element and its group of two: 0100 is the first place and 1110 the second. A row's
-/// groups fill 16, 32 or 64 bits; metadata_place() says in which thread.
+/// groups fill 16, 32 or 64 bits; metadata_place() says in which thread. Integers of 4 bits come in pairs: the four
+/// bits are for two pairs and a group of four. So they are multiplied as the lower and the upper halves of bytes.
 #include <array>
 #include <bit>
 #include <cstring>
@@ -77,12 +78,26 @@ Places read_metadata(const Plan& plan, const std::uint32_t* metadata) {
   return places;
 }
 
+/// sums += A * B, with `a` and `b` unpacked.
+void add_products(const Plan& plan, const Places& places, const float* a, const float* b, Accumulators& sums) {
+  const int each = plan.row_elements;
+  for (int m = 0; m < kRows; ++m)
+    for (int i = 0; i < plan.depth / 2; ++i) {
+      const float from_a = a[((i / each * 2 + m / 8) * 8 + m % 8) * each + i % each];
+      const int k = places[static_cast<std::size_t>(m)][static_cast<std::size_t>(i)];
+      for (int n = 0; n < kMmaColumns; ++n)
+        sums.value[m * kMmaColumns + n] += from_a * b[(k / each * kMmaColumns + n) * each + k % each];
+    }
+}
+
+/// kNibbles: u4 and s4. Plan has the shape of bytes, in which kS8 stands for s4 and kU8 for u4.
+template <bool kNibbles>
 Step mma_sparse(Warp& warp, const Op& op, LaneMask lanes) {
   require_whole_warp("mma.sp", lanes);
   std::array<std::byte, sizeof(Plan)> bytes;
   std::memcpy(bytes.data(), &op.imm, sizeof bytes);
   const Plan plan = std::bit_cast<Plan>(bytes);
-  warp.cta->cluster->mma_operations += std::uint64_t{2} * kRows * kMmaColumns * plan.depth;
+  warp.cta->cluster->mma_operations += std::uint64_t{2} * kRows * kMmaColumns * plan.depth * (kNibbles ? 2 : 1);
   const int num_accumulators = plan.num_accumulators();
   const std::byte *a_registers[kMostMmaRegisters], *b_registers[kMostMmaRegisters], *c[kMostMmaRegisters];
   std::byte* d[kMostMmaRegisters];
@@ -93,22 +108,22 @@ Step mma_sparse(Warp& warp, const Op& op, LaneMask lanes) {
   for (int i = 0; i < num_accumulators; ++i) d[i] = warp.lanes<std::byte>(op.list[i]);
   const Places places = read_metadata(plan, warp.lanes<std::uint32_t>(*slot));
   float a[kRows * kMostDepth / 2], b[kMmaColumns * kMostDepth];
-  mma_unpack(plan.a)(a_registers, plan.num_a(), a);
-  mma_unpack(plan.b)(b_registers, plan.num_b(), b);
   const bool integers = plan.accumulator == MmaType::kS32, halves = plan.accumulator == MmaType::kF16;
   Accumulators sums{};
   if (halves)
     load_f16(c, 2, sums);
   else if (!integers)
     load_f32(c, 2, sums);
-  const int each = plan.row_elements;
-  for (int m = 0; m < kRows; ++m)
-    for (int i = 0; i < plan.depth / 2; ++i) {
-      const float from_a = a[((i / each * 2 + m / 8) * 8 + m % 8) * each + i % each];
-      const int k = places[static_cast<std::size_t>(m)][static_cast<std::size_t>(i)];
-      for (int n = 0; n < kMmaColumns; ++n)
-        sums.value[m * kMmaColumns + n] += from_a * b[(k / each * kMmaColumns + n) * each + k % each];
+  for (int shift = 0; shift < (kNibbles ? 8 : 4); shift += 4) {
+    if constexpr (kNibbles) {
+      unpack_nibbles(a_registers, plan.num_a(), shift, plan.a == MmaType::kS8, a);
+      unpack_nibbles(b_registers, plan.num_b(), shift, plan.b == MmaType::kS8, b);
+    } else {
+      mma_unpack(plan.a)(a_registers, plan.num_a(), a);
+      mma_unpack(plan.b)(b_registers, plan.num_b(), b);
     }
+    add_products(plan, places, a, b, sums);
+  }
   if (integers)
     add_s32(d, c, 2, plan.saturate, sums);
   else if (halves)
@@ -124,10 +139,14 @@ void decode_sparse(Decoder& decoder, Op& op) {
   const auto type = [&](std::size_t from_end) { return mma_type_of(parts[parts.size() - from_end]); };
   Plan plan;
   plan.accumulator = type(4);
-  plan.a = type(3);
-  plan.b = type(2);
+  const bool nibbles = parts[parts.size() - 3].ends_with("4") && plan.accumulator == MmaType::kS32;
+  const auto as_bytes = [&](std::size_t from_end) {
+    return parts[parts.size() - from_end] == "s4" ? MmaType::kS8 : MmaType::kU8;
+  };
+  plan.a = nibbles ? as_bytes(3) : type(3);
+  plan.b = nibbles ? as_bytes(2) : type(2);
   if (plan.accumulator != type(1)) decoder.refuse("the types of D and C must be equal");
-  plan.depth = static_cast<std::uint8_t>(mma_shape(decoder).k);
+  plan.depth = static_cast<std::uint8_t>(mma_shape(decoder).k / (nibbles ? 2 : 1));
   plan.row_elements = static_cast<std::uint8_t>(128 / mma_element_bits(plan.a));
   plan.saturate = decoder.has("satfinite");
   plan.ordered = decoder.has("sp::ordered_metadata");
@@ -138,7 +157,11 @@ void decode_sparse(Decoder& decoder, Op& op) {
   plan.selector = static_cast<std::uint8_t>(decoder.immediate(5, 0, selectors - 1));
   std::memcpy(&op.imm, &plan, sizeof plan);
   op.converge = Converge::kWarp;
-  op.run = mma_sparse;
+  op.run = nibbles ? mma_sparse<true> : mma_sparse<false>;
+}
+void decode_narrow_sparse(Decoder& decoder, Op& op) {
+  require_narrow_mma(decoder);
+  decode_sparse(decoder, op);
 }
 
 #define KERNELWRIGHT_SPARSE "mma.(sp|sp::ordered_metadata).sync.aligned."
@@ -148,6 +171,11 @@ constexpr Form kForms[] = {
     {KERNELWRIGHT_SPARSE "(m16n8k16|m16n8k32).row.col.f32.bf16.bf16.f32", decode_sparse},
     {KERNELWRIGHT_SPARSE "(m16n8k8|m16n8k16).row.col.f32.tf32.tf32.f32", decode_sparse},
     {KERNELWRIGHT_SPARSE "m16n8k64.row.col.f32.(e4m3|e5m2).(e4m3|e5m2).f32", decode_sparse},
+    {KERNELWRIGHT_SPARSE "m16n8k64.row.col.f16.(e4m3|e5m2).(e4m3|e5m2).f16", decode_narrow_sparse},
+    {"mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.(f32|f16).(e4m3|e5m2|e3m2|e2m3|e2m1)."
+     "(e4m3|e5m2|e3m2|e2m3|e2m1).(f32|f16)",
+     decode_narrow_sparse},
+    {KERNELWRIGHT_SPARSE "(m16n8k64|m16n8k128).row.col.(satfinite)?.s32.(s4|u4).(s4|u4).s32", decode_sparse},
     {KERNELWRIGHT_SPARSE "(m16n8k32|m16n8k64).row.col.(satfinite)?.s32.(s8|u8).(s8|u8).s32", decode_sparse},
 };
 

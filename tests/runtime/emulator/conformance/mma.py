@@ -106,8 +106,26 @@ def doubles():
     return module(FAMILY, "f64", "mma.sync in double precision", ins, outs, body, target="sm_90")
 
 
+def subbyte():
+    """Integers of 4 bits and single bits. The registers hold any codes."""
+    kinds = [(f"{a}_{b}", a, b, ((8, 32), (16, 32), (16, 64)), ("", ".satfinite"), "") for a in ("s4", "u4") for b in ("s4", "u4")]
+    kinds += [(f"b1_{op}", "b1", "b1", ((8, 128), (16, 128), (16, 256)), ("",), f".{op}.popc") for op in ("and", "xor")]
+    for name, a, b, shapes, suffixes, operation in kinds:
+        ins = [("a", "b32", 128, "bits 128 seed 1"), ("b", "b32", 64, "bits 64 seed 2"), ("c", "s32", 128, "special 64 stride 1, whole 64 seed 3 -20 20")]
+        body = " ".join([words(0, 0, 4, "%%r%d"), words(1, 0, 2, "%%r1%d"), words(2, 0, 4, "%%r2%d")])
+        outs = []
+        for m, k in shapes:
+            for suffix in suffixes:
+                num_b = k * (1 if a == "b1" else 4) // 128
+                form = f"mma.sync.aligned.m{m}n8k{k}.row.col{suffix}.s32.{a}.{b}.s32{operation}"
+                body += (f" {form} {braces('%%r%d', m // 4, 40)}, {braces('%%r%d', m // 8 * num_b)}, {braces('%%r%d', num_b, 10)}, "
+                         f"{braces('%%r%d', m // 4, 20)}; " + words(3 + len(outs), 0, m // 4, "%%r4%d", store=True))
+                outs.append((form, "s32", 8 * m, "bits"))
+        yield module(FAMILY, name, f"mma.sync {a} x {b}{operation}", ins, outs, body, target="sm_80", version="8.0")
+
+
 def files():
-    made = [doubles()]
+    made = [doubles(), *subbyte()]
     half = [((16, 8), "f32", ""), ((16, 16), "f32", ""), ((16, 8), "f16", ""), ((16, 16), "f16", "")]
     for whole in (True, False):
         made.append(file_of("f16", "f16", "f16", half, whole, "sm_80", "8.0"))

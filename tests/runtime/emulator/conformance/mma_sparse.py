@@ -15,14 +15,19 @@ def metadata(nibbles, seed):
 
 
 def sparse(a, b, k, accumulators, target, version, saturate=""):
-    each = 32 // BITS[a]
-    groups = k // 2 if a == "tf32" else k // 4
-    count = k // (128 // BITS[a])  # registers of A, and of B
-    integer = a in ("s8", "u8")
+    narrow = a in ("s4", "u4")
+    size = 4 if narrow else BITS[a]
+    each = 32 // size
+    groups = k // 2 if a == "tf32" else k // (8 if narrow else 4)
+    count = k // (128 // size)  # registers of A, and of B
+    integer = a[1:] in ("4", "8")
     high = "3" if "e5m2" in (a, b) else "6"
     values = [("bits {} seed 1", "bits {} seed 2") if integer else (f"whole {{}} seed 1 -{high} {high}", f"whole {{}} seed 2 -{high} {high}")][0]
-    ins = [fragment("a", a, count, values[0].format(32 * count * each)), fragment("b", b, count, values[1].format(32 * count * each)),
-           ("c", "s32" if integer else "f32", 128, "special 64 stride 1, whole 64 seed 3 -20 20" if integer else "whole 128 seed 3 -20 20"),
+    if narrow:  # any codes
+        ins = [("a", "b32", 32 * count, f"bits {32 * count} seed 1"), ("b", "b32", 32 * count, f"bits {32 * count} seed 2")]
+    else:
+        ins = [fragment("a", a, count, values[0].format(32 * count * each)), fragment("b", b, count, values[1].format(32 * count * each))]
+    ins += [("c", "s32" if integer else "f32", 128, "special 64 stride 1, whole 64 seed 3 -20 20" if integer else "whole 128 seed 3 -20 20"),
            ("c16", "f16", 128, "whole 128 seed 4 -20 20"), ("e", "b32", 32, f"list {metadata(ONES if a == 'tf32' else PAIRS, f'{a}{k}')}")]
     body = " ".join([words(0, 0, count, "%%r%d"), words(1, 0, count, "%%r1%d"), words(2, 0, 4, "%%r2%d"), words(3, 0, 2, "%%r3%d"), words(4, 0, 1, "%%r4%d")])
     outs = []
@@ -47,6 +52,10 @@ def files():
     for a in ("s8", "u8"):
         for b in ("s8", "u8"):
             for k in (32, 64):
+                made.append(sparse(a, b, k, ("s32",), "sm_80", "8.5", ".satfinite" if a != b else ""))
+    for a in ("s4", "u4"):
+        for b in ("s4", "u4"):
+            for k in (64, 128):
                 made.append(sparse(a, b, k, ("s32",), "sm_80", "8.5", ".satfinite" if a != b else ""))
     for a in ("e4m3", "e5m2"):
         for b in ("e4m3", "e5m2"):
