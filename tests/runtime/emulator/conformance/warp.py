@@ -99,23 +99,39 @@ def elections():
                    ("elect.sync/members", "b32", 32, "bits")], body, target="sm_90")
 
 
-def registers():
-    """Special registers whose values the launch decides."""
-    names = [f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
-             for axis in "xyzw"]
-    names += ["%laneid", "%nwarpid", "%cluster_ctarank", "%cluster_nctarank", "%envreg0", "%envreg3", "%envreg31", "%dynamic_smem_size"]
-    names += [f"%lanemask_{kind}" for kind in ("eq", "le", "lt", "ge", "gt")]
-    body, hashes = "", [f"mov.u32 %r1, {name}; mad.lo.u32 %r0, %r0, 31, %r1; " for name in names]
-    hashes += [f"mov.u16 %h0, {name}; cvt.u32.u16 %r1, %h0; mad.lo.u32 %r0, %r0, 31, %r1; " for name in names[:16]]
-    hashes.append("mov.pred %p1, %is_explicit_cluster; selp.u32 %r1, 1, 0, %p1; mad.lo.u32 %r0, %r0, 31, %r1; ")
-    # Each CTA has 64 words of the output.
-    body += ("mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ctaid.y; mad.lo.u32 %r2, %r3, 4, %r2; mul.wide.u32 %rd0, %r2, 256; "
-             "add.s64 %rd0, %rd0, {at0}; mov.u32 %r0, 17; " + "".join(hashes) + "st.global.b32 [%rd0], %r0; ")
-    file = module(FAMILY, "registers", "special registers: a hash of all", [], [("registers", "b32", 512, "bits")], body,
-                  block=64, target="sm_90", version="8.6")
+def launched(name, what, registers, body_of):
+    """A file with an output for each register: a word for each thread of a grid of clusters."""
+    body = "mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ctaid.y; mad.lo.u32 %r2, %r3, 4, %r2; mul.wide.u32 %rd0, %r2, 256; "
+    for i, register in enumerate(registers):
+        body += f"{body_of(register)} add.s64 %rd1, %rd0, {{at{i}}}; st.global.b32 [%rd1], %r0; "
+    file = module(FAMILY, name, what, [], [(register, "b32", 512, "bits") for register in registers], body, block=64,
+                  target="sm_90", version="8.6")
     file.text = file.text.replace("// launch: grid 1 1 1 block 64", "// launch: grid 4 2 1 block 64 cluster 2 1 1")
     return file
 
 
+def registers():
+    """Special registers whose values the launch decides."""
+    names = [f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+             for axis in "xyzw"]
+    names += ["%laneid", "%cluster_ctarank", "%cluster_nctarank", "%dynamic_smem_size"]
+    names += [f"%lanemask_{kind}" for kind in ("eq", "le", "lt", "ge", "gt")]
+    half = [name for name in names[:16] if name[-1] in "xw"]
+    yield launched("registers", "special registers that the launch decides", names, lambda name: f"mov.u32 %r0, {name};")
+    yield launched("registers_16_bits", "special registers as 16 bits", half, lambda name: f"mov.u16 %h0, {name}; cvt.u32.u16 %r0, %h0;")
+    yield launched("registers_explicit_cluster", "a special register that is a predicate", ["%is_explicit_cluster"],
+                   lambda name: f"mov.pred %p1, {name}; selp.u32 %r0, 1, 0, %p1;")
+
+
+def machine_registers():
+    """Registers of which the ISA does not say what a launch finds in them: a file each, so that a GPU tells them apart."""
+    yield launched("registers_nwarpid", "how many warps have identifiers", ["%nwarpid"], lambda name: f"mov.u32 %r0, {name};")
+    yield launched("registers_warpid", "identifiers of warps", ["%warpid"], lambda name: f"mov.u32 %r0, {name};")
+    yield launched("registers_envreg", "which environment registers are zero", [f"%envreg{i}" for i in range(32)],
+                   lambda name: f"mov.b32 %r0, {name}; setp.eq.u32 %p1, %r0, 0; selp.u32 %r0, 1, 0, %p1;")
+    yield launched("registers_reserved_shared", "where the reserved shared memory lies",
+                   [f"%reserved_smem_offset_{end}" for end in ("begin", "end", "cap", "0", "1")], lambda name: f"mov.u32 %r0, {name};")
+
+
 def files():
-    return [shuffles(), votes(), matches(), reductions(), float_reductions(), elections(), registers()]
+    return [shuffles(), votes(), matches(), reductions(), float_reductions(), elections(), *registers(), *machine_registers()]
