@@ -32,6 +32,20 @@ struct StreamkVariant {
   bool fences;  // fences beside relaxed accesses of flags, instead of st.release and ld.acquire
 };
 
+// ---- streamk_sm90: the same with TMA and wgmma. n is a multiple of 8 ----
+
+struct StreamkHopperParams {
+  TensorMap a, b, d;  // box {64, 128}, {64, 64} and {64, 64}
+  float* parts;       // as above, of tiles of 128 by 64
+  uint32_t* flags;    // zeros. One for each half of what streamk_sm80 has one for
+  int32_t m, n, k;
+};
+
+constexpr int kStreamkHopperThreads = 384, kStreamkHopperStages = 3;
+constexpr uint32_t kStreamkSlotBytes = (128 + 64) * 128, kStreamkStagingBytes = 64 * 128;
+constexpr uint32_t kStreamkBarriersAt = kStreamkHopperStages * kStreamkSlotBytes + 2 * kStreamkStagingBytes;
+constexpr uint32_t kStreamkHopperSharedBytes = kStreamkBarriersAt + 2 * kStreamkHopperStages * 8;
+
 // ---- grouped_gemm_sm90: D[m][n] = A[m][k] B[n][k]^T in bf16, for each of several groups ----
 
 struct GroupedProblem {

@@ -44,9 +44,12 @@ constexpr const char* kHopperCases[] = {
 
 /// Likewise, of the kernels with the traits of other people's.
 constexpr const char* kForeignCases[] = {
-    "foreign_streamk_parts",        "foreign_streamk_parts_fences", "foreign_streamk_chain",
-    "foreign_streamk_chain_fences", "foreign_streamk_parts_many",   "foreign_streamk_chain_many",
-    "foreign_grouped_gemm_shared",  "foreign_grouped_gemm_global",  "foreign_fmha_long",
+    "foreign_streamk_parts",       "foreign_streamk_parts_fences",
+    "foreign_streamk_chain",       "foreign_streamk_chain_fences",
+    "foreign_streamk_parts_many",  "foreign_streamk_chain_many",
+    "foreign_streamk_sm90_parts",  "foreign_streamk_sm90_chain",
+    "foreign_grouped_gemm_shared", "foreign_grouped_gemm_global",
+    "foreign_fmha_long",
 };
 
 std::map<std::string, std::string> sources_of(const SourceUnit& unit) {

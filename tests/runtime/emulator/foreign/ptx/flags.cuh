@@ -25,4 +25,8 @@ __device__ __forceinline__ void red_flag_add_relaxed(uint32_t* flag, uint32_t va
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ void red_flag_add_release(uint32_t* flag, uint32_t value) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
 }  // namespace kernelwright::ptx
