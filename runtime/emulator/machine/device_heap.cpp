@@ -11,8 +11,8 @@
 namespace kernelwright::emulator {
 namespace {
 
-constexpr std::uint64_t kAlignment = 16, kGap = 16;
-constexpr int kFreed = 0xdd;
+constexpr std::uint64_t kBlockAlignment = 16, kGap = 16;
+constexpr int kFreedByte = 0xdd;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ DeviceHeap::DeviceHeap(GlobalMemory& memory, std::uint64_t bytes)
 std::uint64_t DeviceHeap::allocate(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes == 0 || bytes > end_ - begin_) return 0;
-  const std::uint64_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment + kGap;
+  const std::uint64_t whole = (bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment + kGap;
   if (whole <= end_ - fresh_) {
     const std::uint64_t at = fresh_;
     fresh_ += whole;
@@ -51,7 +51,7 @@ void DeviceHeap::free(std::uint64_t address) {
     throw Fault(fmt::format("a block of {} bytes at {:#x} is freed twice", block.end - block.begin, address),
                 HazardKind::kOutOfBounds);
   block.freed = true;
-  std::memset(reinterpret_cast<void*>(block.begin), kFreed, block.end - block.begin);
+  std::memset(reinterpret_cast<void*>(block.begin), kFreedByte, block.end - block.begin);
   freed_.push_back(address);
 }
 

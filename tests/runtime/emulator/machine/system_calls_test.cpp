@@ -8,6 +8,7 @@
 namespace kernelwright::emulator::system_calls_test {
 namespace {
 
+using kernelwright::test::module_of;
 using ::testing::HasSubstr;
 
 std::string bytes_of_text(const std::string& name, const std::string& text) {
@@ -26,7 +27,7 @@ constexpr const char* kDeclared = R"(
 LaunchReport launch(const std::string& globals, const std::string& statements, std::uint32_t threads = 1,
                     std::uint32_t grid = 1, Options options = {.hazards = true}) {
   Emulator machine(options);
-  const auto module = machine.load(test::module_of(kDeclared + globals + R"(.visible .entry k() {
+  const auto module = machine.load(module_of(kDeclared + globals + R"(.visible .entry k() {
 .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .pred %p<4>; .local .align 8 .b8 list[64];
 mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x;
 )" + statements + "\nret; }"));

@@ -9,7 +9,7 @@
 #include "runtime/emulator/ptx_kernel.h"
 #include "runtime/emulator/run_ptx.h"
 
-namespace kernelwright::test {
+namespace kernelwright::test::move_test {
 namespace {
 
 std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
@@ -93,4 +93,4 @@ TEST(InitialValues, MayBeAddressesOfVariables) {
 }
 
 }  // namespace
-}  // namespace kernelwright::test
+}  // namespace kernelwright::test::move_test

@@ -11,7 +11,7 @@
 namespace kernelwright::emulator::calls_test {
 namespace {
 
-using test::module_of;
+using kernelwright::test::module_of;
 using ::testing::HasSubstr;
 
 /// Runs the entry `k(out)` of a module on one warp, with eager completion, and returns the report. `words` of output.
