@@ -2,10 +2,14 @@
 // alters each synchronisation instruction of our kernels, one at a time, and runs the emulator with its checks.
 //
 //   kernelwright_mutate [--kernel PART_OF_NAME] [--jobs N] [--equivalents FILE] [--markdown FILE] [--csv FILE]
-//                       [--minimum PERCENT] [--verbose] [--launches FILE]
+//                       [--minimum PERCENT] [--verbose] [--launches FILE] [--seeds N]
 //
 // With --launches the kernels are PTX files of any compiler, and FILE says how they are launched
 // (runtime/emulator/launches/ptx_case.h).
+//
+// With --seeds each mutant that nothing finds runs under N more schedules of each completion policy. Where a barrier is
+// deleted, it also runs with each warp held up there for long. A fault that no check knows may then show as a wrong
+// output.
 //
 // Exit status: 0; 1 if the adjusted score is below --minimum or an equivalent is stale; 2 for a wrong argument or a
 // kernel that fails unmutated; 77 if there is no NVRTC. The program prints the share of mutants that are claimed
@@ -29,7 +33,7 @@ using namespace kernelwright::test;
 
 struct Arguments {
   std::string kernel, equivalents, markdown, csv, launches;
-  int jobs = 1;
+  int jobs = 1, seeds = 0;
   double minimum = 0;
   bool verbose = false;
 };
@@ -56,6 +60,8 @@ Arguments read_arguments(int count, char** values) {
       arguments.launches = value;
     else if (name == "--jobs")
       arguments.jobs = std::max(1, std::atoi(value.c_str()));
+    else if (name == "--seeds")
+      arguments.seeds = std::max(0, std::atoi(value.c_str()));
     else if (name == "--minimum")
       arguments.minimum = std::atof(value.c_str());
     else
@@ -105,7 +111,7 @@ int run(const Arguments& arguments) {
   std::vector<MutantResult> results;
   for (const Subject& subject : subjects) {
     const auto begin = std::chrono::steady_clock::now();
-    std::vector<MutantResult> found = run_mutants(subject, arguments.jobs);
+    std::vector<MutantResult> found = run_mutants(subject, arguments.jobs, arguments.seeds);
     const MutationScore score = score_of(found);
     fmt::print("{:40} {:4} mutants, {:4} found, {:6.1f} s\n", subject.name, score.mutants, score.found(),
                std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());

@@ -17,17 +17,30 @@ namespace {
 using emulator::Completion;
 using emulator::HazardKind;
 
-/// Policies and seeds that a mutant must survive to count as silent, cheapest first. A seed also shuffles the warps.
-constexpr struct {
+struct Try {
   const char* name;
   Completion completion;
   std::uint64_t seed;
-} kTries[] = {
+};
+
+/// Policies and seeds that a mutant must survive to count as silent, cheapest first. A seed also shuffles the warps.
+constexpr Try kTries[] = {
     {"eager", Completion::kEager, 0},
     {"lazy", Completion::kLazy, 0},
     {"random", Completion::kRandom, 1},
     {"random", Completion::kRandom, 2},
 };
+
+/// kTries, and each policy with `more` seeds.
+std::vector<Try> tries_with(int more) {
+  std::vector<Try> tries(std::begin(kTries), std::end(kTries));
+  for (int i = 0; i < more; ++i)
+    for (Try attempt : {kTries[0], kTries[1], kTries[2]}) {
+      attempt.seed = 3 + static_cast<std::uint64_t>(i);
+      tries.push_back(attempt);
+    }
+  return tries;
+}
 
 /// Instructions of a mutant before it is taken to hang, for each one of the unchanged kernel.
 constexpr std::uint64_t kPatience = 10;
@@ -48,6 +61,21 @@ std::vector<SourceFrame> frames_of_interest(const SyncSite& site) {
   return frames.empty() ? site.frames : frames;
 }
 
+/// A barrier that orders nothing may also hold up any warp for long.
+constexpr int kMostDelayedWarps = 12;
+bool is_deleted_barrier(const SyncSite& site, const Mutant& mutant) {
+  return mutant.change == "delete" && (site.opcode.starts_with("bar.sync") || site.opcode.starts_with("barrier.sync"));
+}
+
+/// Holds up one warp of each CTA, while the others go on.
+std::string delay_at(int warp) {
+  return "{ .reg .pred %kw_p; .reg .b32 %kw_r; mov.u32 %kw_r, %tid.x; shr.u32 %kw_r, %kw_r, 5; setp.ne.u32 %kw_p, "
+         "%kw_r, " +
+         std::to_string(warp) +
+         "; @%kw_p bra KW_END; mov.u32 %kw_r, 0; KW_LOOP: add.u32 %kw_r, %kw_r, 1; setp.lt.u32 %kw_p, %kw_r, 1500; "
+         "@%kw_p bra KW_LOOP; KW_END: }";
+}
+
 /// The sites' numbers among those of their entry with the same opcode, from 1.
 std::vector<int> ordinals_of(const std::vector<SyncSite>& sites) {
   std::map<std::pair<std::string, std::string>, int> seen;
@@ -58,10 +86,11 @@ std::vector<int> ordinals_of(const std::vector<SyncSite>& sites) {
 
 class MutantRunner {
  public:
-  explicit MutantRunner(const Subject& subject) : subject_(subject) {
+  MutantRunner(const Subject& subject, int more_seeds)
+      : subject_(subject), tries_(tries_with(more_seeds)), delays_(more_seeds > 0) {
     options_.hazards = true;
     options_.threads = 1;
-    for (const auto& attempt : kTries) {
+    for (const Try& attempt : tries_) {
       options_.completion = attempt.completion, options_.seed = attempt.seed;
       const SubjectRun run = subject.run(subject.ptx, options_);
       for (const emulator::HazardReport& report : run.reports) {
@@ -91,7 +120,7 @@ class MutantRunner {
 
   void judge(const Mutant& mutant, MutantResult& result) const {
     bool wrong = false;
-    for (const auto& attempt : kTries) {
+    for (const Try& attempt : tries_) {
       SubjectRun run = run_with(result.site, mutant.replacement, attempt.completion, attempt.seed);
       std::erase_if(run.reports, [&](const auto& report) { return known_.count(event_of(report)) != 0; });
       if (!run.reports.empty()) {
@@ -118,6 +147,9 @@ class MutantRunner {
         wrong = true;
       }
     }
+    if (!wrong && delays_ && is_deleted_barrier(result.site, mutant))
+      for (int warp = 0; warp < kMostDelayedWarps && !wrong; ++warp)
+        wrong = run_with(result.site, delay_at(warp), Completion::kEager, 0).output != expected_;
     if (result.grade.empty()) result.fate = wrong ? Fate::kWrongOutput : Fate::kSilent;
   }
 
@@ -136,6 +168,8 @@ class MutantRunner {
   }
 
   const Subject& subject_;
+  std::vector<Try> tries_;
+  bool delays_;
   std::set<Event> known_;  // the reports of the unmutated kernel, which is a foreign one
   EmulatorBackendOptions options_;
   std::vector<std::byte> expected_;
@@ -156,8 +190,8 @@ const char* name_of(Fate fate) {
   return "";
 }
 
-std::vector<MutantResult> run_mutants(const Subject& subject, int jobs) {
-  const MutantRunner runner(subject);
+std::vector<MutantResult> run_mutants(const Subject& subject, int jobs, int more_seeds) {
+  const MutantRunner runner(subject, more_seeds);
   std::vector<SyncSite> sites = sync_sites(subject.ptx);
   std::map<std::string, bool> entered;
   for (const SyncSite& site : sites)

@@ -34,7 +34,8 @@ struct MutantResult {
 };
 
 /// Runs all mutants of `subject`, `jobs` at a time. Throws Error if the subject itself is reported or wrong: then its
-/// mutants say nothing. Fates are kSilent where kEquivalent might be said.
-std::vector<MutantResult> run_mutants(const Subject& subject, int jobs);
+/// mutants say nothing. Fates are kSilent where kEquivalent might be said. A silent mutant has also survived
+/// `more_seeds` schedules under each completion policy and, where a barrier is deleted, a long delay of each warp.
+std::vector<MutantResult> run_mutants(const Subject& subject, int jobs, int more_seeds);
 
 }  // namespace kernelwright::test
