@@ -152,6 +152,7 @@ void CommandLine::add_emulate() {
   whole(verb, "--max-instructions", options_.max_instructions,
         "Warp instructions before the launch is taken to hang: 1000000000; 0 for no limit", 0, kAnyWhole);
   word(verb, "--timeout", options_.timeout, "Time before it is, likewise: 30s, 5m, 1h; else none", "TIME");
+  verb->add_flag("--check", options_.check, "Run nothing; say of each entry whether it can run, or what is refused");
   verb->add_option("--fill", options_.fill, "What buffers hold: zero, or pattern, which differs by byte")
       ->check(CLI::IsMember({"zero", "pattern"}))
       ->excludes(args);

@@ -43,6 +43,7 @@ struct Options {
   bool no_tuned_rows = false;  // set by the verb
   // emulate
   std::string ptx_file, entry, fill = "zero";
+  bool check = false;  // decode all entries, run none
   std::vector<std::uint32_t> grid{1}, block{32}, cluster{1};
   std::uint32_t shared_bytes = 0;
   std::uint64_t buffer_bytes = 1 << 20;

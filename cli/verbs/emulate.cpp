@@ -166,6 +166,31 @@ void print_text(const emulator::LaunchReport& report, const emulator::Entry& ent
   fmt::print("{}", hazards_text(hazards));
 }
 
+/// Decodes each entry, or the one that is named.
+int check_entries(const Options& options, const std::string& text) {
+  emulator::Emulator machine;
+  const auto module = machine.load(text);
+  if (!options.entry.empty()) choose_entry(module->module(), options);
+  JsonValue all = JsonValue::array();
+  bool refused = false;
+  for (const emulator::Entry& entry : module->module().entries) {
+    if (!options.entry.empty() && entry.name != options.entry) continue;
+    std::string refusal;
+    try {
+      module->program(entry.name);
+    } catch (const emulator::PtxError& error) {
+      refusal = error.what();
+      refused = true;
+    }
+    if (options.json)
+      all.push(JsonValue::object().set("entry", entry.name).set("refusal", refusal));
+    else
+      fmt::print("{}: {}\n", entry.name, refusal.empty() ? "can run" : refusal);
+  }
+  if (options.json) fmt::print("{}\n", JsonValue::object().set("entries", std::move(all)).dump());
+  return refused ? kMismatch : kDone;
+}
+
 int run_entry(const Options& options, const std::string& text) {
   HazardReview review(options);
   const EmulatorBackendOptions how = emulator_options(options, Arch::kSm90a);
@@ -214,7 +239,7 @@ int run_entry(const Options& options, const std::string& text) {
 int emulate(const Options& options) {
   const std::string text = read_text(options.ptx_file);
   try {
-    return run_entry(options, text);
+    return options.check ? check_entries(options, text) : run_entry(options, text);
   } catch (const emulator::PtxError& error) {
     throw ConfigError(options.ptx_file, error.what());
   }

@@ -40,6 +40,22 @@ TEST_F(OnEmulator, RunComparesWithTheReference) {
   EXPECT_TRUE(json(result).at("/shapes/0/repeats_bit_for_bit").as_bool());
 }
 
+TEST_F(OnEmulator, EmulateCheckSaysOfEachEntryWhetherItCanRun) {
+  const std::string file = write("two.ptx",
+                                 ".version 8.8\n.target sm_90a\n.address_size 64\n"
+                                 ".visible .entry good()\n{\nret;\n}\n"
+                                 ".visible .entry bad()\n{\n.reg .b32 %r<2>;\nnosuch.b32 %r0, %r1;\nret;\n}\n");
+  const CommandResult result = run({"emulate", file, "--check"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out,
+            "good: can run\n"
+            "bad: line 11: `nosuch.b32`: this instruction is not modelled by the emulator\n");
+  EXPECT_EQ(run({"emulate", file, "good", "--check"}).exit_code, 0);
+  const JsonValue said = json(run({"emulate", file, "--check", "--json"}));
+  EXPECT_EQ(said.at("/entries/0/refusal").as_string(), "");
+  EXPECT_THAT(said.at("/entries/1/refusal").as_string(), HasSubstr("nosuch.b32"));
+}
+
 TEST_F(OnEmulator, RunHoldsAPolicyToItsReferenceOrSaysThatItDoesNot) {
   KERNELWRIGHT_NEEDS_COMPILER();
   namespace fs = std::filesystem;
