@@ -57,6 +57,7 @@ std::span<const Form> matrix_move_forms();
 std::span<const Form> mma_forms();
 std::span<const Form> scaled_mma_forms();
 std::span<const Form> sparse_mma_forms();
+std::span<const Form> wmma_forms();
 std::span<const Form> wgmma_forms();
 std::span<const Form> cluster_launch_forms();
 std::span<const Form> tcgen05_forms();

@@ -27,7 +27,7 @@ FormTable::FormTable() {
       warp_forms,           control_forms,    barrier_forms,    mbarrier_forms,  cluster_forms,      store_async_forms,
       cluster_launch_forms, fence_forms,      copy_async_forms, bulk_copy_forms, tensor_copy_forms,  tensor_map_forms,
       matrix_move_forms,    mma_forms,        wgmma_forms,      tcgen05_forms,   tcgen05_move_forms, tcgen05_copy_forms,
-      tcgen05_mma_forms,    scaled_mma_forms, sparse_mma_forms, cache_forms,     video_forms};
+      tcgen05_mma_forms,    scaled_mma_forms, sparse_mma_forms, cache_forms,     video_forms,        wmma_forms};
   for (const Forms family : kFamilies)
     for (const Form& form : family()) {
       const auto row = std::make_shared<Row>(Row{Pattern(form.pattern), &form});

@@ -124,8 +124,33 @@ def subbyte():
         yield module(FAMILY, name, f"mma.sync {a} x {b}{operation}", ins, outs, body, target="sm_80", version="8.0")
 
 
+def whole_warp():
+    """wmma: matrices from memory and back. Exact sums."""
+    cases = [("f16", "f32", 16, 16, 16, 8, 8), ("f16", "f16", 32, 8, 16, 8, 8), ("f16", "f32", 8, 32, 16, 8, 8),
+             ("bf16", "f32", 16, 16, 16, 4, 4), ("bf16", "f32", 32, 8, 16, 8, 2), ("bf16", "f32", 8, 32, 16, 2, 8),
+             ("s8", "s32", 16, 16, 16, 2, 2), ("u8", "s32", 32, 8, 16, 4, 1), ("s8", "s32", 8, 32, 16, 1, 4), ("tf32", "f32", 16, 16, 8, 4, 4)]
+    for a, sums, m, n, k, num_a, num_b in cases:
+        shape, stored = f"m{m}n{n}k{k}", STORED.get(a, a)
+        whole = "bits {} seed {}" if a in ("s8", "u8") else "whole {} seed {} -6 6"
+        ins = [("a", stored, m * k, whole.format(m * k, 1)), ("b", stored, k * n, whole.format(k * n, 2)),
+               ("c", sums, m * n, f"whole {m * n} seed 3 -20 20")]
+        types = f"{sums}.{sums}" if a == "f16" else f"{sums}.{a}.{a}.{sums}"
+        num_c = 4 if sums == "f16" else 8
+        fragment_c, load = braces("%%r%d", num_c, 20), "sync.aligned"
+        body, outs = "", []
+        for layout_a, layout_b, layout_d in (("row", "col", "row"), ("col", "row", "col")):
+            form = f"wmma.mma.{load}.{layout_a}.{layout_b}.{shape}.{types}"
+            body += (f"wmma.load.a.{load}.{layout_a}.{shape}.global.{a} {braces('%%r%d', num_a)}, [{{base0}}]; "
+                     f"wmma.load.b.{load}.{layout_b}.{shape}.global.{a} {braces('%%r%d', num_b, 10)}, [{{base1}}]; "
+                     f"wmma.load.c.{load}.row.{shape}.global.{sums} {fragment_c}, [{{base2}}]; "
+                     f"{form} {fragment_c}, {braces('%%r%d', num_a)}, {braces('%%r%d', num_b, 10)}, {fragment_c}; "
+                     f"wmma.store.d.{load}.{layout_d}.{shape}.global.{sums} [{{base{3 + len(outs)}}}], {fragment_c}; ")
+            outs.append((form, sums, m * n, "bits" if sums == "s32" else "exact"))
+        yield module(FAMILY, f"wmma_{a}_{shape}", f"wmma of {a}, {shape}", ins, outs, body, target="sm_80", version="8.0")
+
+
 def files():
-    made = [doubles(), *subbyte()]
+    made = [doubles(), *subbyte(), *whole_warp()]
     half = [((16, 8), "f32", ""), ((16, 16), "f32", ""), ((16, 8), "f16", ""), ((16, 16), "f16", "")]
     for whole in (True, False):
         made.append(file_of("f16", "f16", "f16", half, whole, "sm_80", "8.0"))
