@@ -22,6 +22,7 @@ U32 pack_f16(float a, float b) { return U32{f32_to_f16(a)} << 16 | f32_to_f16(b)
 U32 pack_bf16(float a, float b) { return U32{f32_to_bf16(a)} << 16 | f32_to_bf16(b); }
 
 constexpr U64 kRelu = 8, kFinite = 16;  // the low three bits are the rounding
+constexpr U64 kOfBf16 = 32;             // the pair is of bf16, not of f16
 
 /// The code of `value`, converted as the modifiers in `imm` say.
 U32 encode(const NumberFormat& format, float value, U64 imm) {
@@ -54,13 +55,16 @@ void pack(Decoder& decoder, Op& op) {
   op.run = run_pack<D, kFormat, kBits>;
 }
 
-/// A pair of f16 to two codes, eight bits apart.
+/// A pair of f16 or bf16 to two codes, eight bits apart.
 template <const NumberFormat& kFormat>
 Step run_pack_f16(Warp& warp, const Op& op, LaneMask lanes) {
   const U32* a = warp.lanes<U32>(op.a);
   U16* d = warp.lanes<U16>(op.d);
   for_each_lane(lanes, [&](int lane) {
-    const float high = f16_to_f32(static_cast<U16>(a[lane] >> 16)), low = f16_to_f32(static_cast<U16>(a[lane]));
+    const auto widened = [&](U32 bits) {
+      return (op.imm & kOfBf16) != 0 ? bf16_to_f32(static_cast<U16>(bits)) : f16_to_f32(static_cast<U16>(bits));
+    };
+    const float high = widened(a[lane] >> 16), low = widened(a[lane]);
     d[lane] = static_cast<U16>(encode(kFormat, high, op.imm) << 8 | encode(kFormat, low, op.imm));
   });
   return Step::kNext;
@@ -73,9 +77,15 @@ void pack_from_f16(Decoder& decoder, Op& op) {
   op.imm = modifiers(decoder);
   op.run = run_pack_f16<kFormat>;
 }
+template <const NumberFormat& kFormat>
+void pack_from_bf16(Decoder& decoder, Op& op) {
+  decoder.require_blackwell();
+  pack_from_f16<kFormat>(decoder, op);
+  op.imm |= kOfBf16;
+}
 
-/// Two codes, kBits apart, to a pair of f16, which can hold all their values. Bits of a code beyond its format are
-/// ignored.
+/// Two codes, kBits apart, to a pair of f16 or bf16, which can hold all their values. Bits of a code beyond its format
+/// are ignored.
 template <const auto& kValues, int kBits>
 Step run_unpack(Warp& warp, const Op& op, LaneMask lanes) {
   constexpr U32 kMask = static_cast<U32>(kValues.size()) - 1;
@@ -83,7 +93,8 @@ Step run_unpack(Warp& warp, const Op& op, LaneMask lanes) {
   U32* d = warp.lanes<U32>(op.d);
   for_each_lane(lanes, [&](int lane) {
     const auto half = [&](U32 code) {
-      const U16 bits = f32_to_f16(kValues[code & kMask]);
+      const float value = kValues[code & kMask];
+      const U16 bits = (op.imm & kOfBf16) != 0 ? f32_to_bf16(value) : f32_to_f16(value);
       return U32{(op.imm & kRelu) && (bits & 0x8000) ? U16{0} : bits};
     };
     d[lane] = half(U32{a[lane]} >> kBits) << 16 | half(a[lane]);
@@ -97,6 +108,12 @@ void unpack(Decoder& decoder, Op& op) {
   op.a = decoder.source(1, RegisterClass::k16);
   op.imm = modifiers(decoder);
   op.run = run_unpack<kValues, kBits>;
+}
+template <const auto& kValues, int kBits>
+void unpack_to_bf16(Decoder& decoder, Op& op) {
+  decoder.require_blackwell();
+  unpack<kValues, kBits>(decoder, op);
+  op.imm |= kOfBf16;
 }
 
 // ---- stochastic rounding ------------------------------------------------------------------------------------------
@@ -251,6 +268,14 @@ constexpr Form kForms[] = {
     {"cvt.rn.(relu)?.f16x2.e3m2x2", unpack<kE3m2Values, 8>},
     {"cvt.rn.(relu)?.f16x2.e2m3x2", unpack<kE2m3Values, 8>},
     {"cvt.rn.(relu)?.f16x2.e2m1x2", unpack<kE2m1Values, 4>},
+    // From PTX ISA 9.1 and 9.2 on.
+    {"cvt.rn.(satfinite).(relu)?.e4m3x2.bf16x2", pack_from_bf16<kE4m3>},
+    {"cvt.rn.(satfinite).(relu)?.e5m2x2.bf16x2", pack_from_bf16<kE5m2>},
+    {"cvt.rn.(relu)?.bf16x2.e4m3x2", unpack_to_bf16<kE4m3Values, 8>},
+    {"cvt.rn.(relu)?.bf16x2.e5m2x2", unpack_to_bf16<kE5m2Values, 8>},
+    {"cvt.rn.(relu)?.bf16x2.e3m2x2", unpack_to_bf16<kE3m2Values, 8>},
+    {"cvt.rn.(relu)?.bf16x2.e2m3x2", unpack_to_bf16<kE2m3Values, 8>},
+    {"cvt.rn.(relu)?.bf16x2.e2m1x2", unpack_to_bf16<kE2m1Values, 4>},
     {"cvt.(rz|rp).(satfinite)?.ue8m0x2.f32", scales},
     {"cvt.(rz|rp).(satfinite)?.ue8m0x2.bf16x2", scales_bf16},
     {"cvt.rn.bf16x2.ue8m0x2", lane_function<bf16_of_scales>},

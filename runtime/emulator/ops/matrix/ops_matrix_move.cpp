@@ -5,6 +5,11 @@
 /// lane 4r + t holds elements 2t and 2t + 1 of row r. A register is an array over lanes, so its 128 bytes *are* the
 /// matrix, row by row. Moving a matrix is eight copies of 16 bytes, and `.trans` is a transpose in place.
 ///
+/// Matrices of 8-bit elements (m8n16, and m16n16 and m16n8 transposed) have rows of 16 bytes too. Without .trans a
+/// register is the matrix as before. With .trans, lane 4c + t has the elements of column c, and of column c + 8, in
+/// rows 2t and 2t + 1 of 8; for loads, in rows 4t to 4t + 3 of 16, the first two of them in the first register.
+/// Elements of 4 and 6 bits are spread to bytes: see expand_row().
+///
 /// For the checker each row is one access by the lane that supplies its address, although other lanes hold the values.
 /// This cannot hide a race between warps, because an aligned instruction runs only once its lanes have met.
 #include <cstring>
@@ -97,6 +102,72 @@ Step stmatrix(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
+// ---- 8-bit elements
+
+/// What op.imm has beside kGenericAddress.
+constexpr std::uint64_t kFourBits = 2, kSixBits = 4, kTransposed = 8;
+
+/// The 16 bytes of a row. Elements of 4 bits lie in the row's first 8 bytes, and become bits 5 to 2 of a byte. Elements
+/// of 6 bits lie in its first 12 bytes, and become bits 5 to 0.
+void expand_row(const std::byte* from, std::uint64_t flags, std::uint8_t* to) {
+  if ((flags & (kFourBits | kSixBits)) == 0) {
+    std::memcpy(to, from, kRowBytes);
+    return;
+  }
+  const std::uint32_t bits = flags & kFourBits ? 4 : 6;
+  for (std::uint32_t i = 0; i < kRowBytes; ++i) {
+    std::uint32_t value = 0;
+    for (std::uint32_t bit = 0; bit < bits; ++bit) {
+      const std::uint32_t at = i * bits + bit;
+      value |= (std::to_integer<std::uint32_t>(from[at / 8]) >> at % 8 & 1) << bit;
+    }
+    to[i] = static_cast<std::uint8_t>(bits == 4 ? value << 2 : value);
+  }
+}
+
+/// The place among the rows and columns of a transposed matrix of the byte `byte` of a register of `lane`. A load has
+/// two registers for 16 rows.
+struct BytePlace {
+  int row, column;
+};
+BytePlace transposed_place(int lane, int byte, int half, int rows_per_lane) {
+  return {lane % 4 * rows_per_lane + 2 * half + byte % 2, lane / 4 + 8 * (byte / 2)};
+}
+
+Step load_bytes(Warp& warp, const Op& op, LaneMask lanes) {
+  require_whole_warp("ldmatrix", lanes);
+  const bool transposed = (op.imm & kTransposed) != 0;
+  const int count = op.list_size, rows = transposed ? count / 2 * 16 : count * kRows;
+  std::uint8_t all[32][kRowBytes];  // all rows first: a destination may be the address register
+  for (int row = 0; row < rows; ++row) expand_row(row_place(warp, op, row, Access::kRead), op.imm, all[row]);
+  for (int i = 0; i < count; ++i) {
+    auto* bytes = warp.lanes<std::uint8_t>(op.list[i]);
+    for (int at = 0; at < kMatrixBytes; ++at) {
+      if (!transposed) {
+        bytes[at] = all[i * kRows + at / 16][at % 16];
+        continue;
+      }
+      const BytePlace place = transposed_place(at / 4, at % 4, i % 2, 4);
+      bytes[at] = all[i / 2 * 16 + place.row][place.column];
+    }
+  }
+  return Step::kNext;
+}
+
+Step store_bytes(Warp& warp, const Op& op, LaneMask lanes) {
+  require_whole_warp("stmatrix", lanes);
+  for (int i = 0; i < op.list_size; ++i) {
+    const auto* bytes = warp.lanes<std::byte>(op.list[i]);
+    std::byte* rows[kRows];
+    for (int row = 0; row < kRows; ++row) rows[row] = row_place(warp, op, i * kRows + row, Access::kWrite);
+    for (int at = 0; at < kMatrixBytes; ++at) {
+      const BytePlace place = transposed_place(at / 4, at % 4, 0, 2);
+      rows[place.row][place.column] = bytes[at];
+    }
+  }
+  return Step::kNext;
+}
+
 Step movmatrix(Warp& warp, const Op& op, LaneMask lanes) {
   require_whole_warp("movmatrix", lanes);
   const std::byte* from[kRows];
@@ -105,7 +176,7 @@ Step movmatrix(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-// The choices of both patterns: 0 count, 1 trans, 2 state space.
+// The first choice of all patterns is the count.
 template <template <int, bool> class Handlers>
 Handler handler_of(const Decoder& decoder) {
   const bool transpose = decoder.has("trans");
@@ -122,13 +193,16 @@ struct Store {
   static constexpr Handler run = stmatrix<kCount, kTranspose>;
 };
 
-void decode_move(Decoder& decoder, Op& op, std::size_t address, std::size_t registers, bool load) {
+void decode_move(Decoder& decoder, Op& op, std::size_t address, std::size_t registers, bool load,
+                 std::size_t each = 1) {
   decoder.expect_operands(2, 2);
-  const bool generic = decoder.choice(2).empty();
+  const bool generic = !decoder.has("shared") && !decoder.has("shared::cta");
   decoder.address(address, generic ? StateSpace::kGeneric : StateSpace::kShared, op);
   const std::span<const Slot> matrices = decoder.vector(registers, RegisterClass::k32, load);
   const auto count = static_cast<std::size_t>(decoder.choice(0)[1] - '0');
-  if (matrices.size() != count) decoder.refuse("an .x" + std::to_string(count) + " form takes as many registers");
+  if (matrices.size() != count * each)
+    decoder.refuse("an .x" + std::to_string(count) +
+                   (each == 1 ? " form takes as many registers" : " form takes twice as many registers"));
   for (const Slot matrix : matrices)
     if (matrix == kNoSlot) decoder.refuse("a matrix register cannot be _");
   op.list = matrices.data();
@@ -147,6 +221,21 @@ void decode_stmatrix(Decoder& decoder, Op& op) {
   op.run = handler_of<Store>(decoder);
 }
 
+void decode_load_bytes(Decoder& decoder, Op& op) {
+  decoder.require_blackwell();
+  const bool transposed = decoder.has("trans");
+  decode_move(decoder, op, 1, 0, true, transposed ? 2 : 1);
+  op.imm |= (decoder.has("b4x16_p64") ? kFourBits : 0) | (decoder.has("b6x16_p32") ? kSixBits : 0) |
+            (transposed ? kTransposed : 0);
+  op.run = load_bytes;
+}
+
+void decode_store_bytes(Decoder& decoder, Op& op) {
+  decoder.require_blackwell();
+  decode_move(decoder, op, 0, 1, false);
+  op.run = store_bytes;
+}
+
 void decode_movmatrix(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   op.d = decoder.destination(0, RegisterClass::k32);
@@ -159,6 +248,11 @@ void decode_movmatrix(Decoder& decoder, Op& op) {
 constexpr Form kForms[] = {
     {"ldmatrix.sync.aligned.m8n8.(x1|x2|x4).(trans)?.(shared|shared::cta)?.b16", decode_ldmatrix},
     {"stmatrix.sync.aligned.m8n8.(x1|x2|x4).(trans)?.(shared|shared::cta)?.b16", decode_stmatrix},
+    {"ldmatrix.sync.aligned.m16n16.(x1|x2).(trans).(shared|shared::cta)?.b8", decode_load_bytes},
+    {"ldmatrix.sync.aligned.m16n16.(x1|x2).(trans).(shared|shared::cta)?.b8x16.(b4x16_p64|b6x16_p32)",
+     decode_load_bytes},
+    {"ldmatrix.sync.aligned.m8n16.(x1|x2|x4).(shared|shared::cta)?.b8x16.(b4x16_p64|b6x16_p32)", decode_load_bytes},
+    {"stmatrix.sync.aligned.m16n8.(x1|x2|x4).(trans).(shared|shared::cta)?.b8", decode_store_bytes},
     {"movmatrix.sync.aligned.m8n8.trans.b16", decode_movmatrix},
 };
 

@@ -39,6 +39,31 @@ def stores():
     return files
 
 
+def byte_loads():
+    """8-bit elements, and those of 4 and 6 bits that become bytes."""
+    outs, body = [], FILL
+    shapes = [("m16n16", (1, 2), ".trans", 2, type_name) for type_name in (".b8", ".b8x16.b4x16_p64", ".b8x16.b6x16_p32")]
+    shapes += [("m8n16", (1, 2, 4), "", 1, type_name) for type_name in (".b8x16.b4x16_p64", ".b8x16.b6x16_p32")]
+    for shape, counts, trans, each, type_name in shapes:
+        for count in counts:
+            form = f"ldmatrix.sync.aligned.{shape}.x{count}{trans}.shared{type_name}"
+            body += f"{form} {braces('%%r%d', count * each, 10)}, [%r42]; " + words(1 + len(outs), 0, count * each, "%%r1%d", store=True) + " "
+            outs.append((form, "b32", 32 * count * each, "bits"))
+    return module(FAMILY, "ldmatrix_bytes", "ldmatrix of 8-bit elements", [("rows", "b32", 128, "bits 128 seed 1")], outs, body,
+                  shared=512, target="sm_100a", version="8.6")
+
+
+def byte_stores():
+    outs, body = [], ""
+    for count in (1, 2, 4):
+        form = f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8"
+        body += FILL + words(1, 0, 4, "%%r1%d") + f" {form} [%r42], {braces('%%r%d', count, 10)}; bar.sync 0; "
+        body += "ld.shared.v4.b32 {%r20, %r21, %r22, %r23}, [%r41]; bar.sync 0; " + words(2 + len(outs), 0, 4, "%%r2%d", store=True) + " "
+        outs.append((form, "b32", 128, "bits"))
+    return module(FAMILY, "stmatrix_bytes", "stmatrix of 8-bit elements", [("before", "b32", 128, "bits 128 seed 2"), ("values", "b32", 128, "bits 128 seed 3")],
+                  outs, body, shared=512, target="sm_100a", version="8.6")
+
+
 def moves():
     return module(FAMILY, "movmatrix", "movmatrix", [("a", "b32", 32, "bits 32 seed 4")],
                   [("movmatrix.sync.aligned.m8n8.trans.b16", "b32", 32, "bits")],
@@ -46,4 +71,4 @@ def moves():
 
 
 def files():
-    return [loads(), *stores(), moves()]
+    return [loads(), *stores(), byte_loads(), byte_stores(), moves()]
