@@ -1,4 +1,6 @@
 // fmha_sm100 compared with a softmax in fp64.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -35,7 +37,7 @@ HopperOutcome run_fmha(const HopperAttention& attention, Device& device, const K
   return outcome;
 }
 
-HopperCase fmha_case(const std::string& name, int q_len, int kv_len, int batch_heads) {
+HopperCase fmha_case(const std::string& name, FmhaVariant variant, int q_len, int kv_len, int batch_heads) {
   HopperAttention attention;
   attention.variant = {kFmhaHeadDim, kFmhaKeys, kFmhaStages, false, false};
   attention.batch_heads = batch_heads, attention.q_len = q_len, attention.kv_len = kv_len;
@@ -45,11 +47,14 @@ HopperCase fmha_case(const std::string& name, int q_len, int kv_len, int batch_h
   notes.shared = {{0, 2 * kFmhaTileBytes, "Q", kFmhaTileBytes},
                   {kFmhaRingAt, kFmhaStages * kFmhaSlotBytes, "K and V", kFmhaSlotBytes},
                   {kFmhaStagingAt, 2 * kFmhaTileBytes, "O", kFmhaTileBytes},
+                  {kFmhaPAt, 2 * kFmhaTileBytes, "P", kFmhaTileBytes},
                   {kFmhaBarriersAt, kFmhaBarriers * 8, "barriers", 8}};
   HopperCase result = {name,
                        "fmha_sm100",
                        "fmha_sm100",
-                       "",
+                       fmt::format("#include \"foreign_params.h\"\nnamespace kernelwright::test::spec {{\n"
+                                   "constexpr FmhaVariant kVariant = {{{}}};\n}}\n",
+                                   variant.p_shared),
                        notes,
                        [attention](Device& device, const KernelImage& image, std::uint64_t seed) {
                          return run_fmha(attention, device, image, seed);
@@ -62,11 +67,13 @@ HopperCase fmha_case(const std::string& name, int q_len, int kv_len, int batch_h
 }  // namespace
 
 // The ring of three slots goes round, and the last step has fewer keys. In the second case there is one step alone, and
-// the second tile of queries is empty. The third has more steps than a warp has lanes: an mbarrier that counts one
+// the second tile of queries is empty. The long ones have more steps than a warp has lanes: an mbarrier that counts one
 // arrival less has then completed a phase without a whole warp.
 std::vector<HopperCase> fmha_cases() {
-  return {fmha_case("foreign_fmha", 200, 296, 1), fmha_case("foreign_fmha_one_step", 72, 40, 2),
-          fmha_case("foreign_fmha_long", 136, 4264, 1)};
+  const FmhaVariant tensor = {false}, shared = {true};
+  return {fmha_case("foreign_fmha", tensor, 200, 296, 1), fmha_case("foreign_fmha_one_step", tensor, 72, 40, 2),
+          fmha_case("foreign_fmha_long", tensor, 136, 4264, 1),
+          fmha_case("foreign_fmha_shared_long", shared, 136, 4264, 1)};
 }
 
 }  // namespace kernelwright::test

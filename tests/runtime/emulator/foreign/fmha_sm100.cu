@@ -1,6 +1,7 @@
 /// Attention forward, with a role for each warp. Two tiles of 128 queries share the keys of a CTA.
 ///
-///   warps 0-3, 4-7   softmax of one tile each: a thread has a row of S. It writes P over S in tensor memory
+///   warps 0-3, 4-7   softmax of one tile each: a thread has a row of S. It writes P over S in tensor memory, or to
+///                    shared memory
 ///   warps 8-11       correction: rescale O in tensor memory, and in the end divide by the sums and stage O
 ///   warp 12          owns tensor memory; one thread issues all products
 ///   warp 13          one thread loads Q, K and V
@@ -8,7 +9,7 @@
 ///
 /// The statistics of a row go from the softmax to the correction through two columns of S in tensor memory: the former
 /// and the new maximum of each step, and in the end the sum.
-#include "foreign_params.h"
+#include "spec.h"
 
 #include "ptx/barrier.cuh"
 #include "ptx/math.cuh"
@@ -24,6 +25,7 @@ using namespace ptx;
 
 namespace {
 
+constexpr FmhaVariant kVariant = spec::kVariant;
 constexpr int kQueries = kFmhaQueries, kKeys = kFmhaKeys, kHeadDim = kFmhaHeadDim, kStages = kFmhaStages;
 constexpr int kMmaWarp = 12, kLoadWarp = 13, kStoreWarp = 14;
 constexpr uint32_t kEndBarrier = 1, kEndThreads = 128 + 32;
@@ -37,6 +39,7 @@ struct Shared {
   __device__ uint32_t q(int tile) const { return base + tile * kFmhaTileBytes; }
   __device__ uint32_t kv(uint32_t slot) const { return base + kFmhaRingAt + slot * kFmhaSlotBytes; }
   __device__ uint32_t staging(int tile) const { return base + kFmhaStagingAt + tile * kFmhaTileBytes; }
+  __device__ uint32_t p(int tile) const { return base + kFmhaPAt + tile * kFmhaTileBytes; }
   __device__ uint32_t barrier(uint32_t index) const { return base + kFmhaBarriersAt + index * 8; }
   __device__ uint32_t kv_full(uint32_t slot) const { return barrier(slot); }
   __device__ uint32_t kv_empty(uint32_t slot) const { return barrier(kStages + slot); }
@@ -92,12 +95,16 @@ __device__ __forceinline__ void multiply_qk(uint32_t s, uint32_t q, uint32_t k) 
   for (int i = 0; i < kHeadDim / 16; ++i)  // 16 of k are 32 bytes of a row
     tcgen05_mma_ss<MmaKind::kF16>(s, matrix(q) + i * 2, matrix(k) + i * 2, instruction_descriptor(false), i > 0);
 }
-/// O += P V.
+/// O += P V. 16 keys are 8 columns of P in tensor memory, 32 bytes of a row of P in shared memory, and 16 rows of V.
 __device__ __forceinline__ void multiply_pv(uint32_t o, uint32_t p, uint32_t v, bool first) {
 #pragma unroll
-  for (int i = 0; i < kKeys / 16; ++i)  // 16 keys are 8 columns of P, and 16 rows of V
-    tcgen05_mma_ts<MmaKind::kF16>(o, p + i * 8, matrix(v) + i * (16 * 128 >> 4), instruction_descriptor(true),
-                                  !first || i > 0);
+  for (int i = 0; i < kKeys / 16; ++i) {
+    const uint64_t rows = matrix(v) + i * (16 * 128 >> 4);
+    if constexpr (kVariant.p_shared)
+      tcgen05_mma_ss<MmaKind::kF16>(o, matrix(p) + i * 2, rows, instruction_descriptor(true), !first || i > 0);
+    else
+      tcgen05_mma_ts<MmaKind::kF16>(o, p + i * 8, rows, instruction_descriptor(true), !first || i > 0);
+  }
 }
 
 __device__ __forceinline__ void load(const FmhaParams& params, const Shared& shared, int steps) {
@@ -149,7 +156,7 @@ __device__ __forceinline__ void multiply(const Shared& shared, const Tensor& ten
       mbarrier_wait_parity(shared.p_full(tile), step & 1);
       if (step > 0) mbarrier_wait_parity(shared.o_rescaled(tile), (step - 1) & 1);
       tcgen05_fence_after_thread_sync();
-      multiply_pv(tensor.o(tile), tensor.p(tile), shared.kv(v.slot), step == 0);
+      multiply_pv(tensor.o(tile), kVariant.p_shared ? shared.p(tile) : tensor.p(tile), shared.kv(v.slot), step == 0);
       if (!more) {
         tcgen05_commit(shared.o_full(tile));
         continue;
@@ -171,6 +178,17 @@ __device__ __forceinline__ void send_statistics(const Shared& shared, const Tens
   tcgen05_wait_st();
   tcgen05_fence_before_thread_sync();
   mbarrier_arrive(shared.statistics_full(tile));
+}
+
+/// Half a row of P, in swizzle 128B.
+__device__ __forceinline__ void store_p(uint32_t tile, int half, const uint32_t (&p)[kKeys / 4]) {
+  const uint32_t row = threadIdx.x % 128;
+#pragma unroll
+  for (int i = 0; i < kKeys / 16; ++i) {
+    const uint32_t chunk = half * (kKeys / 16) + i;
+    st_shared_v4(tile + row * 128 + ((chunk ^ (row % 8)) << 4),
+                 Vector16{{p[i * 4], p[i * 4 + 1], p[i * 4 + 2], p[i * 4 + 3]}});
+  }
 }
 
 __device__ __forceinline__ void softmax(const FmhaParams& params, const Shared& shared, const Tensor& tensor, int tile,
@@ -202,10 +220,17 @@ __device__ __forceinline__ void softmax(const FmhaParams& params, const Shared& 
         of_step += low + high;
         p[i] = cvt_rn_bf16x2_f32(low, high);
       }
-      tcgen05_st(tensor.p(tile) + half * (kKeys / 4), p);
+      if constexpr (kVariant.p_shared)
+        store_p(shared.p(tile), half, p);
+      else
+        tcgen05_st(tensor.p(tile) + half * (kKeys / 4), p);
     }
-    tcgen05_wait_st();
-    tcgen05_fence_before_thread_sync();
+    if constexpr (kVariant.p_shared) {
+      fence_proxy_async_shared();
+    } else {
+      tcgen05_wait_st();
+      tcgen05_fence_before_thread_sync();
+    }
     mbarrier_arrive(shared.p_full(tile));
     sum = sum * ex2_approx_ftz((largest - larger) * params.scale_log2) + of_step;
     largest = larger;

@@ -85,9 +85,13 @@ struct FmhaParams {
 
 constexpr int kFmhaThreads = 512, kFmhaQueries = 128, kFmhaKeys = 64, kFmhaHeadDim = 64, kFmhaStages = 3;
 constexpr uint32_t kFmhaTileBytes = kFmhaQueries * 128, kFmhaSlotBytes = kFmhaKeys * 128;
-/// Two tiles of Q, the ring of K and V, two tiles of O, barriers, the address of the tensor memory.
+struct FmhaVariant {
+  bool p_shared;  // P goes through shared memory, not through tensor memory
+};
+
+/// Two tiles of Q, the ring of K and V, two tiles of O, two of P, barriers, the address of the tensor memory.
 constexpr uint32_t kFmhaRingAt = 2 * kFmhaTileBytes, kFmhaStagingAt = kFmhaRingAt + kFmhaStages * kFmhaSlotBytes,
-                   kFmhaBarriersAt = kFmhaStagingAt + 2 * kFmhaTileBytes;
+                   kFmhaPAt = kFmhaStagingAt + 2 * kFmhaTileBytes, kFmhaBarriersAt = kFmhaPAt + 2 * kFmhaTileBytes;
 constexpr uint32_t kFmhaBarriers = 2 * kFmhaStages + 8 * 2;
 constexpr uint32_t kFmhaSharedBytes = kFmhaBarriersAt + kFmhaBarriers * 8 + 16;
 

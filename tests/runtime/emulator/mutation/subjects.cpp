@@ -49,7 +49,7 @@ constexpr const char* kForeignCases[] = {
     "foreign_streamk_parts_many",  "foreign_streamk_chain_many",
     "foreign_streamk_sm90_parts",  "foreign_streamk_sm90_chain",
     "foreign_grouped_gemm_shared", "foreign_grouped_gemm_global",
-    "foreign_fmha_long",
+    "foreign_fmha_long",           "foreign_fmha_shared_long",
 };
 
 std::map<std::string, std::string> sources_of(const SourceUnit& unit) {
