@@ -137,6 +137,7 @@ void CommandLine::add_emulate() {
   dimensions("--block", options_.block, "Threads of a CTA: X,Y,Z");
   dimensions("--cluster", options_.cluster, "CTAs of a cluster: X,Y,Z");
   whole(verb, "--shared", options_.shared_bytes, "Bytes of dynamic shared memory", 0, kMostUnsigned);
+  verb->add_flag("--cooperative", options_.cooperative, "All CTAs are resident at once, and may synchronise as a grid");
   CLI::Option* args =
       word(verb, "--args", options_.arguments,
            "Arguments and buffers, as a JSON list or a file of it: {\"f32\": 0.5}, {\"npy\": \"x.npy\"}, "

@@ -46,6 +46,7 @@ struct Options {
   bool check = false;  // decode all entries, run none
   std::vector<std::uint32_t> grid{1}, block{32}, cluster{1};
   std::uint32_t shared_bytes = 0;
+  bool cooperative = false;
   std::uint64_t buffer_bytes = 1 << 20;
   std::vector<std::string> parameters;
   std::string arguments;  // a file of JSON, or the JSON itself

@@ -213,6 +213,7 @@ int run_entry(const Options& options, const std::string& text) {
   copy_dimensions(options.grid, shape.grid);
   copy_dimensions(options.block, shape.block);
   copy_dimensions(options.cluster, shape.cluster);
+  shape.cooperative = options.cooperative;
   check_grid(shape);
   shape.dynamic_shared_bytes = options.shared_bytes;
   const emulator::LaunchReport report = [&] {

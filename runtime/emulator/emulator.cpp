@@ -153,18 +153,20 @@ class Parameters {
 };
 
 /// What a driver gives to a cooperative launch: eight bytes, of which the first four are their number and the last four
-/// are a barrier. A program that reads their address gets them if all of its CTAs are resident at once. Otherwise the
-/// address is 0, as it is after a launch that is not cooperative.
+/// are a barrier. For another launch their address is 0, and a grid that synchronises traps.
 class GridWorkspace {
  public:
   GridWorkspace(GlobalMemory& memory, const Program& program, const LaunchShape& shape, const Options& options)
       : memory_(memory) {
-    if (!program.reads_grid_workspace) return;
+    if (!shape.cooperative) return;
     const auto at_least_one = [](int count) { return static_cast<std::uint64_t>(std::max(1, count)); };
     const std::uint64_t resident = at_least_one(options.num_sms) * at_least_one(options.max_ctas_per_sm);
     CheckedSize ctas = 1;
     for (int i = 0; i < 3; ++i) ctas *= shape.grid[i];
-    if (ctas.or_most() > resident) return;
+    if (ctas.or_most() > resident)
+      throw ConfigError("/grid", fmt::format("a cooperative launch of {} CTAs, of which {} are resident at once",
+                                             ctas.or_most(), resident));
+    if (!program.reads_grid_workspace) return;
     constexpr std::uint32_t kBytes = 8, kContents[] = {kBytes, 0};
     address_ = memory_.allocate(kBytes, "the grid's workspace");
     std::memcpy(reinterpret_cast<void*>(address_), kContents, kBytes);

@@ -40,6 +40,7 @@ struct LaunchShape {
   Dim3 grid, block, cluster;
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint32_t registers_per_thread = 0;  // what ptxas gave the entry; 0: not known, and fewer checks of setmaxnreg
+  bool cooperative = false;                // all CTAs are resident at once, and may synchronise as a grid
   bool after_previous = false;  // griddepcontrol: this launch may start before the launch ahead of it has ended
   bool after_unknown = false;   // the same; the checker assumes that the launch ahead uses all of memory
   const LaunchNotes* notes = nullptr;

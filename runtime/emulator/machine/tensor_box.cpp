@@ -55,19 +55,13 @@ void fill_nan(std::byte* to, std::size_t bytes, TensorElement element) {
   for (std::size_t last = size - 1; last < bytes; last += size) to[last] = std::byte{0x7f};
 }
 
-/// Changes numbers in place as a load of this type does. tf32 is rounded to the nearest, ties to even; NaNs keep their
-/// upper bits.
-void convert(std::byte* numbers, std::size_t bytes, TensorElement element) {
+/// Rounds numbers in place as a load of tf32 does: to the nearest, ties to even. Each NaN becomes the same one.
+void round_to_tf32(std::byte* numbers, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += 4) {
     std::uint32_t bits;
     std::memcpy(&bits, numbers + at, 4);
-    const std::uint32_t exponent = bits & 0x7f800000;
-    if (exponent == 0 && element != TensorElement::kTf32) bits &= 0x80000000;
-    if (element != TensorElement::kF32Ftz) {
-      const bool nan = exponent == 0x7f800000 && (bits & 0x7fffff) != 0;
-      bits = nan ? bits | 0x400000 : bits + 0xfff + (bits >> 13 & 1);
-      bits &= 0xffffe000;
-    }
+    const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+    bits = nan ? 0x7fffe000 : (bits + 0xfff + (bits >> 13 & 1)) & 0xffffe000;
     std::memcpy(numbers + at, &bits, 4);
   }
 }
@@ -110,7 +104,7 @@ void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)
     fill(0, row.begin);
     if (row.end > row.begin) {
       std::memcpy(to + row.begin, reinterpret_cast<const std::byte*>(row.address), row.end - row.begin);
-      if (is_converted(map.element)) convert(to + row.begin, row.end - row.begin, map.element);
+      if (is_converted(map.element)) round_to_tf32(to + row.begin, row.end - row.begin);
     }
     fill(row.end, bytes);
   };

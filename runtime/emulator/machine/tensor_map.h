@@ -27,7 +27,7 @@ enum class TensorElement : std::uint8_t {
   kS64 = 5,
   kF16 = 6,
   kF32 = 7,
-  kF32Ftz = 8,  // a load makes zeros of subnormal numbers
+  kF32Ftz = 8,  // an H100's load keeps subnormal numbers
   kF64 = 9,
   kBf16 = 10,
   kTf32 = 11,  // f32 in global memory; a load rounds it to tf32
@@ -48,7 +48,7 @@ std::string_view name_of(TensorElement element);                                
 bool is_floating(TensorElement element);
 /// Whether a load writes other bits than those in global memory.
 inline bool is_converted(TensorElement element) {
-  return element == TensorElement::kF32Ftz || element == TensorElement::kTf32 || element == TensorElement::kTf32Ftz;
+  return element == TensorElement::kTf32 || element == TensorElement::kTf32Ftz;
 }
 
 /// What a swizzle of 128 bytes keeps together. Numbered as tensormap.replace numbers them.

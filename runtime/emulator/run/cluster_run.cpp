@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "kernelwright/runtime/emulator/checker/hazard_log.h"
 #include "kernelwright/runtime/emulator/checker/hazards.h"
@@ -22,8 +23,9 @@ constexpr std::uint32_t kQuantum = 4096;  // instructions of a warp's turn
 // A cluster hangs after so many polls of all its warps with nothing else going on. A poll costs about a microsecond.
 constexpr std::uint32_t kMostIdleRounds = 200'000;
 constexpr std::size_t kLineBytes = 64;
-constexpr std::uint32_t kSharedUnit = 128;  // bytes that %total_smem_size counts by, from sm_80 on
-constexpr int kPattern = 0xcd;              // what shared memory and registers hold before anything is written
+constexpr std::uint32_t kWarpIdentifiers = 64;  // %nwarpid of an H100
+constexpr std::uint32_t kSharedUnit = 128;      // bytes that %total_smem_size counts by, from sm_80 on
+constexpr int kPattern = 0xcd;                  // what shared memory and registers hold before anything is written
 
 /// Lanes that wait at a converging instruction. The value holds the lanes that have arrived and, above them, the lanes
 /// that must arrive.
@@ -165,7 +167,7 @@ std::uint64_t ClusterRun::special(const Warp& warp, const SpecialSlot& slot, std
     case Special::kNctaidZ: return grid[dimension(Special::kNctaidX)];
     case Special::kLaneId: return lane;
     case Special::kWarpId: return warp.index;
-    case Special::kNwarpId: return cta.warps.size();
+    case Special::kNwarpId: return kWarpIdentifiers;
     case Special::kLanemaskEq: return 1u << lane;
     case Special::kLanemaskLe: return (2u << lane) - 1;
     case Special::kLanemaskLt: return (1u << lane) - 1;
@@ -184,7 +186,7 @@ std::uint64_t ClusterRun::special(const Warp& warp, const SpecialSlot& slot, std
     case Special::kClusterNctaidY:
     case Special::kClusterNctaidZ: return shape[dimension(Special::kClusterNctaidX)];
     case Special::kClusterCtarank: return cta.rank;
-    case Special::kClusterNctarank: return cluster_.ctas.size();
+    case Special::kClusterNctarank: return std::uint64_t{shape[0]} * shape[1] * shape[2];
     case Special::kIsExplicitCluster: return shape[0] * shape[1] * shape[2] > 1 ? kAllLanes : 0;
     case Special::kDynamicSharedBytes: return launch_.dynamic_shared_bytes;
     case Special::kTotalSharedBytes:
@@ -319,8 +321,7 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
       self.pc = some.pc;
       look_around();
     };
-    Wait woken = self.wait;
-    self.wait = {};
+    Wait woken = std::exchange(self.wait, {});
     if (woken.wake == nullptr) join_here();
     look_around();
 

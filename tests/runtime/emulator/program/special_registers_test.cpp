@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_kernel.h"
 #include "runtime/emulator/run_ptx.h"
@@ -168,7 +169,7 @@ mad.lo.u32 %r21, %r12, 32, %r0; mul.wide.u32 %rd10, %r21, 4; add.u64 %rd10, %rd1
 TEST(SpecialRegisters, GiveAGridItsWorkspaceToSynchroniseThrough) {
   const std::vector<std::uint32_t> in(64);
   for (std::uint64_t seed = 0; seed < 2; ++seed) {
-    const auto run = emulator::test::run_ptx(kGridSync, {.grid = {12, 1, 1}, .block = {32, 1, 1}},
+    const auto run = emulator::test::run_ptx(kGridSync, {.grid = {12, 1, 1}, .block = {32, 1, 1}, .cooperative = true},
                                              {.hazards = true, .seed = seed, .shuffle = seed > 0}, in, 12 * 32);
     ASSERT_EQ(run.report.fault, "");
     for (const auto& hazard : run.report.hazards) ADD_FAILURE() << hazard.text();
@@ -180,12 +181,22 @@ TEST(SpecialRegisters, GiveAGridItsWorkspaceToSynchroniseThrough) {
   }
 }
 
-TEST(SpecialRegisters, GiveAGridThatIsNotResidentNoWorkspace) {
+TEST(SpecialRegisters, GiveALaunchThatIsNotCooperativeNoWorkspace) {
   const std::vector<std::uint32_t> in(64);
-  const auto run =
-      emulator::test::run_ptx(kGridSync, {.grid = {40, 1, 1}, .block = {32, 1, 1}}, {.num_sms = 39}, in, 40 * 32);
+  const auto run = emulator::test::run_ptx(kGridSync, {.grid = {12, 1, 1}, .block = {32, 1, 1}}, {}, in, 12 * 32);
   EXPECT_EQ(run.report.fault, "");
-  EXPECT_EQ(run.out, std::vector<std::uint32_t>(40 * 32, ~0u));
+  EXPECT_EQ(run.out, std::vector<std::uint32_t>(12 * 32, ~0u));
+}
+
+TEST(SpecialRegisters, RefuseACooperativeLaunchThatIsNotResident) {
+  const std::vector<std::uint32_t> in(64);
+  try {
+    emulator::test::run_ptx(kGridSync, {.grid = {40, 1, 1}, .block = {32, 1, 1}, .cooperative = true}, {.num_sms = 39},
+                            in, 40 * 32);
+    FAIL() << "it is launched";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("a cooperative launch of 40 CTAs, of which 39 are resident at once"));
+  }
 }
 
 }  // namespace

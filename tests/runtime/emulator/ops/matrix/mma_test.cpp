@@ -258,7 +258,7 @@ TEST(EmulatorMmaValues, DoublesMultiplyInEveryShape) {
 TEST(EmulatorMmaRefusals, FormsThatAreNotModelledAreRefusedByName) {
   const std::string operands = " {%o0, %o1, %o2, %o3}, {%i0, %i1}, {%i2}, {%o0, %o1, %o2, %o3};";
   for (const char* form :
-       {"mma.sync.aligned.m16n8k32.row.col.s32.s4.s4.s32", "mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32.xor.popc",
+       {"mma.sync.aligned.m16n8k32.row.col.s32.s4.f16.s32", "mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32.or.popc",
         "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f16"})
     EXPECT_THROW(run_ptx({.statements = form + operands}), emulator::PtxError) << form;
 }
