@@ -77,8 +77,8 @@ class Hazards {
   /// An access to global memory that griddepcontrol.wait orders.
   void access_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes);
   /// An access by the lane itself (not by an operation that it issues) to global memory through which clusters of a
-  /// launch communicate. `uses` are GlobalUse flags. Checked are reads and writes of what another warp wrote. Writes of
-  /// what another warp reads are not checked.
+  /// launch communicate. `uses` are GlobalUse flags. Checked are reads and writes of what another lane wrote. Writes of
+  /// what another lane reads are not checked.
   void exchange_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes,
                        std::uint8_t uses, const std::byte* stored = nullptr);
   /// fence.acq_rel or fence.sc of a scope beyond the cluster: strong accesses around the fence release and acquire.

@@ -1,5 +1,5 @@
-// The clusters of one launch may communicate through global memory. This file checks plain accesses of a warp to what
-// another warp (of any cluster) has written, and follows the words and fences that order them.
+// The clusters of one launch may communicate through global memory. This file checks plain accesses of a lane to what
+// another lane (of any cluster) has written, and follows the words and fences that order them.
 #include <fmt/format.h>
 
 #include <bit>
@@ -29,7 +29,12 @@ void Hazards::State::acquire_global(WarpState& warp, LaneMask lanes, const Clust
 }
 
 bool Hazards::State::knows_global(const WarpState& warp, int lane, const GlobalWrite& write) const {
-  if (write.cluster == cluster.id) return knows(warp, lane, write.agent, write.lane, write.time);
+  if (write.cluster == cluster.id) {
+    if (knows(warp, lane, write.agent, write.lane, write.time)) return true;
+    // A lane can acquire what its sibling has released.
+    return write.agent == warp.agent && (warp.partial_lanes >> lane & 1) &&
+           warp.partial.covers(write.agent, write.lane, write.time);
+  }
   return warp.known.covers_other(write.cluster, write.agent, write.lane, write.time) ||
          ((warp.partial_lanes >> lane & 1) &&
           warp.partial.covers_other(write.cluster, write.agent, write.lane, write.time));
@@ -55,9 +60,10 @@ void Hazards::exchange_global(Warp& warp, int lane, Access access, std::uint64_t
   };
   shadow->visit(address, bytes, [&](GlobalWrite& write, std::uint8_t mask, std::uint64_t at) {
     const bool same_warp = write.cluster == state_->cluster.id && write.agent == state.agent;
-    if ((write.bytes & mask) && !same_warp && !(write.strong && strong) && !state_->knows_global(state, lane, write))
-      state_->report_global(equal(at, mask) ? HazardRule::kEqualValues : HazardRule::kGlobalRace, warp, lane, access,
-                            address, write);
+    if ((write.bytes & mask) && !(write.strong && strong) && !state_->knows_global(state, lane, write)) {
+      const HazardRule race = same_warp ? HazardRule::kLaneRace : HazardRule::kGlobalRace;
+      state_->report_global(equal(at, mask) ? HazardRule::kEqualValues : race, warp, lane, access, address, write);
+    }
     if (!writes) return;
     write.cluster = state_->cluster.id;
     write.time = state.now, write.op = op;

@@ -200,8 +200,7 @@ struct Hazards::State {
   /// The same check for a map that launch `writer` wrote.
   void check_earlier_map(const Warp& warp, int lane, std::uint64_t address, std::uint32_t writer,
                          const std::string& where);
-  /// `lane` edits a map: reports what its siblings wrote there without a synchronisation since, and copies that may
-  /// still read the map.
+  /// `lane` edits a map: reports copies that may still read the map.
   void check_edit(const Warp& warp, int lane, std::uint64_t address);
   void report_map(HazardRule rule, const Warp& warp, int lane, std::string where, std::uint32_t other_op,
                   const HazardSide& other, std::string what);

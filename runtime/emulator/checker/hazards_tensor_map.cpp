@@ -77,15 +77,11 @@ void Hazards::tensor_map_written(Warp& warp, int lane, std::uint64_t address) {
 }
 
 void Hazards::State::check_edit(const Warp& warp, int lane, std::uint64_t address) {
+  const auto uses = map_uses.find(address);
+  if (uses == map_uses.end()) return;
   const WarpState& state = warps[warp_agent(warp)];
   const GlobalMemory::Allocation* allocation = launch.memory->find(address);
   const auto find = [&] { return fmt::format("{} bytes into an {}", address - allocation->begin, allocation->what); };
-  for (const GlobalWrite& write : writes_of(*launch.exchange, address))
-    if (write.cluster == cluster.id && write.agent == state.agent && !knows_global(state, lane, write))
-      report_map(HazardRule::kLaneRace, warp, lane, find(), write.op, side_of_write(write),
-                 "an edit of a tensor map is not ordered after a write of it by another lane");
-  const auto uses = map_uses.find(address);
-  if (uses == map_uses.end()) return;
   for (const TensorMapUse& use : uses->second)
     if (!knows(state, lane, use.agent, use.lane, use.time))
       report_map(HazardRule::kMapInUse, warp, lane, find(), use.op,

@@ -41,7 +41,39 @@ std::string last_arrival(const std::string& add) {
   )";
 }
 
+// %rd12 is the address of the word of the thread's neighbour, a lane of the same warp.
+const std::string kNeighbour = kRows + std::string(R"(
+  xor.b32 %r14, %r11, 1; mul.wide.u32 %rd12, %r14, 4; add.s64 %rd12, %rd0, %rd12;
+  atom.relaxed.gpu.global.add.u32 %r21, [%rd0], 1;
+)");
+const LaunchShape kOneWarp = {.block = {32}, .dynamic_shared_bytes = 1024};
+
 const HazardCase kCases[] = {
+    {"a_lane_reads_what_another_wrote", HazardKind::kLaneRace, kNeighbour + R"(
+      st.global.u32 [%rd10], %r0;
+    ! bar.warp.sync 0xffffffff;
+      ld.global.u32 %r24, [%rd12];
+    )",
+     kOneWarp},
+    {"a_lane_writes_what_another_wrote", HazardKind::kLaneRace, kNeighbour + R"(
+      st.global.u32 [%rd10], %r0;
+    ! bar.warp.sync 0xffffffff;
+      add.u32 %r24, %r0, 100; st.global.u32 [%rd12], %r24;
+    )",
+     kOneWarp},
+    {"a_lane_acquires_what_another_released", HazardKind::kLaneRace, kNeighbour + R"(
+      setp.gt.u32 %p3, %r0, 1;
+      @%p3 bra END;
+      @%p1 bra READER;
+      st.global.u32 [%rd10], %r0;
+      mov.u32 %r21, 77; st.release.gpu.global.u32 [%rd0+4], %r21;
+      bra END;
+    READER:
+    ! AGAIN: ld.acquire.gpu.global.u32 %r21, [%rd0+4]; setp.ne.u32 %p4, %r21, 77; @%p4 bra AGAIN;
+      ld.global.u32 %r24, [%rd12];
+    END:
+    )",
+     kOneWarp},
     {"part_is_written_before_its_arrival", HazardKind::kRace,
      last_arrival("atom.acq_rel.gpu.global.add.u32 %r21, [%rd0], 1;"), kTwoCtas},
     {"fences_around_a_relaxed_arrival", HazardKind::kRace,
@@ -167,6 +199,15 @@ TEST(GlobalHazard, IsNotWhatIsStrongOnBothSidesNorWhatLiesBeside) {
 TEST(GlobalHazard, IsTwoCtasThatWriteTheSame) {
   EXPECT_THAT(reports_of("@!%p1 st.global.u32 [%rd0+8], %r4; atom.relaxed.gpu.global.add.u32 %r21, [%rd0], 1;"),
               SizeIs(1));
+}
+
+TEST(GlobalHazard, IsANoteWhereTheLanesOfAWarpWriteTheSame) {
+  Options options;
+  options.hazards = true;
+  const std::string body =
+      "mov.u32 %r9, 7; atom.relaxed.gpu.global.add.u32 %r21, [%rd0], 1; st.global.u32 [%rd0+8], %r9;";
+  const LaunchReport report = test::run_ptx(body, kOneWarp, options).report;
+  EXPECT_THAT(test::rules_of(report), testing::ElementsAre("equal-values"));
 }
 
 // An addition continues what was released at the word, and so does a store of the releasing thread. A store of another
