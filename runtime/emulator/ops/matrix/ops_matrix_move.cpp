@@ -6,8 +6,9 @@
 /// matrix, row by row. Moving a matrix is eight copies of 16 bytes, and `.trans` is a transpose in place.
 ///
 /// Matrices of 8-bit elements (m8n16, and m16n16 and m16n8 transposed) have rows of 16 bytes too. Without .trans a
-/// register is the matrix as before. With .trans, lane 4c + t has the elements of column c, and of column c + 8, in
-/// rows 2t and 2t + 1 of 8; for loads, in rows 4t to 4t + 3 of 16, the first two of them in the first register.
+/// register is the matrix as before. With .trans, lane 4c + t has elements of the columns c and c + 8. From a matrix of
+/// 8 rows, these are rows 2t and 2t + 1. From one of 16 rows, these are rows 4t to 4t + 3, the first two of them in the
+/// first register.
 /// Elements of 4 and 6 bits are spread to bytes: see expand_row().
 ///
 /// For the checker each row is one access by the lane that supplies its address, although other lanes hold the values.

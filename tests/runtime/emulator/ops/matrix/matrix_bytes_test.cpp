@@ -15,7 +15,7 @@ namespace kernelwright::test {
 namespace {
 
 /// Lane l copies 16 bytes of its inputs to row l of shared memory, at %shared + 16 * l; %r2 is that row's address.
-constexpr const char* kFill =
+constexpr const char* kFillBytes =
     "shl.b32 %r2, %lane, 4; add.u32 %r2, %r2, %shared;\nst.shared.v4.b32 [%r2], {%i0, %i1, %i2, %i3};\n"
     "bar.warp.sync -1;\n";
 
@@ -37,7 +37,7 @@ struct Rows {
 Rows random_rows() { return {{scrambled(32, 1), scrambled(32, 2), scrambled(32, 3), scrambled(32, 4)}}; }
 
 PtxRun run_of(const Rows& rows, const std::string& statements, std::size_t outputs) {
-  return {.statements = kFill + statements, .inputs = rows.words, .num_outputs = outputs, .target = "sm_100a"};
+  return {.statements = kFillBytes + statements, .inputs = rows.words, .num_outputs = outputs, .target = "sm_100a"};
 }
 std::uint32_t byte_of(const PtxResult& result, std::uint32_t reg, std::uint32_t lane, std::uint32_t byte) {
   return result.outputs[reg][lane] >> 8 * byte & 255;
