@@ -107,13 +107,33 @@ inline WarpPlaces warp_places(const Warp& warp, const Op& op, LaneMask lanes, st
   return places;
 }
 
+/// The slow path of a load, lane by lane. Apart from load(), whose registers and stack it would take.
+template <StateSpace kSpace, class Memory, class Register>
+[[gnu::noinline]] Step load_by_lane(Warp& warp, const Op& op, LaneMask lanes, std::uint32_t bytes) {
+  Hazards* const hazards = warp.cta->cluster->hazards;
+  for_each_lane(lanes, [&](int lane) {
+    const std::byte* from = place<kSpace>(warp, op, lane, bytes, Access::kRead, hazards);
+    for (std::uint32_t i = 0; i < op.list_size; ++i, from += sizeof(Memory)) {
+      if (op.list[i] == kNoSlot) continue;
+      Memory value;
+      std::memcpy(&value, from, sizeof value);
+      if constexpr (std::is_same_v<Memory, Wide128>) {
+        std::uint64_t* halves = warp.lanes<std::uint64_t>(op.list[i]);
+        halves[lane] = value.low;
+        halves[32 + lane] = value.high;
+      } else {
+        warp.lanes<Register>(op.list[i])[lane] = static_cast<Register>(value);
+      }
+    }
+  });
+  return Step::kNext;
+}
+
 template <StateSpace kSpace, class Memory, class Register>
 Step load(Warp& warp, const Op& op, LaneMask lanes) {
-  Hazards* const hazards = warp.cta->cluster->hazards;
   const std::uint32_t count = op.list_size, bytes = count * static_cast<std::uint32_t>(sizeof(Memory));
-  constexpr bool kWide = std::is_same_v<Memory, Wide128>;
-  if constexpr (!kWide) {
-    if (!hazards) {
+  if constexpr (!std::is_same_v<Memory, Wide128>) {
+    if (!warp.cta->cluster->hazards) {
       const WarpPlaces places = warp_places<kSpace>(warp, op, lanes, bytes, Access::kRead);
       for (std::uint32_t i = 0; places.found && i < count; ++i) {
         if (op.list[i] == kNoSlot) continue;
@@ -131,31 +151,38 @@ Step load(Warp& warp, const Op& op, LaneMask lanes) {
       if (places.found) return Step::kNext;
     }
   }
+  return load_by_lane<kSpace, Memory, Register>(warp, op, lanes, bytes);
+}
+
+/// The slow path of a store.
+template <StateSpace kSpace, class Memory, class Register>
+[[gnu::noinline]] Step store_by_lane(Warp& warp, const Op& op, LaneMask lanes, std::uint32_t bytes) {
+  Hazards* const hazards = warp.cta->cluster->hazards;
   for_each_lane(lanes, [&](int lane) {
-    const std::byte* from = place<kSpace>(warp, op, lane, bytes, Access::kRead, hazards);
-    for (std::uint32_t i = 0; i < count; ++i, from += sizeof(Memory)) {
-      if (op.list[i] == kNoSlot) continue;
-      Memory value;
-      std::memcpy(&value, from, sizeof value);
-      if constexpr (kWide) {
-        std::uint64_t* halves = warp.lanes<std::uint64_t>(op.list[i]);
-        halves[lane] = value.low;
-        halves[32 + lane] = value.high;
-      } else {
-        warp.lanes<Register>(op.list[i])[lane] = static_cast<Register>(value);
+    const auto put = [&](std::byte* to) {
+      for (std::uint32_t i = 0; i < op.list_size; ++i, to += sizeof(Memory)) {
+        if constexpr (std::is_same_v<Memory, Wide128>) {
+          const std::uint64_t* halves = warp.lanes<std::uint64_t>(op.list[i]);
+          const Wide128 value{halves[lane], halves[32 + lane]};
+          std::memcpy(to, &value, sizeof value);
+        } else {
+          const auto value = static_cast<Memory>(warp.lanes<Register>(op.list[i])[lane]);
+          std::memcpy(to, &value, sizeof value);
+        }
       }
-    }
+    };
+    std::byte stored[128];  // at most 8 elements of 16 bytes
+    if (hazards) put(stored);
+    put(place<kSpace>(warp, op, lane, bytes, Access::kWrite, hazards, stored));
   });
   return Step::kNext;
 }
 
 template <StateSpace kSpace, class Memory, class Register>
 Step store(Warp& warp, const Op& op, LaneMask lanes) {
-  Hazards* const hazards = warp.cta->cluster->hazards;
   const std::uint32_t count = op.list_size, bytes = count * static_cast<std::uint32_t>(sizeof(Memory));
-  constexpr bool kWide = std::is_same_v<Memory, Wide128>;
-  if constexpr (!kWide) {
-    if (!hazards) {
+  if constexpr (!std::is_same_v<Memory, Wide128>) {
+    if (!warp.cta->cluster->hazards) {
       const WarpPlaces places = warp_places<kSpace>(warp, op, lanes, bytes, Access::kWrite);
       for (std::uint32_t i = 0; places.found && i < count; ++i) {
         const auto* a = warp.lanes<Register>(op.list[i]);
@@ -171,24 +198,7 @@ Step store(Warp& warp, const Op& op, LaneMask lanes) {
       if (places.found) return Step::kNext;
     }
   }
-  for_each_lane(lanes, [&](int lane) {
-    const auto put = [&](std::byte* to) {
-      for (std::uint32_t i = 0; i < count; ++i, to += sizeof(Memory)) {
-        if constexpr (kWide) {
-          const std::uint64_t* halves = warp.lanes<std::uint64_t>(op.list[i]);
-          const Wide128 value{halves[lane], halves[32 + lane]};
-          std::memcpy(to, &value, sizeof value);
-        } else {
-          const auto value = static_cast<Memory>(warp.lanes<Register>(op.list[i])[lane]);
-          std::memcpy(to, &value, sizeof value);
-        }
-      }
-    };
-    std::byte stored[128];  // at most 8 elements of 16 bytes
-    if (hazards) put(stored);
-    put(place<kSpace>(warp, op, lane, bytes, Access::kWrite, hazards, stored));
-  });
-  return Step::kNext;
+  return store_by_lane<kSpace, Memory, Register>(warp, op, lanes, bytes);
 }
 
 template <StateSpace kSpace, class Memory, class Register>
