@@ -210,7 +210,7 @@ def attention_cases():
 
 def grouped_cases():
     for name, sizes, block_k in (("grouped_matmul", [[70, 72, 64], [33, 64, 96], [64, 40, 32]], 32),
-                                 ("grouped_matmul_tensors", [[70, 72, 64], [33, 64, 192], [64, 40, 128]], 64)):
+                                 ("grouped_matmul_tensors", [[70, 72, 64], [33, 64, 320], [64, 40, 128]], 64)):
         lists = {"lefts": [], "rights": [], "results": []}
         buffers = {"sizes": {"values": [extent for size in sizes for extent in size], "dtype": "i32"}}
         for at, (m, n, k) in enumerate(sizes):
