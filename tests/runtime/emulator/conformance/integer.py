@@ -9,7 +9,8 @@ def videos():
     """vadd and its like, on words, halves and bytes."""
     made = []
     for size in ("", "2", "4"):
-        seconds = ("", ".add", ".min", ".max") if size == "" else ("", ".add")
+        seconds = ("", ".add") if size == "" else ("",)
+        not_saturated = ("vadd", "vabsdiff") if size == "" else ()  # an H100 does not saturate their unsigned results
 
         def form(name, result, second):
             c = ", %c" if size or second else ""
@@ -17,7 +18,9 @@ def videos():
 
         for op in ("vadd", "vsub", "vabsdiff", "vmin", "vmax"):
             forms = [form(f"{op}{size}.{d}.{a}.{b}{sat}", d, second) for d in ("u32", "s32") for a, b in (("u32", "u32"), ("s32", "u32"), ("s32", "s32"))
-                     for sat in ("", ".sat") for second in seconds if not (size and sat and second)]
+                     for sat in ("", ".sat") for second in seconds if not (sat and (second or (op in not_saturated and d == "u32")))]
+            if size and op == "vabsdiff":
+                forms.append(form(f"{op}{size}.u32.u32.u32", "u32", ".add"))
             made.append(elementwise("integer", f"{op}{size}", ["b32"] * 3, forms, target="sm_80"))
         forms = [form(f"vset{size}.{a}.{b}.{relation}", "u32", second) for a, b in (("u32", "u32"), ("s32", "u32"), ("s32", "s32"))
                  for relation in ("eq", "ne", "lt", "le", "gt", "ge") for second in ("", ".add")]

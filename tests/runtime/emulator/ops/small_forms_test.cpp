@@ -100,7 +100,7 @@ TEST(VideoInstructions, ComputeOnWordsAndLanes) {
   const Words a = scrambled(32, 1), b = scrambled(32, 2), c = scrambled(32, 3);
   const PtxResult result = run_clean({.statements = R"(
 vadd.s32.s32.u32.sat %o0, %i0, %i1;
-vsub.u32.u32.u32.max %o1, %i0, %i1, %i2;
+vsub.u32.u32.u32.add %o1, %i0, %i1, %i2;
 vabsdiff4.u32.u32.u32.add %o2, %i0, %i1, %i2;
 vadd2.s32.s32.s32.sat %o3, %i0, %i1, %i2;
 vset4.u32.s32.gt %o4, %i0, %i1, %i2;
@@ -116,7 +116,7 @@ vmin4.s32.s32.s32 %o7, %i0, %i1, %i2;)",
     const std::uint32_t x = a[lane], y = b[lane], z = c[lane];
     const std::int64_t signed_x = static_cast<std::int32_t>(x);
     expect(0, lane, static_cast<std::uint32_t>(clamped(signed_x + y, INT32_MIN, INT32_MAX)));
-    expect(1, lane, std::max(x - y, z));
+    expect(1, lane, x - y + z);
     std::uint32_t differences = z, halves = 0, greater = 0, least = 0;
     for (int i = 0; i < 4; ++i) {
       const int p = x >> 8 * i & 255, q = y >> 8 * i & 255;
