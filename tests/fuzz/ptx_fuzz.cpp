@@ -1,6 +1,6 @@
 // Any text is either a module, or is refused with a line and a reason. The registers of a module find places. The
-// decoder takes each entry, or refuses it in the same way. No crash, no leak, and no time or memory out of proportion to
-// the text. A module must keep what promises.h says.
+// decoder takes each entry, or refuses it in the same way. No crash, no leak, and no time or memory out of proportion
+// to the text. A module must keep what promises.h says.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

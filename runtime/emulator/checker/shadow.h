@@ -34,7 +34,8 @@ static_assert(sizeof(AccessRecord) == 16 && sizeof(ShadowCell) == 64);
 /// into four parts. A part that is accessed in smaller pieces is split into its bytes.
 class Shadow {
  public:
-  explicit Shadow(std::size_t shared_bytes) : cells_((shared_bytes + 15) / 16), split_((cells_.size() + 63) / 64) {}
+  explicit Shadow(std::size_t shared_bytes)
+      : cells_((shared_bytes + 15) / 16), split_((cells_.size() + 63) / 64), parts_of_(cells_.size()) {}
 
   /// Calls `visit(cell, bytes_mask, offset, size)` for every cell that [offset, +bytes) touches. The mask is 0xf, or
   /// one bit for the cell of a byte. `replaces`: the access overwrites all its bytes, so cells that it covers whole
@@ -69,7 +70,7 @@ class Shadow {
         visit(cells_[cell], cell * 16);
         continue;
       }
-      const auto& parts = parts_.at(cell);
+      const auto& parts = parts_[parts_of_[cell] - 1];
       for (std::uint32_t part = 0; part < 4; ++part) {
         const std::uint32_t offset = cell * 16 + part * 4;
         if (!parts[part].write.in_bytes) {
@@ -87,8 +88,14 @@ class Shadow {
   void visit_part(ShadowCell& part, std::uint32_t mask, std::uint32_t at, bool replaces, Visit&& visit) {
     if (mask == 0xf && !part.write.in_bytes) {
       visit(part, std::uint8_t{0xf}, at, 4u);
-      return;
+    } else {
+      visit_bytes(part, mask, at, replaces, visit);
     }
+  }
+  /// Apart from visit_part(), because accesses of less than a word are rare.
+  template <class Visit>
+  [[gnu::noinline]] void visit_bytes(ShadowCell& part, std::uint32_t mask, std::uint32_t at, bool replaces,
+                                     Visit& visit) {
     std::array<ShadowCell, 4>& bytes = bytes_[at / 4];
     if (!part.write.in_bytes) {
       for (std::uint32_t i = 0; i < 4; ++i) bytes[i] = of_bytes(part, static_cast<std::uint8_t>(1u << i));
@@ -108,7 +115,12 @@ class Shadow {
   }
   bool is_split(std::uint32_t cell) const { return split_[cell / 64] >> (cell % 64) & 1; }
   std::array<ShadowCell, 4>& split(std::uint32_t cell) {
-    auto& parts = parts_[cell];
+    std::uint32_t& place = parts_of_[cell];
+    if (place == 0) {
+      parts_.emplace_back();
+      place = static_cast<std::uint32_t>(parts_.size());
+    }
+    auto& parts = parts_[place - 1];
     if (!is_split(cell)) {
       parts.fill(cells_[cell]);
       split_[cell / 64] |= std::uint64_t{1} << (cell % 64);
@@ -116,13 +128,14 @@ class Shadow {
     return parts;
   }
   void unite(std::uint32_t cell) {
-    cells_[cell] = parts_[cell][0];
+    cells_[cell] = parts_[parts_of_[cell] - 1][0];
     split_[cell / 64] &= ~(std::uint64_t{1} << (cell % 64));
   }
 
   std::vector<ShadowCell> cells_;
-  std::vector<std::uint64_t> split_;  // a bit for each cell
-  std::unordered_map<std::uint32_t, std::array<ShadowCell, 4>> parts_;
+  std::vector<std::uint64_t> split_;     // a bit for each cell
+  std::vector<std::uint32_t> parts_of_;  // by cell: the place of its parts in `parts_`, from 1; 0: it never had any
+  std::vector<std::array<ShadowCell, 4>> parts_;
   std::unordered_map<std::uint32_t, std::array<ShadowCell, 4>> bytes_;  // of words, by their number
 };
 

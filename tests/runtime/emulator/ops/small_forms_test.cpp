@@ -79,11 +79,11 @@ mov.b16 %h0, 0x8013;
 
 TEST(SmallForms, MultiplyWhatIsOutsideToZero) {
   const PtxResult result = run_clean({.statements = R"(
-mov.b32 %r1, 0x7fff3c00; mov.b32 %r2, 0x40004000; mov.b32 %r3, 0xc4004400;
+mov.b32 %r1, 0x7ff73c00; mov.b32 %r2, 0x40004000; mov.b32 %r3, 0xc4004400;
 fma.rn.oob.f16x2 %o0, %r1, %r2, %r3;
 fma.rn.oob.relu.f16x2 %o1, %r2, %r2, %r3;
 fma.rn.f16x2 %o2, %r1, %r2, %r3;
-mov.b16 %h0, 0x7fff; mov.b16 %h1, 0x4000;
+mov.b16 %h0, 0xfff7; mov.b16 %h1, 0x4000;
 fma.rn.oob.bf16 %h2, %h1, %h0, %h1; cvt.u32.u16 %o3, %h2;)",
                                       .num_outputs = 4});
   EXPECT_EQ(result.outputs[0], Words(32, 0x00004600));  // 6, and zero for the product of the NaN
