@@ -1,7 +1,7 @@
 /// PTX ISA "Video Instructions": vadd and the like on 32 bits, two halves (vadd2) or four bytes (vadd4), with operands
-/// and results that are whole registers. Selectors (%r1.b0), vmad, vavrg2 and vavrg4 have no row. Neither have forms in
-/// which an H100 departs from the ISA's text: minima and maxima with C, sums of lanes with C other than of unsigned
-/// differences, and saturation of unsigned sums and differences.
+/// and results that are whole registers. Selectors (%r1.b0), vmad, vavrg2 and vavrg4 have no row. An H100
+/// departs from the ISA's text in some forms, and these have no row either. They are minima and maxima with C, sums of
+/// lanes with C, and saturation of unsigned sums and differences. Sums of unsigned differences with C have a row.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

@@ -372,8 +372,10 @@ void Decoder::State::decode_one(Decoder& decoder, const Instruction& instruction
   decoder.choices_ = match->second.choices;
   decoder.operands_ = instruction.operands;
   if (cache_hint) {
-    if (decoder.operands_.empty()) decoder.refuse("lacks its cache policy");
-    decoder.operands_.pop_back();
+    const bool masked = std::ranges::find(instruction.parts, "cp_mask") != instruction.parts.end();
+    const std::size_t behind = masked ? 2 : 1;  // a mask comes behind the policy
+    if (decoder.operands_.size() < behind) decoder.refuse("lacks its cache policy");
+    decoder.operands_.erase(decoder.operands_.end() - static_cast<std::ptrdiff_t>(behind));
   }
   consumed.assign(decoder.operands_.size(), false);
   negation_seen.assign(decoder.operands_.size(), false);

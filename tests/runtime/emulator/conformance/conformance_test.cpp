@@ -74,7 +74,9 @@ TEST(Conformance, HoldsWithModifiersInAnotherOrder) {
     if (!truth) continue;
     const auto module = emulator::parse_ptx(test.text);
     for (const emulator::Instruction& instruction : module->entries.at(0).instructions) {
-      if (instruction.parts.size() < 3) continue;
+      const bool in_text = instruction.opcode.data() >= module->text.data() &&
+                           instruction.opcode.data() < module->text.data() + module->text.size();
+      if (instruction.parts.size() < 3 || !in_text) continue;  // ld.param of a call has another spelling by now
       const std::string other = reordered(instruction.parts, random);
       test.text.replace(static_cast<std::size_t>(instruction.opcode.data() - module->text.data()), other.size(), other);
       changed += other != instruction.opcode;

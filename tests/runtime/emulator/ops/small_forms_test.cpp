@@ -59,21 +59,27 @@ ld.shared.b32 %o0, [%r2];)";
 }
 
 TEST(SmallForms, CopyTheBytesOfAMask) {
-  const PtxResult result = run_clean({.statements = R"(
+  for (const bool hinted : {false, true}) {
+    const std::string hint = hinted ? ".L2::cache_hint" : "", policy = hinted ? "%rd5, " : "";
+    const PtxResult result = run_clean({.statements = R"(
+createpolicy.fractional.L2::evict_first.b64 %rd5;
 shl.b32 %r2, %lane, 2; add.u32 %r2, %r2, %shared;
 mul.lo.u32 %r3, %lane, 0x01010101; add.u32 %r3, %r3, 0x01010101; st.shared.b32 [%r2], %r3;
 fence.proxy.async.shared::cta;
 bar.warp.sync -1;
 setp.eq.u32 %p0, %lane, 0;
 mov.b16 %h0, 0x8013;
-@%p0 cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%memory], [%shared], 32, %h0;
+@%p0 cp.async.bulk.global.shared::cta.bulk_group)" + hint +
+                                                      ".cp_mask [%memory], [%shared], 32, " + policy +
+                                                      R"(%h0;
 @%p0 cp.async.bulk.commit_group;
 @%p0 cp.async.bulk.wait_group 0;)",
-                                      .memory = std::vector<std::byte>(64, std::byte{0xee}),
-                                      .target = "sm_100a"});
-  for (std::size_t at = 0; at < 64; ++at) {
-    const bool copied = at < 32 && (0x8013 >> at % 16 & 1) != 0;
-    EXPECT_EQ(result.memory[at], static_cast<std::byte>(copied ? at / 4 + 1 : 0xee)) << at;
+                                        .memory = std::vector<std::byte>(64, std::byte{0xee}),
+                                        .target = "sm_100a"});
+    for (std::size_t at = 0; at < 64; ++at) {
+      const bool copied = at < 32 && (0x8013 >> at % 16 & 1) != 0;
+      EXPECT_EQ(result.memory[at], static_cast<std::byte>(copied ? at / 4 + 1 : 0xee)) << at << " " << hinted;
+    }
   }
 }
 
