@@ -42,6 +42,7 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
                                       written ? "written" : "read"),
                           "", loading->second, state.agent, -1);
       // The hardware completes the load here.
+      state.loaded_by_use[loading->second] = state.now;
       std::erase_if(state.loading, [load = loading->second](const auto& entry) { return entry.second == load; });
       return;
     }
@@ -64,6 +65,7 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
 
 void Hazards::registers_loading(Warp& warp, std::span<const Slot> registers) {
   State::WarpState& state = state_->of(warp);
+  state.loaded_by_use.erase(warp.current->index);
   for (const Slot slot : registers) {
     if (const auto old = state.unwritten.find(slot); old != state.unwritten.end()) {
       state_->note_unused(state, old->second);

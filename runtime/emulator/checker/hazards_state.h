@@ -47,6 +47,8 @@ struct Hazards::State {
     Groups groups[kNumAsyncGroups];         // by AsyncGroup
     std::map<Slot, BusyRegister> busy;      // registers of wgmmas in flight
     std::map<Slot, std::uint32_t> loading;  // registers of tcgen05.ld in flight, and the instruction of each
+    /// By instruction: when a use of its registers has completed the last tcgen05.ld that it issued.
+    std::map<std::uint32_t, std::uint32_t> loaded_by_use;
     /// For each warp: how much of its work tcgen05.fence::after_thread_sync has ordered before this warp's operations
     /// in tensor memory. One entry holds for all lanes at once; the others hold for each lane that passed the fence
     /// without its siblings.
@@ -146,6 +148,9 @@ struct Hazards::State {
   /// The same check for a cell of tensor memory. `record` is complete except for its lanes.
   void check_tensor_cell(WarpState& warp, int lane, Access access, const TensorRecord& record, TensorCell& cell,
                          const Cta& cta, const TensorBlock& block);
+  /// Whether `record` is of a tcgen05.ld that a use of its registers has completed, and the access comes behind the
+  /// use.
+  bool completed_by_use(const WarpState& warp, int lane, const TensorRecord& record) const;
   /// Whether the access `record` is over, or is ahead in the same pipeline, when `warp` makes its own access. Reports a
   /// hazard if neither holds. `now` and `before` name the two accesses in the report.
   bool check_tensor_order(WarpState& warp, int lane, const char* now, const char* before, const TensorRecord& record,

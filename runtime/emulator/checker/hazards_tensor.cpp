@@ -59,6 +59,16 @@ std::uint32_t Hazards::State::fenced_until(const WarpState& warp, int lane, std:
   return std::max(at(warp.fenced, by), least);
 }
 
+bool Hazards::State::completed_by_use(const WarpState& warp, int lane, const TensorRecord& record) const {
+  if (record.pipe) return false;
+  const WarpState& issuer = warps[record.issuer];
+  const auto use = issuer.loaded_by_use.find(record.op);
+  if (use == issuer.loaded_by_use.end()) return false;
+  if (record.issuer == warp.agent) return true;
+  if (lane >= 0) return knows(warp, lane, record.issuer, std::max<int>(record.lane, 0), use->second);
+  return warp.known.covers(record.issuer, 0, use->second);
+}
+
 bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* now, const char* before,
                                         const TensorRecord& record, bool pipelined, const Cta& cta,
                                         const TensorBlock& block) {
@@ -75,7 +85,7 @@ bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* n
                       fmt::format("a {} is not ordered after a {} of the same cells by another thread: no "
                                   "synchronisation between them",
                                   now, before));
-  } else if (!knows_completed(warp, lane, record)) {
+  } else if (!knows_completed(warp, lane, record) && !completed_by_use(warp, lane, record)) {
     return conflict(
         HazardRule::kTensorRace,
         record.pipe

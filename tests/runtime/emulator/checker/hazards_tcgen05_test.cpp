@@ -236,6 +236,32 @@ TEST(TensorLoad, IsDoneWhenAnInstructionTouchesItsRegisters) {
   EXPECT_EQ(row_of(HazardRule::kTensorLoadRegister).grade, HazardGrade::kIsa);
 }
 
+// The use has waited for the load, so a store over its cells comes behind the load. Without a use, nothing orders them.
+TEST(TensorLoad, ThatAUseHasCompletedMayBeStoredOver) {
+  const auto body = [](const std::string& stored) {
+    return R"(
+      mul.wide.u32 %rd7, %r0, 4; add.s64 %rd8, %rd0, %rd7;
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
+      add.u32 %r22, )" +
+           stored + R"(, 7;
+      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r22};
+      tcgen05.wait::st.sync.aligned;
+      tcgen05.wait::ld.sync.aligned;
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r23}, [%r91];
+      tcgen05.wait::ld.sync.aligned;
+      st.global.u32 [%rd8], %r23;
+    )";
+  };
+  for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom})
+    for (const std::uint64_t seed : {1, 2, 3, 4}) {
+      const auto run = run_stored(body("%r20"), completion, seed);
+      for (std::uint32_t thread = 0; thread < 64; ++thread) EXPECT_EQ(run.out[thread], thread + 7);
+      EXPECT_THAT(test::rules_of(run.report), testing::ElementsAre("tensor-load-register"));
+      EXPECT_THAT(test::rules_of(run_stored(body("%r0"), completion, seed).report),
+                  testing::ElementsAre("tensor-race"));
+    }
+}
+
 TEST(TensorLoad, OverARegisterOfALoadInFlightIsAnError) {
   const std::string load = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];\n";
   const std::string wait = "tcgen05.wait::ld.sync.aligned;\n";
