@@ -101,9 +101,7 @@ std::string read_name(const JsonValue& json, ViolationList& violations) {
   return "";
 }
 
-Config read(std::string_view text, const std::filesystem::path* folder) {
-  std::vector<Violation> duplicates;
-  const JsonValue json = JsonValue::parse(text, &duplicates);
+Config read(const JsonValue& json, std::vector<Violation> duplicates, const std::filesystem::path* folder) {
   if (!json.is_object()) throw ConfigError("", found(json) + " is no config; a config is an object");
   ViolationList violations;
   for (Violation& duplicate : duplicates) violations.add(std::move(duplicate.path), std::move(duplicate.message));
@@ -122,10 +120,17 @@ Config read(std::string_view text, const std::filesystem::path* folder) {
 
 }  // namespace
 
-Config read_config(std::string_view text) { return read(text, nullptr); }
+Config read_config(std::string_view text) {
+  std::vector<Violation> duplicates;
+  const JsonValue json = JsonValue::parse(text, &duplicates);
+  return read(json, std::move(duplicates), nullptr);
+}
 Config read_config(std::string_view text, const std::string& folder) {
   const std::filesystem::path path(folder);
-  return read(text, &path);
+  std::vector<Violation> duplicates;
+  const JsonValue json = JsonValue::parse(text, &duplicates);
+  return read(json, std::move(duplicates), &path);
 }
+Config read_config(const JsonValue& json) { return read(json, {}, nullptr); }
 
 }  // namespace kernelwright

@@ -10,6 +10,8 @@
 
 namespace kernelwright {
 
+class JsonValue;  // json/document.h
+
 /// Reads a config. Time and memory are bounded for any `json`; nothing is written anywhere. Throws ConfigError with
 /// every violation at once, each with its JSON path: unknown, repeated and missing keys, wrong types, values out of
 /// range. Fields that contradict each other on any architecture are violations too (contradictions(), validate.h). A
@@ -20,6 +22,8 @@ namespace kernelwright {
 Config read_config(std::string_view json);
 /// As above, for a config in `folder`; headers of policies and their references are relative to it.
 Config read_config(std::string_view json, const std::string& folder);
+/// As the first, for a value that is already parsed.
+Config read_config(const JsonValue& json);
 
 /// As read_config, from a file. Also throws ConfigError, with the file as its place, for a path that is missing or is
 /// no regular file, and for a file larger than 1 MiB. A FIFO or device is refused before it is opened, and a large file
@@ -39,5 +43,7 @@ std::string read_small_file(const std::string& path, const FileNature& nature = 
 /// Writes the config as JSON that read_config reads back to an equal value. Fields at their default are left out,
 /// except those that a config must have.
 std::string write_config(const Config& config);
+/// The same as a value.
+JsonValue config_to_json(const Config& config);
 
 }  // namespace kernelwright

@@ -17,10 +17,11 @@ JsonValue envelope(const char* kind, KindConfig config) {
 
 }  // namespace
 
-std::string write_config(const Config& config) {
+JsonValue config_to_json(const Config& config) {
   const auto* attention = std::get_if<AttentionConfig>(&config);
-  const JsonValue json = attention ? envelope("attention", *attention) : envelope("gemm", std::get<GemmConfig>(config));
-  return json.dump() + "\n";
+  return attention ? envelope("attention", *attention) : envelope("gemm", std::get<GemmConfig>(config));
 }
+
+std::string write_config(const Config& config) { return config_to_json(config).dump() + "\n"; }
 
 }  // namespace kernelwright
