@@ -218,6 +218,8 @@ const std::vector<LayerFolders>& layer_folders() {
            {"generator/kernels",
             {"generator/attention", "generator/gemm", "generator/quantize", "generator/plan", "generator/source",
              "generator/tuned", "generator/problem"}},
+           {"generator/models",
+            {"generator/attention", "generator/gemm", "generator/json", "generator/tuned", "generator/problem"}},
            {"generator/schema",
             {"generator/kernels", "generator/attention", "generator/gemm", "generator/quantize", "generator/json",
              "generator/problem"}},

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "kernelwright/generator/models/models_markdown.h"
 #include "kernelwright/generator/schema/schema.h"
+#include "support/golden_models.h"
 
 namespace {
 
@@ -23,5 +25,7 @@ int main(int argc, char** argv) {
   const std::filesystem::path root = argc > 1 ? argv[1] : KERNELWRIGHT_SOURCE_DIR;
   const bool schema = write(root / "configs/kernelwright.schema.json", kernelwright::json_schema());
   const bool page = write(root / "docs/config.md", kernelwright::config_markdown());
-  return schema && page ? 0 : 1;
+  const bool models =
+      write(root / "docs/models.md", kernelwright::models_markdown(kernelwright::test::golden_models(root)));
+  return schema && page && models ? 0 : 1;
 }

@@ -1,0 +1,49 @@
+/// One row for each model_type: where its layers differ from a Llama's. model_families.cpp has the rows.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "kernelwright/generator/models/model.h"
+#include "kernelwright/generator/models/model_fields.h"
+
+namespace kernelwright::detail {
+
+/// Whether the linear layers around attention add a bias.
+enum class BiasRule { kNever, kAlways, kAttentionBias };  // the last: the field attention_bias says so
+
+/// Which layers have a sliding window, where the file has no layer_types.
+enum class WindowRule {
+  kNever,
+  kEveryLayer,     // sliding_window is for all layers
+  kUpperLayers,    // use_sliding_window, and for layers from max_window_layers on
+  kEvenLayers,     // layers 0, 2, 4 and so on
+  kAllButEachNth,  // each sliding_window_pattern-th layer is full
+};
+
+/// The fields of a mixture of experts.
+struct ExpertRow {
+  std::string_view count, width, shared_count, shared_width;  // names of fields; "": the family has none
+  bool router_bias = false, f32_logits = false, shared_gate = false;
+};
+
+struct FamilyRow {
+  std::string_view type;
+  BiasRule qkv_bias = BiasRule::kNever, o_bias = BiasRule::kNever;
+  bool mlp_bias = false;  // the field mlp_bias counts
+  WindowRule windows = WindowRule::kNever;
+  bool softcap = false, sinks = false;
+  bool scalar = false;  // query_pre_attn_scalar gives the scale
+  bool fused = false;   // the checkpoint has q, k and v as one, and gate and up
+  bool latent = false;  // multi-head latent attention
+  const ExpertRow* experts = nullptr;
+  std::span<const FieldDefault> defaults;
+};
+
+/// Sorted by type.
+std::span<const FamilyRow> family_rows();
+
+/// Fills the layers, attention and linear layers of `model`, whose quantisation is already read.
+void fill_model(const ModelFields& fields, const FamilyRow& family, Sharding& sharding, Model& model);
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,86 @@
+// The table of model families. Numbers are transformers' defaults of fields that published files leave out.
+#include "kernelwright/generator/models/families.h"
+
+namespace kernelwright::detail {
+namespace {
+
+constexpr ExpertRow kMixtralExperts{.count = "num_local_experts", .width = "intermediate_size"};
+constexpr ExpertRow kQwenExperts{.count = "num_experts", .width = "moe_intermediate_size"};
+constexpr ExpertRow kQwen2Experts{.count = "num_experts",
+                                  .width = "moe_intermediate_size",
+                                  .shared_width = "shared_expert_intermediate_size",
+                                  .shared_gate = true};
+constexpr ExpertRow kGptOssExperts{.count = "num_local_experts", .width = "intermediate_size", .router_bias = true};
+constexpr ExpertRow kDeepSeekExperts{.count = "n_routed_experts",
+                                     .width = "moe_intermediate_size",
+                                     .shared_count = "n_shared_experts",
+                                     .shared_width = "moe_intermediate_size",
+                                     .f32_logits = true};
+
+constexpr FieldDefault kGemma2Defaults[] = {{"head_dim", 256},
+                                            {"query_pre_attn_scalar", 256},
+                                            {"sliding_window", 4096},
+                                            {"attn_logit_softcapping", 50},
+                                            {"vocab_size", 256000}};
+constexpr FieldDefault kGemma3Defaults[] = {{"head_dim", 256},
+                                            {"query_pre_attn_scalar", 256},
+                                            {"sliding_window", 4096},
+                                            {"sliding_window_pattern", 6},
+                                            {"num_attention_heads", 8},
+                                            {"num_key_value_heads", 4},
+                                            {"max_position_embeddings", 131072},
+                                            {"vocab_size", 262208}};
+constexpr FieldDefault kGptOssDefaults[] = {{"head_dim", 64}, {"sliding_window", 128}};
+constexpr FieldDefault kQwen3Defaults[] = {{"head_dim", 128}};
+
+constexpr FamilyRow kFamilies[] = {
+    {.type = "deepseek_v2", .latent = true, .experts = &kDeepSeekExperts},
+    {.type = "deepseek_v3", .latent = true, .experts = &kDeepSeekExperts},
+    {.type = "gemma2",
+     .qkv_bias = BiasRule::kAttentionBias,
+     .o_bias = BiasRule::kAttentionBias,
+     .windows = WindowRule::kEvenLayers,
+     .softcap = true,
+     .scalar = true,
+     .defaults = kGemma2Defaults},
+    {.type = "gemma3_text",
+     .qkv_bias = BiasRule::kAttentionBias,
+     .o_bias = BiasRule::kAttentionBias,
+     .windows = WindowRule::kAllButEachNth,
+     .softcap = true,
+     .scalar = true,
+     .defaults = kGemma3Defaults},
+    {.type = "gpt_oss",
+     .qkv_bias = BiasRule::kAttentionBias,
+     .o_bias = BiasRule::kAttentionBias,
+     .windows = WindowRule::kEvenLayers,
+     .sinks = true,
+     .experts = &kGptOssExperts,
+     .defaults = kGptOssDefaults},
+    {.type = "kimi_k2", .latent = true, .experts = &kDeepSeekExperts},
+    {.type = "llama", .qkv_bias = BiasRule::kAttentionBias, .o_bias = BiasRule::kAttentionBias, .mlp_bias = true},
+    {.type = "mistral", .windows = WindowRule::kEveryLayer},
+    {.type = "mixtral", .windows = WindowRule::kEveryLayer, .experts = &kMixtralExperts},
+    {.type = "phi3", .windows = WindowRule::kEveryLayer, .fused = true},
+    {.type = "qwen2", .qkv_bias = BiasRule::kAlways, .windows = WindowRule::kUpperLayers},
+    {.type = "qwen2_moe",
+     .qkv_bias = BiasRule::kAlways,
+     .windows = WindowRule::kUpperLayers,
+     .experts = &kQwen2Experts},
+    {.type = "qwen3",
+     .qkv_bias = BiasRule::kAttentionBias,
+     .o_bias = BiasRule::kAttentionBias,
+     .windows = WindowRule::kUpperLayers,
+     .defaults = kQwen3Defaults},
+    {.type = "qwen3_moe",
+     .qkv_bias = BiasRule::kAttentionBias,
+     .o_bias = BiasRule::kAttentionBias,
+     .windows = WindowRule::kUpperLayers,
+     .experts = &kQwenExperts},
+};
+
+}  // namespace
+
+std::span<const FamilyRow> family_rows() { return kFamilies; }
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,71 @@
+// What the steps of plan_model() share: joining equal problems, and asking the planners whether a kernel takes them.
+#include "kernelwright/generator/models/plan_parts.h"
+
+#include <algorithm>
+
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
+
+namespace kernelwright::detail {
+namespace {
+
+/// Whether two configs compute the same.
+bool same_problem(const Config& a, const Config& b) {
+  if (a.index() != b.index()) return false;
+  return std::visit([&](const auto& kind) { return kind.problem == std::get<std::decay_t<decltype(kind)>>(b).problem; },
+                    a);
+}
+
+/// Why no kernel of `arch` takes the config; "" if one does. No tuned row can change that.
+std::string refusal(const AttentionConfig& config, Arch arch) try {
+  plan_by_model(config.problem, config.schedule, arch);
+  return "";
+} catch (const ConfigError& error) {
+  return error.violations().front().text();
+}
+std::string refusal(const GemmConfig& config, Arch arch) try {
+  plan_by_model(config.problem, config.schedule, arch);
+  return "";
+} catch (const ConfigError& error) {
+  return error.violations().front().text();
+}
+
+}  // namespace
+
+void PlanBuilder::join(PlannedProblem fresh) {
+  for (PlannedProblem& old : plan_.problems) {
+    if (!same_problem(old.config, fresh.config)) continue;
+    if (old.rows && fresh.rows && fresh.rows->most > old.rows->most) {
+      old.rows = fresh.rows;
+      std::get<GemmConfig>(old.config).shapes = std::get<GemmConfig>(fresh.config).shapes;
+    }
+    for (ServedLayer& layer : fresh.serves)
+      if (std::ranges::find(old.serves, layer) == old.serves.end()) old.serves.push_back(std::move(layer));
+    return;
+  }
+  plan_.problems.push_back(std::move(fresh));
+}
+
+void add_missing(ModelPlan& plan, const std::vector<MissingLayer>& missing) {
+  for (const MissingLayer& layer : missing)
+    if (std::ranges::find(plan.missing, layer) == plan.missing.end()) plan.missing.push_back(layer);
+}
+
+void judge(ModelPlan& plan) {
+  std::vector<MissingLayer> missing;
+  std::erase_if(plan.problems, [&](const PlannedProblem& problem) {
+    std::size_t refused = 0;
+    for (const Arch arch : plan.serving.archs) {
+      const std::string why = std::visit([&](const auto& config) { return refusal(config, arch); }, problem.config);
+      if (why.empty()) continue;
+      ++refused;
+      for (const ServedLayer& layer : problem.serves)
+        missing.push_back({layer.layer, layer.layers, "", std::string(to_string(arch)) + ": " + why});
+    }
+    return refused == plan.serving.archs.size();
+  });
+  missing.insert(missing.end(), plan.missing.begin(), plan.missing.end());
+  plan.missing = std::move(missing);
+}
+
+}  // namespace kernelwright::detail

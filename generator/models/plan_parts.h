@@ -1,0 +1,54 @@
+/// Inside of generator/models: the steps of plan_model().
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/models/model_plan.h"
+
+namespace kernelwright::detail {
+
+/// The layers of each linear layer, by its name, that the checkpoint quantises.
+using QuantizedLayers = std::map<std::string, Layers>;
+QuantizedLayers quantized_layers(const Model& model);
+
+/// Adds a violation for each side of a rank's weight that cuts through a block of scales.
+void check_blocks(const Model& model, const QuantizedLayers& quantized, Sharding& sharding);
+
+/// A shape for each range of rows that a plan of a GEMM tells apart, within `rows`; and one for `run`.
+std::vector<GemmShape> shapes_of(const RowRange& rows);
+
+/// Adds what is not yet in the plan.
+void add_missing(ModelPlan& plan, const std::vector<MissingLayer>& missing);
+
+/// Moves problems that no kernel takes to what is missing, with the planner's reason.
+void judge(ModelPlan& plan);
+
+/// Adds the problems of a model to a plan. Equal problems join: one has all the layers that it serves.
+class PlanBuilder {
+ public:
+  PlanBuilder(const Model& model, const ServerRow& server, ModelPlan& plan)
+      : model_(model), server_(server), plan_(plan) {}
+  void add_attention();
+  void add_linears(const QuantizedLayers& quantized);
+
+ private:
+  void add_decode(const AttentionLayer& layer);
+  void add_prefill(const AttentionLayer& layer);
+  void add_latent(const AttentionLayer& layer);
+  AttentionProblem problem_of(const AttentionLayer& layer) const;
+  std::vector<std::string> origin_of(const AttentionLayer& layer) const;
+  void add(const AttentionLayer& layer, const std::string& pass, AttentionProblem problem,
+           std::vector<AttentionShape> shapes);
+  void add_linear(const Linear& linear, const Layers& layers, bool quantized, const std::string& suffix);
+  void add_gemm(const Linear& linear, const std::string& name, const std::string& layer, const Layers& layers,
+                const Fact& n, bool quantized, bool bias);
+  void join(PlannedProblem fresh);
+
+  const Model& model_;
+  const ServerRow& server_;
+  ModelPlan& plan_;
+};
+
+}  // namespace kernelwright::detail
