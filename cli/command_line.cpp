@@ -17,7 +17,7 @@ namespace {
 
 /// The text below every help.
 std::string footer() {
-  std::string text = "CONFIG is a JSON file, or a folder of them.\nExit codes:";
+  std::string text = "CONFIG is a JSON file, or a folder of them. A plan is a file of many configs.\nExit codes:";
   std::size_t column = text.size() - text.rfind('\n');
   for (const ExitCodeText& row : kExitCodes) {
     const std::string part = fmt::format(" {} {};", static_cast<int>(row.code), row.text);
@@ -117,11 +117,31 @@ CommandLine::CommandLine(Options& options)
          "GEMM of few rows. explain lists them",
          "KERNEL");
   }
+  add_plan();
   add_emulate();
   add_trace();
   add_cache();
   add("doctor", "What is installed, what is missing, and what would do", doctor);
   add_about();
+}
+
+void CommandLine::add_plan() {
+  CLI::App* verb = add("plan", "A model's config.json in; every attention problem and GEMM of a rank out", plan);
+  word(verb, "MODEL", options_.model_file, "config.json of a model, or the folder that holds it", "FILE")->required();
+  whole(verb, "--tp", options_.tp, "Ranks that share each layer: 1", 1, 1024);
+  whole(verb, "--ep", options_.ep, "Ranks that share the experts: 1", 1, 1024);
+  verb->add_option("--kv", options_.kv, "Element type of the cache: the model's own, or e4m3")
+      ->check(CLI::IsMember({"bf16", "f16", "e4m3"}));
+  whole(verb, "--max-seqs", options_.max_seqs, "Sequences of a batch, at most: 256", 1, 1 << 20);
+  whole(verb, "--max-tokens", options_.max_tokens, "Tokens of a batch, at most: 8192", 1, 1 << 20);
+  verb->add_option("--server", options_.server, "Whose cache and batches it plans for: vllm")
+      ->check(CLI::IsMember({"vllm", "sglang", "hf"}));
+  whole(verb, "--page-size", options_.page_size, "Keys in a page of the cache; else the server's usual number", 1,
+        65536);
+  archs(verb);
+  word(verb, "--name", options_.name, "What names of problems begin with; else the model's type and size", "NAME");
+  verb->add_flag("--explain", options_.explains, "Print which fields and formulas gave each number");
+  word(verb, "--output", options_.plan_file, "File for the plan; else standard output", "FILE");
 }
 
 void CommandLine::add_emulate() {
@@ -281,7 +301,10 @@ CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
 }
 
 void CommandLine::configs(CLI::App* verb) {
-  word(verb, "CONFIG", options_.configs, "Config files or folders", "FILE")->required();
+  word(verb, "CONFIG", options_.configs, "Config files, plans or folders", "FILE")->required();
+  word(verb, "--problem", options_.problems, "Problem of a plan, by name; may be repeated", "NAME")
+      ->take_all()
+      ->expected(1);
 }
 void CommandLine::device(CLI::App* verb) {
   verb->add_option("--device", options_.device, "cuda, emulator, or auto: cuda where a GPU is")

@@ -12,6 +12,7 @@
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/message.h"
+#include "kernelwright/generator/models/plan_file.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -24,7 +25,11 @@ void append(std::vector<Violation>& all, const ConfigError& error) {
 
 void read_file(const std::string& path, bool named_directly, Configs& configs, std::vector<Violation>& violations) {
   try {
-    configs.usable.push_back({path, read_config_file(path), !named_directly});
+    bool is_plan = false;
+    for (Config& config : read_config_or_plan_file(path, is_plan)) {
+      std::string place = is_plan ? path + "#" + name_of(config) : path;
+      configs.usable.push_back({std::move(place), std::move(config), !named_directly});
+    }
   } catch (const ConfigError& error) {
     append(violations, in_file(path, error));
   }
@@ -51,10 +56,25 @@ ConfigError in_file(const std::string& file, const ConfigError& error) {
   return ConfigError(std::move(violations));
 }
 
-Configs read_configs(const std::vector<std::string>& paths) {
+namespace {
+
+/// Keeps the configs that --problem names. Throws ConfigError for a name that none has.
+void keep_named(Configs& configs, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  std::vector<std::string> known;
+  for (const NamedConfig& named : configs.usable) known.push_back(named.name());
+  for (const std::string& name : names)
+    if (std::ranges::find(known, name) == known.end())
+      throw ConfigError("--problem", fmt::format("{} is no problem here; there are {}", name, listed(known)));
+  std::erase_if(configs.usable, [&](const NamedConfig& named) { return !std::ranges::count(names, named.name()); });
+}
+
+}  // namespace
+
+Configs read_configs(const Options& options) {
   Configs configs;
   std::vector<Violation> violations;
-  for (const std::string& path : paths) {
+  for (const std::string& path : options.configs) {
     std::error_code code;
     if (!fs::is_directory(path, code)) {
       read_file(path, true, configs, violations);
@@ -67,6 +87,7 @@ Configs read_configs(const std::vector<std::string>& paths) {
     }
   }
   if (!violations.empty()) throw ConfigError(std::move(violations));
+  keep_named(configs, options.problems);
   return configs;
 }
 
@@ -77,11 +98,20 @@ void print_skipped(const std::vector<SkippedConfig>& skipped) {
   fmt::print("{}", more_text(style, skipped.size()));
 }
 
-NamedConfig read_one_config(const std::vector<std::string>& paths) {
+NamedConfig read_one_config(const Options& options) {
+  const std::vector<std::string>& paths = options.configs;
   if (paths.size() != 1) throw ConfigError("CONFIG", fmt::format("{} are named; one would do", paths.size()));
   std::error_code code;
   if (fs::is_directory(paths[0], code)) throw ConfigError(paths[0], "is a directory; one config file would do");
-  return std::move(read_configs(paths).usable.at(0));
+  Configs configs = read_configs(options);
+  if (configs.usable.empty()) throw ConfigError(paths[0], "is a plan without problems; one with some would do");
+  if (configs.usable.size() > 1) {
+    std::vector<std::string> names;
+    for (const NamedConfig& named : configs.usable) names.push_back(named.name());
+    throw ConfigError(paths[0], fmt::format("is a plan of {} problems; --problem NAME would do, with one of {}",
+                                            names.size(), listed(names)));
+  }
+  return std::move(configs.usable[0]);
 }
 
 std::vector<Arch> parse_archs(const std::vector<std::string>& words) {

@@ -52,6 +52,12 @@ struct Options {
   std::string arguments;  // a file of JSON, or the JSON itself
   std::string timeout;    // "": no limit
   std::uint64_t max_instructions = 1'000'000'000;
+  // plan
+  std::string model_file, kv, server = "vllm", name, plan_file;
+  int tp = 1, ep = 1, max_seqs = 256, max_tokens = 8192;
+  std::optional<int> page_size;
+  bool explains = false;
+  std::vector<std::string> problems;  // of a plan, by name; all if empty
   // trace
   bool timeline = false;  // set by the verb
   std::uint32_t cta = 0;
@@ -60,7 +66,7 @@ struct Options {
 
 /// A config and where it came from.
 struct NamedConfig {
-  std::string path;
+  std::string path;  // of a plan's problem: "plan.json#NAME"
   Config config;
   bool in_folder = false;  // it came from a folder, not by its own name
   const std::string& name() const { return name_of(config); }
@@ -78,13 +84,13 @@ struct Configs {
   std::vector<SkippedConfig> skipped;
 };
 
-/// Reads every config that `paths` name. A folder stands for its .json files, in the order of their names. Throws
-/// ConfigError with the violations of all files, each with its file's path in front. Also throws for a folder without
-/// configs.
-Configs read_configs(const std::vector<std::string>& paths);
+/// Reads every config that --problem and the paths of `options` name. A folder stands for its .json files, in the order
+/// of their names. A plan stands for its problems. Throws ConfigError with the violations of all files, each with its
+/// file's path in front. Also throws for a folder without configs.
+Configs read_configs(const Options& options);
 
 /// The config for a verb that takes exactly one.
-NamedConfig read_one_config(const std::vector<std::string>& paths);
+NamedConfig read_one_config(const Options& options);
 
 /// The architectures of --arch, without repeats. Throws ConfigError for a word that is no architecture.
 std::vector<Arch> parse_archs(const std::vector<std::string>& words);

@@ -100,7 +100,7 @@ JsonValue to_json(const Item& item, const std::string& shape, const Row& row, bo
 }  // namespace
 
 int bench(const Options& options) {
-  Configs configs = read_configs(options.configs);
+  Configs configs = read_configs(options);
   std::vector<Item> work;
   const std::optional<Arch> gpu = gpu_arch();
   for (const NamedConfig& named : configs.usable) {

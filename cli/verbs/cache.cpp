@@ -96,7 +96,7 @@ int removed(CubinCache& cache, bool json, std::size_t count, std::string failure
 }
 
 int why(const Options& options) {
-  const NamedConfig named = read_one_config(options.configs);
+  const NamedConfig named = read_one_config(options);
   const Arch arch = choose_arch(named, options);
   require_valid(named, arch);
   KernelStore store(cache_options(options));

@@ -235,7 +235,7 @@ void print_table(const std::vector<Job>& jobs, const Configs& configs, const Tot
 }  // namespace
 
 int compile(const Options& options) {
-  Configs configs = read_configs(options.configs);
+  Configs configs = read_configs(options);
   if (!options.outputs.empty()) require_names_apart(configs);
   std::vector<Job> jobs = plan_jobs(configs, options);
   require_address_space();

@@ -5,7 +5,7 @@
 namespace kernelwright::cli {
 
 int explain(const Options& options) {
-  const NamedConfig named = read_one_config(options.configs);
+  const NamedConfig named = read_one_config(options);
   return std::visit([&](const auto& config) { return explain(options, named, config); }, named.config);
 }
 

@@ -223,7 +223,7 @@ void check_output_folder(const std::string& folder) {
 }  // namespace
 
 int run(const Options& options) {
-  Configs configs = read_configs(options.configs);
+  Configs configs = read_configs(options);
   const bool from_files = !options.inputs.empty();
   if (from_files && configs.usable.size() != 1)
     throw ConfigError("--inputs", fmt::format("{} configs are named; one would do", configs.usable.size()));

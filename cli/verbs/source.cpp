@@ -34,7 +34,7 @@ std::string why_not(const NamedConfig& named, const std::string& role, const Mac
 }
 
 Spec spec_of(const Options& options) {
-  const NamedConfig named = read_one_config(options.configs);
+  const NamedConfig named = read_one_config(options);
   const MachineClass& machine = choose_machine(options, choose_arch(named, options));
   const TunedTable rows = tuned_rows(options);
   std::vector<std::string> roles;

@@ -114,7 +114,7 @@ int trace(const Options& options) {
   Options traced = options;
   traced.device = "emulator";
   traced.timeline = true;
-  const NamedConfig named = read_one_config(options.configs);
+  const NamedConfig named = read_one_config(options);
   require_valid(named, std::nullopt);
   if (options.shapes.size() > 1)
     throw ConfigError("--shape", fmt::format("{} are named and a timeline has one", options.shapes.size()));

@@ -169,7 +169,7 @@ bool tune_one(Session& session, const Place& place, const TuneWork<KindOfConfig>
 }  // namespace
 
 int tune(const Options& options) {
-  Configs configs = read_configs(options.configs);
+  Configs configs = read_configs(options);
   std::vector<AnyWork> work;
   for (const NamedConfig& named : configs.usable)
     std::visit([&](const auto& config) { work.push_back(work_of(named, config, options)); }, named.config);

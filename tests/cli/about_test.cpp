@@ -11,7 +11,7 @@ using testing::Not;
 class About : public Command {
  protected:
   static std::vector<std::string> verbs() {
-    return {"run",     "compile", "bench", "tune",   "explain", "source", "ptx",        "sass",
+    return {"run",     "compile", "bench", "tune",   "explain", "source", "ptx",        "sass",  "plan",
             "emulate", "trace",   "cache", "doctor", "version", "help",   "completion", "manual"};
   }
   /// What bash offers to complete `line`, whose last word is incomplete: one offer per line, sorted.

@@ -1,0 +1,86 @@
+// kernelwright plan, and the verbs that take a plan.
+#include "cli/command_fixture.h"
+
+namespace kernelwright::plan_test {
+namespace {
+
+using testing::HasSubstr;
+
+class PlanVerb : public Command {
+ protected:
+  /// A small model, whose kernels compile and run in no time.
+  std::string model() const {
+    return write("config.json", R"({"model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 384, "vocab_size": 128})");
+  }
+  std::string plan() const {
+    const CommandResult result = run(
+        {"plan", model(), "--name", "tiny", "--output", path("plan.json"), "--max-tokens", "64", "--max-seqs", "8"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return path("plan.json");
+  }
+};
+
+TEST_F(PlanVerb, PrintsThePlanAndTakesAFolder) {
+  const CommandResult of_file = run({"plan", model()});
+  EXPECT_EQ(of_file.exit_code, 0) << of_file.err;
+  EXPECT_EQ(JsonValue::parse(of_file.out).at("/kind").as_string(), "plan");
+  EXPECT_EQ(run({"plan", path("")}).out, of_file.out);
+}
+
+TEST_F(PlanVerb, WritesAFileAndPrintsWhatIsInIt) {
+  const CommandResult result = run({"plan", model(), "--name", "tiny", "--output", path("plan.json")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("tiny-tp1-gate-up  gemm"));
+  EXPECT_THAT(result.out, HasSubstr("missing norms"));
+  EXPECT_THAT(result.out, HasSubstr("problems in " + path("plan.json")));
+  EXPECT_EQ(JsonValue::parse(std::string(std::istreambuf_iterator<char>(std::ifstream(path("plan.json")).rdbuf()), {}))
+                .at("/name")
+                .as_string(),
+            "tiny-tp1");
+  expect_refused({"plan", model(), "--output", path("none/plan.json")}, {"none/plan.json", "cannot be written"});
+}
+
+TEST_F(PlanVerb, ExplainsEachNumber) {
+  const CommandResult text = run({"plan", model(), "--tp", "2", "--explain"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("heads.q: num_attention_heads 4 / tp 2 = 2\n"));
+  EXPECT_THAT(text.out, HasSubstr("k: intermediate_size 384 / tp 2 = 192\n"));
+  const JsonValue json = JsonValue::parse(run({"plan", model(), "--json"}).out);
+  EXPECT_EQ(json.at("/problems/0/from/0").as_string(), "heads.q: num_attention_heads 4 / tp 1 = 4");
+}
+
+TEST_F(PlanVerb, RefusesWithTheFileAndTheField) {
+  model();
+  expect_refused(
+      {"plan", path("config.json"), "--tp", "3"},
+      {path("config.json") + ": /num_attention_heads: num_attention_heads 4 does not divide among tp 3; tp 2"});
+  expect_refused({"plan", path("config.json"), "--name", "a b"}, {"kernelwright: --name: \"a b\" is not a name"});
+  expect_refused({"plan", path("none.json")}, {"none.json", "cannot be read"});
+}
+
+TEST_F(PlanVerb, OtherVerbsTakeAPlan) {
+  const std::string file = plan();
+  const CommandResult one = run({"explain", file, "--problem", "tiny-tp1-decode", "--arch", "sm_90a"});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("tiny-tp1-decode"));
+  EXPECT_EQ(run({"source", file, "--problem", "tiny-tp1-o", "--arch", "sm_90a"}).exit_code, 0);
+  expect_refused({"explain", file}, {"is a plan of 7 problems; --problem NAME would do"});
+  expect_refused({"compile", file, "--problem", "tiny"},
+                 {"--problem: tiny is no problem here; there are tiny-tp1-dec"});
+}
+
+TEST_F(PlanVerb, CompilesAndRunsEachProblem) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const std::string file = plan();
+  const CommandResult compiled =
+      run({"compile", file, "--arch", "sm_90a", "--problem", "tiny-tp1-o", "--problem", "tiny-tp1-decode", "--json"});
+  EXPECT_EQ(compiled.exit_code, 0) << compiled.err;
+  EXPECT_THAT(compiled.out, HasSubstr("tiny-tp1-decode"));
+  const CommandResult ran = run({"run", file, "--device", "emulator", "--problem", "tiny-tp1-o"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("ok"));
+}
+
+}  // namespace
+}  // namespace kernelwright::plan_test
