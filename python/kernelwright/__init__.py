@@ -11,9 +11,11 @@ import. Tensors of PyTorch, CuPy, JAX or any other framework with DLPack can be 
 from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, Launch, QuantizeKernel
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
 from ._library import load
+from ._plan import Plan, plan
 
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
-           "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "QuantizeKernel", "version"]
+           "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel", "plan",
+           "version"]
 
 
 def version(library=None):
