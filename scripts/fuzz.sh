@@ -33,7 +33,7 @@ for target in $targets; do
   echo "$target" | grep -qE "$wanted" || continue
   mkdir -p "$build_dir/corpus/$target" "$build_dir/found"
   seeds=()
-  case $target in config_fuzz) seeds=(configs/problems) ;; esac
+  case $target in config_fuzz) seeds=(configs/problems) ;; model_fuzz) seeds=(tests/golden/models) ;; esac
   if [ -d "tests/fuzz/corpus/${target%_fuzz}" ]; then seeds+=("tests/fuzz/corpus/${target%_fuzz}"); fi
   ran=$((ran + 1))
   stage "$target" "$logs/$target.log" "$build_dir/tests/fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
