@@ -86,7 +86,9 @@ CommandLine::CommandLine(Options& options)
   claimed_arch(tune_verb);
   shapes(tune_verb);
   seed(tune_verb);
-  word(tune_verb, "--budget", options_.budget, "Time for each config: 120s, 5m, 1h", "TIME");
+  CLI::Option* each = word(tune_verb, "--budget", options_.budget, "Time for each config: 120s, 5m, 1h", "TIME");
+  word(tune_verb, "--total-budget", options_.total_budget, "Time for all configs together, as of a plan", "TIME")
+      ->excludes(each);
   whole(tune_verb, "--candidates", options_.candidates,
         "Schedules to compile and measure, the likeliest first: 64, of a GEMM 32", 2, 100000);
   tune_verb->add_flag("--resume", options_.resume, "Leave out what the log has settled on this device");

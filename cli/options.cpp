@@ -98,20 +98,26 @@ void print_skipped(const std::vector<SkippedConfig>& skipped) {
   fmt::print("{}", more_text(style, skipped.size()));
 }
 
-NamedConfig read_one_config(const Options& options) {
+std::vector<NamedConfig> read_one_file(const Options& options) {
   const std::vector<std::string>& paths = options.configs;
   if (paths.size() != 1) throw ConfigError("CONFIG", fmt::format("{} are named; one would do", paths.size()));
   std::error_code code;
   if (fs::is_directory(paths[0], code)) throw ConfigError(paths[0], "is a directory; one config file would do");
   Configs configs = read_configs(options);
   if (configs.usable.empty()) throw ConfigError(paths[0], "is a plan without problems; one with some would do");
-  if (configs.usable.size() > 1) {
+  return std::move(configs.usable);
+}
+
+NamedConfig read_one_config(const Options& options) {
+  std::vector<NamedConfig> configs = read_one_file(options);
+  if (configs.size() > 1) {
     std::vector<std::string> names;
-    for (const NamedConfig& named : configs.usable) names.push_back(named.name());
-    throw ConfigError(paths[0], fmt::format("is a plan of {} problems; --problem NAME would do, with one of {}",
-                                            names.size(), listed(names)));
+    for (const NamedConfig& named : configs) names.push_back(named.name());
+    throw ConfigError(
+        options.configs[0],
+        fmt::format("is a plan of {} problems; --problem NAME would do, with one of {}", names.size(), listed(names)));
   }
-  return std::move(configs.usable[0]);
+  return std::move(configs[0]);
 }
 
 std::vector<Arch> parse_archs(const std::vector<std::string>& words) {

@@ -36,7 +36,7 @@ struct Options {
   std::optional<std::uint64_t> max_bytes, max_entries;
   std::optional<double> max_age_days;
   // tune
-  std::string budget = "120s", log;
+  std::string budget = "120s", total_budget, log;
   bool resume = false;
   int candidates = 0;          // 0: as many as the kind has
   std::string tuned_dir;       // all verbs: rows that override the library's
@@ -88,6 +88,10 @@ struct Configs {
 /// of their names. A plan stands for its problems. Throws ConfigError with the violations of all files, each with its
 /// file's path in front. Also throws for a folder without configs.
 Configs read_configs(const Options& options);
+
+/// The config, or the problems of the plan, for a verb that takes one file. Throws ConfigError for several files, and
+/// for a plan without problems.
+std::vector<NamedConfig> read_one_file(const Options& options);
 
 /// The config for a verb that takes exactly one.
 NamedConfig read_one_config(const Options& options);

@@ -2,7 +2,10 @@
 // the planner's model. docs/tuning.md shows a session.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
@@ -104,6 +107,7 @@ struct Session {
   const TunedTable rows;
   TuneOptions tune;
   JsonValue results = JsonValue::array();
+  std::vector<double> gains;  // of each group: the model's time over the row's, or 1
   int code = kDone;
 };
 
@@ -124,6 +128,7 @@ bool tune_group(Session& session, const Place& place, const TuneWork<KindOfConfi
   if (has_row && !session.folder.empty())
     written = write_tuned_file(session.folder, row_name(result), row_of(result, decision, about));
   if (result.model_failed()) session.code = kMismatch;
+  session.gains.push_back(decision == Decision::kRow ? result.race.best_over_baseline.median : 1);
   const Style style(stdout);
   if (session.options.json)
     session.results.push(report_json(result, decision, written, about));
@@ -166,6 +171,32 @@ bool tune_one(Session& session, const Place& place, const TuneWork<KindOfConfig>
   return true;
 }
 
+/// What all groups gained together. One group's own report says it already.
+void print_gains(const Session& session) {
+  if (session.gains.size() < 2) return;
+  double logs = 0;
+  for (const double gain : session.gains) logs += std::log(gain);
+  fmt::print("{} of {} groups of shapes gained; {:.3f} times as fast, geometric mean of all\n",
+             std::ranges::count_if(session.gains, [](double gain) { return gain > 1; }), session.gains.size(),
+             std::exp(logs / static_cast<double>(session.gains.size())));
+}
+
+/// Shares what is left of --total-budget between the configs that are left.
+class TotalBudget {
+ public:
+  explicit TotalBudget(const std::string& text) : seconds_(text.empty() ? 0 : parse_seconds("--total-budget", text)) {}
+  void give(TuneOptions& tune, std::size_t configs_left) const {
+    if (seconds_ == 0) return;
+    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start_;
+    tune.budget_s = std::max(seconds_ - gone.count(), kLeastShare) / static_cast<double>(configs_left);
+  }
+
+ private:
+  static constexpr double kLeastShare = 1;  // second: a config that comes too late still has its model's choice timed
+  double seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 int tune(const Options& options) {
@@ -187,7 +218,9 @@ int tune(const Options& options) {
   by_model.no_tuned_rows = true;  // the model fills a candidate's auto fields
   Machine machine(by_model);
   const InterruptScope interrupts;
+  const TotalBudget total(options.total_budget);
   for (const AnyWork& item : work) {
+    total.give(session.tune, static_cast<std::size_t>(&work.back() - &item) + 1);
     const bool goes_on = std::visit(
         [&](const auto& one) {
           const Place place = machine.place_for(*one.named);
@@ -205,7 +238,7 @@ int tune(const Options& options) {
     fmt::print("{}\n",
                results.size() == 1 ? results[0].dump() : JsonValue::object().set("configs", session.results).dump());
   else
-    print_skipped(configs.skipped);
+    print_skipped(configs.skipped), print_gains(session);
   return session.code;
 }
 

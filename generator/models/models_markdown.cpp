@@ -62,8 +62,9 @@ the linear layers to the server, and the plan says so. A model of `float32` is p
 
 **The file.** A plan has `"kind": "plan"` and a list of `problems`. Each of them is a config
 ([config.md](config.md)) without `version`. Two members are added: `serves`, the layers, and for a
-GEMM `rows`. `compile`, `run`, `bench` and `tune` take each problem in turn. `explain`, `source`,
+GEMM `rows`. `compile`, `run`, `bench`, `tune` and `explain` take each problem in turn. `source`,
 `ptx`, `sass`, `trace` and `cache why` take the one that `--problem` names.
+`tune --total-budget 10m` shares a time between the problems.
 
 **Known types.** )";
 

@@ -61,25 +61,39 @@ TEST_F(PlanVerb, RefusesWithTheFileAndTheField) {
 
 TEST_F(PlanVerb, OtherVerbsTakeAPlan) {
   const std::string file = plan();
-  const CommandResult one = run({"explain", file, "--problem", "tiny-tp1-decode", "--arch", "sm_90a"});
-  EXPECT_EQ(one.exit_code, 0) << one.err;
-  EXPECT_THAT(one.out, HasSubstr("tiny-tp1-decode"));
   EXPECT_EQ(run({"source", file, "--problem", "tiny-tp1-o", "--arch", "sm_90a"}).exit_code, 0);
-  expect_refused({"explain", file}, {"is a plan of 7 problems; --problem NAME would do"});
+  expect_refused({"source", file}, {"is a plan of 7 problems; --problem NAME would do"});
   expect_refused({"compile", file, "--problem", "tiny"},
                  {"--problem: tiny is no problem here; there are tiny-tp1-dec"});
+  EXPECT_EQ(run({"explain", file, "--json"}).exit_code, 2) << "one object is printed";
 }
 
-TEST_F(PlanVerb, CompilesAndRunsEachProblem) {
+TEST_F(PlanVerb, CompilesRunsAndExplainsTheProblemsNamed) {
   KERNELWRIGHT_NEEDS_COMPILER();
   const std::string file = plan();
-  const CommandResult compiled =
-      run({"compile", file, "--arch", "sm_90a", "--problem", "tiny-tp1-o", "--problem", "tiny-tp1-decode", "--json"});
-  EXPECT_EQ(compiled.exit_code, 0) << compiled.err;
-  EXPECT_THAT(compiled.out, HasSubstr("tiny-tp1-decode"));
-  const CommandResult ran = run({"run", file, "--device", "emulator", "--problem", "tiny-tp1-o"});
-  EXPECT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("ok"));
+  const auto both = [&](std::vector<std::string> words) {
+    for (const char* word : {"--problem", "tiny-tp1-lm-head", "--problem", "tiny-tp1-o"}) words.push_back(word);
+    const CommandResult result = run(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    for (const char* name : {"tiny-tp1-lm-head", "tiny-tp1-o"}) EXPECT_THAT(result.out, HasSubstr(name)) << words[0];
+    EXPECT_THAT(result.out, testing::Not(HasSubstr("tiny-tp1-decode"))) << words[0];
+  };
+  both({"compile", file, "--arch", "sm_90a"});
+  both({"run", file, "--device", "emulator"});
+  both({"explain", file, "--arch", "sm_90a"});
+}
+
+TEST_F(PlanVerb, TuneSharesATotalBudgetAndSaysWhatItGained) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const std::string file = plan();
+  const CommandResult tuned =
+      run({"tune", file, "--device", "emulator", "--arch", "sm_90a", "--total-budget", "1s", "--candidates", "2",
+           "--problem", "tiny-tp1-lm-head", "--problem", "tiny-tp1-o", "--shape", "check"});
+  EXPECT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_THAT(tuned.out, testing::ContainsRegex("[012] of 2 groups of shapes gained; [0-9.]+ times as fast"));
+  expect_refused({"tune", file, "--device", "emulator", "--total-budget", "soon"},
+                 {"--total-budget: \"soon\" is no time"});
+  expect_refused({"tune", file, "--budget", "1s", "--total-budget", "1s"}, {"--total-budget", "--budget"});
 }
 
 }  // namespace
