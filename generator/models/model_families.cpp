@@ -31,7 +31,9 @@ constexpr FieldDefault kGemma3Defaults[] = {{"head_dim", 256},
                                             {"max_position_embeddings", 131072},
                                             {"vocab_size", 262208}};
 constexpr FieldDefault kGptOssDefaults[] = {{"head_dim", 64}, {"sliding_window", 128}};
-constexpr FieldDefault kQwen3Defaults[] = {{"head_dim", 128}};
+constexpr FieldDefault kMistralDefaults[] = {{"sliding_window", 4096}};
+constexpr FieldDefault kQwen2Defaults[] = {{"sliding_window", 4096}, {"max_window_layers", 28}};
+constexpr FieldDefault kQwen3Defaults[] = {{"head_dim", 128}, {"sliding_window", 4096}, {"max_window_layers", 28}};
 
 constexpr FamilyRow kFamilies[] = {
     {.type = "deepseek_v2", .latent = true, .experts = &kDeepSeekExperts},
@@ -50,6 +52,7 @@ constexpr FamilyRow kFamilies[] = {
      .softcap = true,
      .scalar = true,
      .defaults = kGemma3Defaults},
+    {.type = "glm4_moe", .qkv_bias = BiasRule::kAttentionBias, .experts = &kDeepSeekExperts},
     {.type = "gpt_oss",
      .qkv_bias = BiasRule::kAttentionBias,
      .o_bias = BiasRule::kAttentionBias,
@@ -59,14 +62,15 @@ constexpr FamilyRow kFamilies[] = {
      .defaults = kGptOssDefaults},
     {.type = "kimi_k2", .latent = true, .experts = &kDeepSeekExperts},
     {.type = "llama", .qkv_bias = BiasRule::kAttentionBias, .o_bias = BiasRule::kAttentionBias, .mlp_bias = true},
-    {.type = "mistral", .windows = WindowRule::kEveryLayer},
+    {.type = "mistral", .windows = WindowRule::kEveryLayer, .defaults = kMistralDefaults},
     {.type = "mixtral", .windows = WindowRule::kEveryLayer, .experts = &kMixtralExperts},
     {.type = "phi3", .windows = WindowRule::kEveryLayer, .fused = true},
-    {.type = "qwen2", .qkv_bias = BiasRule::kAlways, .windows = WindowRule::kUpperLayers},
+    {.type = "qwen2", .qkv_bias = BiasRule::kAlways, .windows = WindowRule::kUpperLayers, .defaults = kQwen2Defaults},
     {.type = "qwen2_moe",
      .qkv_bias = BiasRule::kAlways,
      .windows = WindowRule::kUpperLayers,
-     .experts = &kQwen2Experts},
+     .experts = &kQwen2Experts,
+     .defaults = kQwen2Defaults},
     {.type = "qwen3",
      .qkv_bias = BiasRule::kAttentionBias,
      .o_bias = BiasRule::kAttentionBias,
@@ -76,7 +80,8 @@ constexpr FamilyRow kFamilies[] = {
      .qkv_bias = BiasRule::kAttentionBias,
      .o_bias = BiasRule::kAttentionBias,
      .windows = WindowRule::kUpperLayers,
-     .experts = &kQwenExperts},
+     .experts = &kQwenExperts,
+     .defaults = kQwen2Defaults},
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ std::optional<Fact> ModelFields::whole_from(std::string_view field, std::int64_t
                                             std::to_string(least) + ", " + std::to_string(kMost) + "]");
     return Fact(value->as_int(), pointer(field), name + " " + std::to_string(value->as_int()));
   }
+  if (json_.find(field)) return std::nullopt;  // null is a value: it takes the default's place
   for (const FieldDefault& row : defaults_)
     if (row.field == field)
       return Fact(row.value, pointer(field),
@@ -53,6 +54,7 @@ std::optional<double> ModelFields::number_if_given(std::string_view field) const
       throw ConfigError(pointer(field), detail::found(*value) + " does not fit; it takes a number above 0");
     return value->as_double();
   }
+  if (json_.find(field)) return std::nullopt;
   for (const FieldDefault& row : defaults_)
     if (row.field == field) return static_cast<double>(row.value);
   return std::nullopt;

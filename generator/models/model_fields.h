@@ -13,7 +13,7 @@
 
 namespace kernelwright {
 
-/// What transformers takes for a field that a config.json of one model type leaves out.
+/// What transformers takes for a field that a config.json of one model type leaves out. A null is not left out.
 struct FieldDefault {
   std::string_view field;
   std::int64_t value;
@@ -30,7 +30,7 @@ class ModelFields {
   const JsonValue* find(std::string_view field) const;
   std::string pointer(std::string_view field) const { return path_ + "/" + std::string(field); }
 
-  /// A whole number in [1, kMost], from the file or from the defaults.
+  /// A whole number in [1, kMost], from the file, or from the defaults if the file leaves it out.
   Fact whole(std::string_view field) const;
   /// The same, or nothing where neither has it.
   std::optional<Fact> whole_if_given(std::string_view field) const;

@@ -124,6 +124,7 @@ TEST(ModelPlan, WindowsFollowEachFamilysRule) {
   EXPECT_EQ(windows("llama", R"("sliding_window": 128)"), "0-3 full");
   EXPECT_EQ(windows("mistral", R"("sliding_window": 128)"), "0-3 127");
   EXPECT_EQ(windows("mistral", R"("sliding_window": null)"), "0-3 full");
+  EXPECT_EQ(windows("mistral", ""), "0-3 4095") << "transformers' default";
   EXPECT_EQ(windows("mistral", R"("sliding_window": 4096, "max_position_embeddings": 4096)"), "0-3 full");
   EXPECT_EQ(windows("qwen2", R"("sliding_window": 128, "use_sliding_window": true, "max_window_layers": 3)"),
             "3 127; 0-2 full");
@@ -142,6 +143,8 @@ TEST(ModelPlan, FamiliesHaveTheirBiasesSinksAndCaps) {
   EXPECT_EQ(gemm(plan_model(config("qwen2"), {}), "o").epilogue, "acc");
   EXPECT_EQ(gemm(plan_model(config("llama", R"("attention_bias": true)"), {}), "o").epilogue, "acc + bias");
   EXPECT_EQ(attention(plan_model(config("gemma2"), {}), "full-decode").score_mod.cap, 50);
+  const ModelPlan uncapped = plan_model(config("gemma2", R"("attn_logit_softcapping": null)"), {});
+  EXPECT_EQ(attention(uncapped, "full-decode").score_mod.kind, ScoreModKind::kNone) << "null takes the default's place";
   const std::string oss = config("gpt_oss", R"("num_local_experts": 8, "attention_bias": true)");
   EXPECT_TRUE(attention(plan_model(oss, {}), "window-decode").sinks);
   const ModelPlan divided = plan_model(oss, {.tp = 2});
@@ -236,10 +239,11 @@ TEST(ModelPlan, RefusesByFieldAndNamesTheNearest) {
   EXPECT_EQ(refusal(fp8, {.tp = 8}),
             "/num_attention_heads: num_attention_heads 8 / tp 8 * head_dim 64 = 64 is no whole number of the blocks of "
             "128 elements that share a scale (/quantization_config/weight_block_size); tp 2 is accepted");
-  EXPECT_EQ(refusal(config("llana")),
-            "/model_type: \"llana\" is not known here (did you mean \"llama\"?); it takes one of deepseek_v2, "
-            "deepseek_v3, gemma2, gemma3_text, gpt_oss, kimi_k2, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, "
-            "qwen3, qwen3_moe");
+  EXPECT_EQ(
+      refusal(config("llana")),
+      "/model_type: \"llana\" is not known here (did you mean \"llama\"?); it takes one of deepseek_v2, "
+      "deepseek_v3, gemma2, gemma3_text, glm4_moe, gpt_oss, kimi_k2, llama, mistral, mixtral, phi3, qwen2, qwen2_moe, "
+      "qwen3, qwen3_moe");
   EXPECT_EQ(refusal(R"({"hidden_size": 8})").substr(0, 25), "/model_type: is missing; ");
   EXPECT_EQ(refusal("{\"model_type\": \"llama\",\n \"hidden_size\": 40"),
             "line 2, column 19: the JSON ends before it is complete; the file is cut short behind the field "
