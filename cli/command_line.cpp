@@ -201,6 +201,7 @@ void CommandLine::add_cache() {
   verb->add_option("VERB", options_.cache_verb, "ls, stats, verify, prune, clear, or why CONFIG")
       ->check(CLI::IsMember({"ls", "stats", "verify", "prune", "clear", "why"}));
   word(verb, "CONFIG", options_.configs, "For why: the config whose kernel is looked for", "FILE");
+  problem(verb);
   archs(verb);
   word(verb, "--max-size", options_.max_size,
        "Without a VERB: what the directory may take from now on, 512MB, 2GiB; none: the default", "SIZE");
@@ -304,6 +305,9 @@ CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
 
 void CommandLine::configs(CLI::App* verb) {
   word(verb, "CONFIG", options_.configs, "Config files, plans or folders", "FILE")->required();
+  problem(verb);
+}
+void CommandLine::problem(CLI::App* verb) {
   word(verb, "--problem", options_.problems, "Problem of a plan, by name; may be repeated", "NAME")
       ->take_all()
       ->expected(1);

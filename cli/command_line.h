@@ -38,6 +38,7 @@ class CommandLine {
   void add_cache();
   void add_about();
   void configs(CLI::App* verb);
+  void problem(CLI::App* verb);
   void device(CLI::App* verb);
   void claimed_arch(CLI::App* verb);
   void emulated(CLI::App* verb);

@@ -69,6 +69,17 @@ void write_plan_file(const std::string& path, const std::string& text) {
   if (!file.flush()) throw ConfigError(path, "cannot be written");
 }
 
+/// ModelOpt may write its quantisation to a file of its own. Without it the plan would be of 16-bit weights.
+void require_whole_quantization(const std::string& path, const std::string& text) {
+  const char* other = "hf_quant_config.json";
+  std::error_code code;
+  if (parse_model_json(text).find("quantization_config")) return;
+  if (!std::filesystem::exists(std::filesystem::path(path).parent_path() / other, code)) return;
+  throw ConfigError(path, fmt::format("has no quantization_config, and {} beside it is not read here; a file with the "
+                                      "model's quantization_config would do",
+                                      other));
+}
+
 }  // namespace
 
 int plan(const Options& options) {
@@ -77,8 +88,9 @@ int plan(const Options& options) {
   if (std::filesystem::is_directory(path, code)) path += "/config.json";
   ModelPlan plan;
   try {
-    plan =
-        plan_model(read_small_file(path, {.name = "a model's config", .is = "a JSON file"}), serving_options(options));
+    const std::string text = read_small_file(path, {.name = "a model's config", .is = "a JSON file"});
+    require_whole_quantization(path, text);
+    plan = plan_model(text, serving_options(options));
   } catch (const ConfigError& error) {
     // The command line is no part of the file.
     if (error.violations()[0].path.starts_with("--")) throw;

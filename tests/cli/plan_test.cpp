@@ -57,11 +57,15 @@ TEST_F(PlanVerb, RefusesWithTheFileAndTheField) {
       {path("config.json") + ": /num_attention_heads: num_attention_heads 4 does not divide among tp 3; tp 2"});
   expect_refused({"plan", path("config.json"), "--name", "a b"}, {"kernelwright: --name: \"a b\" is not a name"});
   expect_refused({"plan", path("none.json")}, {"none.json", "cannot be read"});
+  write("hf_quant_config.json", "{}");
+  expect_refused({"plan", path("config.json")}, {"config.json: has no quantization_config, and hf_quant_config.json"});
 }
 
 TEST_F(PlanVerb, OtherVerbsTakeAPlan) {
   const std::string file = plan();
   EXPECT_EQ(run({"source", file, "--problem", "tiny-tp1-o", "--arch", "sm_90a"}).exit_code, 0);
+  EXPECT_EQ(run({"cache", "why", file, "--problem", "tiny-tp1-o", "--arch", "sm_90a"}).exit_code,
+            run({"cache", "why", write("one.json", gemm_config()), "--arch", "sm_90a"}).exit_code);
   expect_refused({"source", file}, {"is a plan of 7 problems; --problem NAME would do"});
   expect_refused({"compile", file, "--problem", "tiny"},
                  {"--problem: tiny is no problem here; there are tiny-tp1-dec"});
