@@ -10,15 +10,22 @@
 namespace kernelwright::detail {
 
 /// Whether the linear layers around attention add a bias.
-enum class BiasRule { kNever, kAlways, kAttentionBias };  // the last: the field attention_bias says so
+enum class BiasRule {
+  kNever,
+  kAlways,
+  kAttentionBias,  // the field attention_bias says so
+  kQkvBias,        // qkv_bias does, and a file without it has them
+};
 
 /// Which layers have a sliding window, where the file has no layer_types.
 enum class WindowRule {
   kNever,
-  kEveryLayer,     // sliding_window is for all layers
-  kUpperLayers,    // use_sliding_window, and for layers from max_window_layers on
-  kEvenLayers,     // layers 0, 2, 4 and so on
-  kAllButEachNth,  // each sliding_window_pattern-th layer is full
+  kEveryLayer,        // sliding_window is for all layers
+  kEveryLayerIfUsed,  // the same where use_sliding_window is true
+  kUpperLayers,       // likewise, for layers from max_window_layers on
+  kLowerEvenLayers,   // likewise, for layers of even number below max_window_layers
+  kEvenLayers,        // layers 0, 2, 4 and so on
+  kAllButEachNth,     // each sliding_window_pattern-th layer is full
 };
 
 /// The fields of a mixture of experts.

@@ -58,7 +58,8 @@ class ModelReader {
 
  private:
   bool has_bias(BiasRule rule) const {
-    return rule == BiasRule::kAlways || (rule == BiasRule::kAttentionBias && fields_.flag("attention_bias", false));
+    return rule == BiasRule::kAlways || (rule == BiasRule::kAttentionBias && fields_.flag("attention_bias", false)) ||
+           (rule == BiasRule::kQkvBias && fields_.flag("qkv_bias", true));
   }
 
   Fact head_dim(const Fact& heads) {
@@ -70,6 +71,9 @@ class ModelReader {
   }
 
   void add_attention() {
+    if (fields_.flag("use_bidirectional_attention", false))
+      throw ConfigError(fields_.pointer("use_bidirectional_attention"),
+                        "true: only causal attention is planned; false is accepted");
     const Fact heads = fields_.whole("num_attention_heads");
     const Fact kv_heads = fields_.whole_if_given("num_key_value_heads").value_or(heads);
     if (heads.value() % kv_heads.value() != 0)
@@ -137,6 +141,10 @@ class ModelReader {
     };
     switch (family_.windows) {
       case WindowRule::kNever: why = "no window"; return {};
+      case WindowRule::kEveryLayerIfUsed:
+        why = "use_sliding_window is false";
+        if (!fields_.flag("use_sliding_window", false)) return {};
+        [[fallthrough]];
       case WindowRule::kEveryLayer:
         why = "in every layer";
         if (fields_.whole_if_given("sliding_window")) return all_layers(model_.layers);
@@ -148,6 +156,13 @@ class ModelReader {
         const auto below = fields_.whole_above_zero("max_window_layers");
         why = below ? "from " + below->formula() + " on" : "use_sliding_window";
         return every([&](int i) { return !below || i >= below->value(); });
+      }
+      case WindowRule::kLowerEvenLayers: {
+        why = "use_sliding_window is false";
+        if (!fields_.flag("use_sliding_window", false)) return {};
+        const auto above = fields_.whole_above_zero("max_window_layers");
+        why = "in layers of even number" + (above ? " below " + above->formula() : "");
+        return every([&](int i) { return i % 2 == 0 && above && i < above->value(); });
       }
       case WindowRule::kEvenLayers: why = "in layers of even number"; return every([](int i) { return i % 2 == 0; });
       case WindowRule::kAllButEachNth: {

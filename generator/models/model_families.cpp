@@ -30,14 +30,19 @@ constexpr FieldDefault kGemma3Defaults[] = {{"head_dim", 256},
                                             {"num_key_value_heads", 4},
                                             {"max_position_embeddings", 131072},
                                             {"vocab_size", 262208}};
-constexpr FieldDefault kGptOssDefaults[] = {{"head_dim", 64}, {"sliding_window", 128}};
+constexpr FieldDefault kGptOssDefaults[] = {{"attention_bias", 1},   {"head_dim", 64},
+                                            {"sliding_window", 128}, {"num_local_experts", 128},
+                                            {"vocab_size", 201088},  {"max_position_embeddings", 131072}};
+constexpr FieldDefault kDeepSeekV2Defaults[] = {{"n_shared_experts", 2}};
+constexpr FieldDefault kDeepSeekV3Defaults[] = {{"first_k_dense_replace", 3}, {"n_shared_experts", 1}};
+constexpr FieldDefault kGlm4Defaults[] = {{"first_k_dense_replace", 1}, {"n_shared_experts", 1}};
 constexpr FieldDefault kMistralDefaults[] = {{"sliding_window", 4096}};
 constexpr FieldDefault kQwen2Defaults[] = {{"sliding_window", 4096}, {"max_window_layers", 28}};
 constexpr FieldDefault kQwen3Defaults[] = {{"head_dim", 128}, {"sliding_window", 4096}, {"max_window_layers", 28}};
 
 constexpr FamilyRow kFamilies[] = {
-    {.type = "deepseek_v2", .latent = true, .experts = &kDeepSeekExperts},
-    {.type = "deepseek_v3", .latent = true, .experts = &kDeepSeekExperts},
+    {.type = "deepseek_v2", .latent = true, .experts = &kDeepSeekExperts, .defaults = kDeepSeekV2Defaults},
+    {.type = "deepseek_v3", .latent = true, .experts = &kDeepSeekExperts, .defaults = kDeepSeekV3Defaults},
     {.type = "gemma2",
      .qkv_bias = BiasRule::kAttentionBias,
      .o_bias = BiasRule::kAttentionBias,
@@ -52,7 +57,7 @@ constexpr FamilyRow kFamilies[] = {
      .softcap = true,
      .scalar = true,
      .defaults = kGemma3Defaults},
-    {.type = "glm4_moe", .qkv_bias = BiasRule::kAttentionBias, .experts = &kDeepSeekExperts},
+    {.type = "glm4_moe", .qkv_bias = BiasRule::kAttentionBias, .experts = &kDeepSeekExperts, .defaults = kGlm4Defaults},
     {.type = "gpt_oss",
      .qkv_bias = BiasRule::kAttentionBias,
      .o_bias = BiasRule::kAttentionBias,
@@ -60,15 +65,15 @@ constexpr FamilyRow kFamilies[] = {
      .sinks = true,
      .experts = &kGptOssExperts,
      .defaults = kGptOssDefaults},
-    {.type = "kimi_k2", .latent = true, .experts = &kDeepSeekExperts},
+    {.type = "kimi_k2", .latent = true, .experts = &kDeepSeekExperts, .defaults = kDeepSeekV3Defaults},
     {.type = "llama", .qkv_bias = BiasRule::kAttentionBias, .o_bias = BiasRule::kAttentionBias, .mlp_bias = true},
     {.type = "mistral", .windows = WindowRule::kEveryLayer, .defaults = kMistralDefaults},
     {.type = "mixtral", .windows = WindowRule::kEveryLayer, .experts = &kMixtralExperts},
     {.type = "phi3", .windows = WindowRule::kEveryLayer, .fused = true},
     {.type = "qwen2", .qkv_bias = BiasRule::kAlways, .windows = WindowRule::kUpperLayers, .defaults = kQwen2Defaults},
     {.type = "qwen2_moe",
-     .qkv_bias = BiasRule::kAlways,
-     .windows = WindowRule::kUpperLayers,
+     .qkv_bias = BiasRule::kQkvBias,
+     .windows = WindowRule::kLowerEvenLayers,
      .experts = &kQwen2Experts,
      .defaults = kQwen2Defaults},
     {.type = "qwen3",
@@ -79,7 +84,7 @@ constexpr FamilyRow kFamilies[] = {
     {.type = "qwen3_moe",
      .qkv_bias = BiasRule::kAttentionBias,
      .o_bias = BiasRule::kAttentionBias,
-     .windows = WindowRule::kUpperLayers,
+     .windows = WindowRule::kEveryLayerIfUsed,
      .experts = &kQwenExperts,
      .defaults = kQwen2Defaults},
 };

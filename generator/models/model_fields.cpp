@@ -42,7 +42,11 @@ Fact ModelFields::whole(std::string_view field) const {
 
 bool ModelFields::flag(std::string_view field, bool otherwise) const {
   const JsonValue* value = find(field);
-  if (!value) return otherwise;
+  if (!value) {
+    for (const FieldDefault& row : defaults_)
+      if (row.field == field) return row.value != 0;
+    return otherwise;
+  }
   if (!value->is_bool())
     throw ConfigError(pointer(field), detail::found(*value) + " does not fit; it takes true or false");
   return value->as_bool();

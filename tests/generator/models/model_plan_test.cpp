@@ -133,6 +133,14 @@ TEST(ModelPlan, WindowsFollowEachFamilysRule) {
   EXPECT_EQ(windows("gemma3_text", R"("sliding_window": 128, "layer_types": ["full_attention", "full_attention",
                      "full_attention", "sliding_attention"])"),
             "3 127; 0-2 full");
+  EXPECT_EQ(windows("qwen3_moe", R"("num_experts": 4, "moe_intermediate_size": 256, "sliding_window": 128,
+                     "use_sliding_window": true, "max_window_layers": 2)"),
+            "0-3 127");
+  EXPECT_EQ(windows("qwen2_moe", R"("num_experts": 4, "moe_intermediate_size": 256, "sliding_window": 128,
+                     "shared_expert_intermediate_size": 256, "use_sliding_window": true, "max_window_layers": 2)"),
+            "0 127; 1-3 full");
+  EXPECT_THAT(refusal(config("gemma3_text", R"("use_bidirectional_attention": true)")),
+              HasSubstr("/use_bidirectional_attention: true: only causal attention is planned"));
   EXPECT_THAT(refusal(config("qwen3", R"("layer_types": ["full_attention", "linear_attention", "x", "x"])")),
               HasSubstr("/layer_types/1: \"linear_attention\" is no layer that is known here"));
   EXPECT_THAT(refusal(config("qwen3", R"("layer_types": ["full_attention"])")), HasSubstr("each of the 4 layers"));
@@ -145,7 +153,13 @@ TEST(ModelPlan, FamiliesHaveTheirBiasesSinksAndCaps) {
   EXPECT_EQ(attention(plan_model(config("gemma2"), {}), "full-decode").score_mod.cap, 50);
   const ModelPlan uncapped = plan_model(config("gemma2", R"("attn_logit_softcapping": null)"), {});
   EXPECT_EQ(attention(uncapped, "full-decode").score_mod.kind, ScoreModKind::kNone) << "null takes the default's place";
-  const std::string oss = config("gpt_oss", R"("num_local_experts": 8, "attention_bias": true)");
+  EXPECT_EQ(gemm(plan_model(config("qwen2_moe", R"("num_experts": 4, "moe_intermediate_size": 256,
+                                                   "shared_expert_intermediate_size": 256)"),
+                            {}),
+                 "qkv")
+                .epilogue,
+            "acc + bias");
+  const std::string oss = config("gpt_oss", R"("num_local_experts": 8)");  // attention_bias is true by default
   EXPECT_TRUE(attention(plan_model(oss, {}), "window-decode").sinks);
   const ModelPlan divided = plan_model(oss, {.tp = 2});
   EXPECT_EQ(gemm(divided, "o-bias").epilogue, "acc + bias");
