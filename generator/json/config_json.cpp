@@ -131,6 +131,6 @@ Config read_config(std::string_view text, const std::string& folder) {
   const JsonValue json = JsonValue::parse(text, &duplicates);
   return read(json, std::move(duplicates), &path);
 }
-Config read_config(const JsonValue& json) { return read(json, {}, nullptr); }
+Config config_from_json(const JsonValue& json) { return read(json, {}, nullptr); }
 
 }  // namespace kernelwright

@@ -22,8 +22,8 @@ class JsonValue;  // json/document.h
 Config read_config(std::string_view json);
 /// As above, for a config in `folder`; headers of policies and their references are relative to it.
 Config read_config(std::string_view json, const std::string& folder);
-/// As the first, for a value that is already parsed.
-Config read_config(const JsonValue& json);
+/// As the first read_config(), for a value that is already parsed.
+Config config_from_json(const JsonValue& json);
 
 /// As read_config, from a file. Also throws ConfigError, with the file as its place, for a path that is missing or is
 /// no regular file, and for a file larger than 1 MiB. A FIFO or device is refused before it is opened, and a large file

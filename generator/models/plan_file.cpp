@@ -69,7 +69,7 @@ Config read_problem(const JsonValue& json) {
   JsonValue members = JsonValue::object().set("version", 1);
   for (const auto& [key, value] : json.members())
     if (key != "serves" && key != "rows" && key != "from") members.set(key, value);
-  Config config = read_config(members);
+  Config config = config_from_json(members);
   auto* gemm = std::get_if<GemmConfig>(&config);
   const JsonValue* given = json.find("rows");
   if (!gemm && given) throw ConfigError("/rows", "belongs to a GEMM; leave it out");

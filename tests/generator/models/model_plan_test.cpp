@@ -19,10 +19,11 @@ std::string config(const std::string& type, const std::string& more = "") {
          (more.empty() ? "" : ", " + more) + "}";
 }
 
-const PlannedProblem& problem(const ModelPlan& plan, const std::string& suffix) {
+const PlannedProblem& problem(const ModelPlan& plan, std::string_view suffix) {
+  const std::string wanted = plan.name + "-" + std::string(suffix);
   for (const PlannedProblem& each : plan.problems)
-    if (name_of(each.config) == plan.name + "-" + suffix) return each;
-  throw std::out_of_range("no problem " + suffix);
+    if (name_of(each.config) == wanted) return each;
+  throw std::out_of_range("no problem " + wanted);
 }
 const AttentionProblem& attention(const ModelPlan& plan, const std::string& suffix) {
   return std::get<AttentionConfig>(problem(plan, suffix).config).problem;
