@@ -17,6 +17,9 @@ Warp::Warp(Warp&&) noexcept = default;
 
 namespace {
 
+/// What the frames of a warp may keep. A GPU spills to the stack, where a thread has 512 KiB at most.
+constexpr std::size_t kMostKeptBytes = std::size_t{64} << 20;
+
 /// Copies the lane's value of each register of the function: to `kept`, or back from there.
 template <bool kKeep>
 void copy_registers(Warp& warp, const Program::CalledFunction& function, int lane, std::vector<std::byte>& kept) {
@@ -91,6 +94,12 @@ void push_frame(Warp& warp, std::uint32_t call_index, int function_index, int la
                 HazardKind::kOutOfBounds);
   if (std::ranges::any_of(stack, [&](const CallFrame& open) { return open.function == function_index; }))
     copy_registers<true>(warp, function, lane, frame.kept);
+  warp.calls->kept_bytes += frame.kept.size();
+  if (warp.calls->kept_bytes > kMostKeptBytes)
+    throw Fault(fmt::format("the stacks of a warp overflow in a call of {}: lane {} is {} calls deep, and recursion "
+                            "keeps {} MiB of registers at most",
+                            linked.name, lane, stack.size() + 1, kMostKeptBytes >> 20),
+                HazardKind::kOutOfBounds);
   fill_frame_slots(warp, function, lane, frame.base);
   copy_values(warp, lane, program.calls[call_index].actual.parameters, caller_base, linked.signature.parameters,
               frame.base);
@@ -106,6 +115,7 @@ void pop_frame(Warp& warp, int lane) {
   copy_values(warp, lane, function.linked->signature.results, frame.base, program.calls[frame.call].actual.results,
               stack.empty() ? 0 : stack.back().base);
   if (!frame.kept.empty()) copy_registers<false>(warp, function, lane, frame.kept);
+  warp.calls->kept_bytes -= frame.kept.size();
 }
 
 }  // namespace

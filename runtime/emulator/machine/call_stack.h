@@ -24,6 +24,7 @@ struct CallFrame {
 
 struct CallStacks {
   std::vector<CallFrame> lanes[32];  // innermost last
+  std::size_t kept_bytes = 0;        // of all frames
 };
 
 /// The lanes that go on together, and where.

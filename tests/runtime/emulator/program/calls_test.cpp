@@ -117,6 +117,16 @@ TEST(Calls, ReportAStackThatOverflows) {
   EXPECT_THAT(done.report.fault, HasSubstr("2049 calls deep, and a thread has 32784 bytes"));
 }
 
+// 2000 registers of 32 lanes take 256 kB in each activation.
+TEST(Calls, ReportRecursionThatKeepsTooManyRegisters) {
+  std::string body = ".func (.reg .b32 %o) wide(.reg .b32 %i) { .reg .b32 %r<2000>;\n";
+  for (int i = 0; i < 2000; ++i) body += "add.u32 %r" + std::to_string(i) + ", %i, " + std::to_string(i) + ";\n";
+  body += "call (%o), wide, (%i);\n";
+  for (int i = 0; i < 2000; ++i) body += "add.u32 %o, %o, %r" + std::to_string(i) + ";\n";
+  const Outcome done = run(entry("call (%r9), wide, (%r1);", body + "ret; }\n"));
+  EXPECT_THAT(done.report.fault, HasSubstr("the stacks of a warp overflow in a call of wide"));
+}
+
 TEST(Calls, ThroughAnAddressThatIsNoFunctionAreReported) {
   const auto calls = [](const std::string& address) {
     return run(entry(address + R"( p: .callprototype (.param .b32 _) _ (.param .b32 _);
