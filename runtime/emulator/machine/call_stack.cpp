@@ -74,8 +74,10 @@ void require_alike(const Program::Call& call, const LinkedFunction& function) {
   const auto sizes = [](const Variable& a, const Variable& b) { return a.bytes == b.bytes; };
   if (!std::ranges::equal(call.actual.results, function.signature.results, sizes) ||
       !std::ranges::equal(call.actual.parameters, function.signature.parameters, sizes))
-    throw Fault(fmt::format(
-        "a call through an address goes to {}, which has other parameters than the call's prototype", function.name));
+    throw Fault(
+        fmt::format("a call through an address goes to {}, which has other parameters than the call's prototype",
+                    function.name),
+        HazardRule::kWrongCall);
 }
 
 void push_frame(Warp& warp, std::uint32_t call_index, int function_index, int lane, std::uint32_t return_pc) {
@@ -91,7 +93,7 @@ void push_frame(Warp& warp, std::uint32_t call_index, int function_index, int la
   if (frame.end > warp.local.size() / 32)
     throw Fault(fmt::format("the stack of lane {} overflows in a call of {}: {} calls deep, and a thread has {} bytes",
                             lane, linked.name, stack.size() + 1, warp.local.size() / 32),
-                HazardKind::kOutOfBounds);
+                HazardRule::kStackOverflow);
   if (std::ranges::any_of(stack, [&](const CallFrame& open) { return open.function == function_index; }))
     copy_registers<true>(warp, function, lane, frame.kept);
   warp.calls->kept_bytes += frame.kept.size();
@@ -99,7 +101,7 @@ void push_frame(Warp& warp, std::uint32_t call_index, int function_index, int la
     throw Fault(fmt::format("the stacks of a warp overflow in a call of {}: lane {} is {} calls deep, and recursion "
                             "keeps {} MiB of registers at most",
                             linked.name, lane, stack.size() + 1, kMostKeptBytes >> 20),
-                HazardKind::kOutOfBounds);
+                HazardRule::kStackOverflow);
   fill_frame_slots(warp, function, lane, frame.base);
   copy_values(warp, lane, program.calls[call_index].actual.parameters, caller_base, linked.signature.parameters,
               frame.base);
@@ -130,7 +132,7 @@ Passage enter_function(Warp& warp, const Op& op, LaneMask lanes, std::uint32_t r
     const auto found = std::ranges::find_if(
         program.functions, [&](const Program::CalledFunction& f) { return f.linked->address == address; });
     if (found == program.functions.end())
-      throw Fault(fmt::format("a call of address {:#x}, where no function is", address), HazardKind::kOutOfBounds);
+      throw Fault(fmt::format("a call of address {:#x}, where no function is", address), HazardRule::kWrongCall);
     require_alike(call, *found->linked);
     index = static_cast<int>(found - program.functions.begin());
     LaneMask alike = 0;

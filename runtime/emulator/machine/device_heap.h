@@ -5,14 +5,15 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <vector>
+#include <set>
+#include <utility>
 
 #include "kernelwright/runtime/emulator/machine/memory.h"
 
 namespace kernelwright::emulator {
 
 /// Blocks lie apart from each other, and freed memory is given out again only once the rest is used up. So an access
-/// past a block's end or after its free is found. Safe from any number of threads.
+/// past a block's end or after its free is found. Freed neighbours become one span. Safe from any number of threads.
 class DeviceHeap {
  public:
   struct Block {
@@ -32,8 +33,14 @@ class DeviceHeap {
  private:
   std::uint64_t begin_ = 0, end_ = 0, fresh_ = 0;  // from fresh_ on, nothing was ever given out
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, Block> blocks_;  // by begin
-  std::vector<std::uint64_t> freed_;       // oldest first
+  std::map<std::uint64_t, Block> blocks_;                    // by begin
+  std::map<std::uint64_t, std::uint64_t> spans_;             // freed memory: the end by the begin
+  std::set<std::pair<std::uint64_t, std::uint64_t>> sizes_;  // the same: size and begin
+
+  std::uint64_t find_freed(std::uint64_t bytes);  // the begin of `bytes` taken out of spans_; 0: there are none
+  void add_span(std::uint64_t begin, std::uint64_t end);
+  void remove_span(std::uint64_t begin);
+  void forget_blocks(std::uint64_t begin, std::uint64_t end);  // freed ones that are given out again
 };
 
 }  // namespace kernelwright::emulator

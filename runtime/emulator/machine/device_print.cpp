@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -10,7 +11,6 @@
 namespace kernelwright::emulator {
 namespace {
 
-constexpr std::size_t kLongestText = 4096;
 constexpr int kWidest = 1024;  // of one number
 
 template <class T>
@@ -46,6 +46,7 @@ struct Spec {
   std::string flags;
   int width = -1, precision = -1;
   bool is_long = false;  // 64-bit integers
+  int halves = 0;        // "h": 16-bit integers, "hh": 8-bit ones
   char conversion = 0;
 
   template <class T>
@@ -59,12 +60,19 @@ struct Spec {
     const int written = std::snprintf(text, sizeof text, spelt.c_str(), value);
     return std::string(text, static_cast<std::size_t>(std::clamp(written, 0, static_cast<int>(sizeof text) - 1)));
   }
+  const char* length() const { return is_long ? "ll" : halves > 1 ? "hh" : halves == 1 ? "h" : ""; }
+  std::string padded(std::string text) const {
+    const auto whole = static_cast<std::size_t>(std::max(width, 0));
+    if (text.size() >= whole) return text;
+    const std::string blanks(whole - text.size(), ' ');
+    return flags.find('-') != std::string::npos ? text + blanks : blanks + text;
+  }
 };
 
 int read_number(std::string_view format, std::size_t& at, Arguments& arguments) {
   if (at < format.size() && format[at] == '*') {
     ++at;
-    return std::clamp(arguments.next<int>(), -1, kWidest);
+    return std::clamp(arguments.next<int>(), -kWidest, kWidest);
   }
   int number = 0;
   for (; at < format.size() && format[at] >= '0' && format[at] <= '9'; ++at)
@@ -77,14 +85,20 @@ Spec read_spec(std::string_view format, std::size_t& at, Arguments& arguments) {
   Spec spec;
   for (; at < format.size() && std::string_view("-+ #0").find(format[at]) != std::string_view::npos; ++at)
     if (spec.flags.find(format[at]) == std::string::npos) spec.flags += format[at];
-  if (at < format.size() && (format[at] == '*' || (format[at] >= '1' && format[at] <= '9')))
-    spec.width = read_number(format, at, arguments);
+  if (at < format.size() && (format[at] == '*' || (format[at] >= '1' && format[at] <= '9'))) {
+    const int width = read_number(format, at, arguments);
+    if (width < 0) spec.flags += '-';  // of "%*d": to the left
+    spec.width = std::abs(width);
+  }
   if (at < format.size() && format[at] == '.') {
     ++at;
-    spec.precision = read_number(format, at, arguments);
+    spec.precision = std::max(read_number(format, at, arguments), -1);  // below 0: none
   }
   for (; at < format.size() && std::string_view("hljztL").find(format[at]) != std::string_view::npos; ++at)
-    spec.is_long |= format[at] != 'h' && format[at] != 'L';
+    if (format[at] == 'h')
+      ++spec.halves;
+    else
+      spec.is_long |= format[at] != 'L';
   if (at < format.size()) spec.conversion = format[at++];
   return spec;
 }
@@ -94,15 +108,19 @@ std::string shown(Warp& warp, int lane, const Spec& spec, Arguments& arguments) 
     case '%': return "%";
     case 'd':
     case 'i':
-      return spec.is_long ? spec.shown("ll", arguments.next<long long>()) : spec.shown("", arguments.next<int>());
+      return spec.is_long ? spec.shown("ll", arguments.next<long long>())
+                          : spec.shown(spec.length(), arguments.next<int>());
     case 'u':
     case 'o':
     case 'x':
     case 'X':
       return spec.is_long ? spec.shown("ll", arguments.next<unsigned long long>())
-                          : spec.shown("", arguments.next<unsigned>());
+                          : spec.shown(spec.length(), arguments.next<unsigned>());
     case 'c': return spec.shown("", arguments.next<int>());
-    case 's': return spec.shown("", text_at(warp, lane, arguments.next<std::uint64_t>()).c_str());
+    case 's': {
+      const std::size_t limit = spec.precision < 0 ? kLongestText : static_cast<std::size_t>(spec.precision);
+      return spec.padded(text_at(warp, lane, arguments.next<std::uint64_t>(), limit));
+    }
     case 'p': return spec.shown("", reinterpret_cast<void*>(arguments.next<std::uint64_t>()));
     case 'f':
     case 'F':
@@ -118,10 +136,10 @@ std::string shown(Warp& warp, int lane, const Spec& spec, Arguments& arguments) 
 
 }  // namespace
 
-std::string text_at(Warp& warp, int lane, std::uint64_t address) {
-  if (address == 0) return "(null)";
+std::string text_at(Warp& warp, int lane, std::uint64_t address, std::size_t limit) {
+  if (address == 0) return std::string("(null)").substr(0, limit);
   std::string text;
-  while (text.size() < kLongestText) {
+  while (text.size() < limit) {
     const char next = value_at<char>(warp, lane, address + text.size());
     if (next == 0) break;
     text += next;
@@ -130,6 +148,7 @@ std::string text_at(Warp& warp, int lane, std::uint64_t address) {
 }
 
 Printed print_for_lane(Warp& warp, int lane, std::uint64_t format_address, std::uint64_t arguments_address) {
+  if (format_address == 0) return {.text = "", .arguments = -1};
   const std::string format = text_at(warp, lane, format_address);
   Arguments arguments(warp, lane, arguments_address);
   Printed printed;

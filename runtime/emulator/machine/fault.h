@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/machine/hazard_kind.h"
+#include "kernelwright/runtime/emulator/machine/hazard_rule.h"
 
 namespace kernelwright::emulator {
 
@@ -12,11 +12,13 @@ namespace kernelwright::emulator {
 /// the role and the template line.
 class Fault : public Error {
  public:
-  explicit Fault(const std::string& what, HazardKind kind = HazardKind::kFault) : Error(what), kind_(kind) {}
-  HazardKind kind() const { return kind_; }
+  explicit Fault(const std::string& what, HazardKind kind = HazardKind::kFault) : Fault(what, rule_of_fault(kind)) {}
+  Fault(const std::string& what, HazardRule rule) : Error(what), rule_(rule) {}
+  HazardRule rule() const { return rule_; }
+  HazardKind kind() const { return row_of(rule_).kind; }
 
  private:
-  HazardKind kind_;
+  HazardRule rule_;
 };
 
 }  // namespace kernelwright::emulator

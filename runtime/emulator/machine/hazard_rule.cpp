@@ -114,6 +114,13 @@ constexpr HazardRuleRow kRows[] = {
     {Rule::kBadData, "bad-data", Kind::kData, kError, "", "data that agree with the tensors of the launch"},
     {Rule::kOutOfBounds, "out-of-bounds", Kind::kOutOfBounds, kError, "State Spaces",
      "an address within one allocation"},
+    {Rule::kDeviceHeap, "device-heap", Kind::kOutOfBounds, kError, "",
+     "accesses within a block from malloc, ahead of its one free, by the address that malloc returned"},
+    {Rule::kStackOverflow, "stack-overflow", Kind::kOutOfBounds, kError, "call",
+     "calls that nest less deep, or smaller frames"},
+    {Rule::kWrongCall, "wrong-call", Kind::kFault, kError, "call",
+     "the address of a function that has the parameters of the call's prototype"},
+    {Rule::kTrap, "trap", Kind::kFault, kError, "trap", "what the kernel's own check asks for"},
     {Rule::kDeadlock, "deadlock", Kind::kDeadlock, kError, "", "the arrivals and bytes for which the warps wait"},
     {Rule::kFault, "fault", Kind::kFault, kError, "", "operands that the instruction allows"},
 };

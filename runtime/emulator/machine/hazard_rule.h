@@ -70,6 +70,10 @@ enum class HazardRule : std::uint8_t {
   kTensorFenceAfter,
   kBadData,
   kOutOfBounds,
+  kDeviceHeap,
+  kStackOverflow,
+  kWrongCall,
+  kTrap,
   kDeadlock,
   kFault,
 };

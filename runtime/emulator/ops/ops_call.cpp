@@ -59,7 +59,8 @@ Step call_assertfail(Warp& warp, const Op& op, LaneMask lanes) {
   const int lane = first_lane(lanes);
   const auto text = [&](std::size_t i) { return text_at(warp, lane, argument<std::uint64_t>(warp, op, lane, i)); };
   throw Fault(fmt::format("the kernel trapped: {}:{}: {}: Assertion `{}` failed", text(1),
-                          argument<std::uint32_t>(warp, op, lane, 2), text(3), text(0)));
+                          argument<std::uint32_t>(warp, op, lane, 2), text(3), text(0)),
+              HazardRule::kTrap);
 }
 
 struct BuiltIn {

@@ -16,7 +16,7 @@ void ClusterRun::add_to(Statistics& statistics) const {
 HazardReport ClusterRun::report_of(const Fault& fault) const {
   HazardReport report;
   report.kind = fault.kind();
-  report.rule = rule_of_fault(fault.kind());
+  report.rule = fault.rule();
   report.what = fault.what();
   if (running_ && running_->current) {
     const int lane = count_lanes(running_->current_lanes) == 1 ? first_lane(running_->current_lanes) : -1;

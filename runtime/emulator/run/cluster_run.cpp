@@ -420,7 +420,7 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
             if ((self.lanes &= ~lanes) == 0) break;
             ++self.pc;
           } else {
-            throw Fault("the kernel trapped");
+            throw Fault("the kernel trapped", HazardRule::kTrap);
           }
         }
       }

@@ -36,9 +36,10 @@ mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x;
 
 /// Prints with `format`; `stores` puts the arguments into `list`.
 std::string printed(const std::string& format, const std::string& stores) {
-  const LaunchReport report =
-      launch(bytes_of_text("format", format) + bytes_of_text("word", "warp"),
-             stores + "mov.u64 %rd1, list; cvta.local.u64 %rd1, %rd1; call (%r3), vprintf, (format, %rd1);");
+  const LaunchReport report = launch(
+      bytes_of_text("format", format) + bytes_of_text("word", "warp"),
+      stores +
+          "mov.u64 %rd1, list; cvta.local.u64 %rd1, %rd1; mov.u64 %rd2, format; call (%r3), vprintf, (%rd2, %rd1);");
   EXPECT_EQ(report.fault, "");
   return report.printed;
 }
@@ -57,20 +58,46 @@ TEST(DevicePrint, ShowsEachConversionAsTheHostDoes) {
             "   9|0.5");
   EXPECT_EQ(printed("100%", ""), "100");
   EXPECT_EQ(printed("%s", "st.local.b64 [list], 0;"), "(null)");
+  EXPECT_EQ(printed("%hd %hhu %hx", "st.local.b64 [list], 0x1ff00018000; st.local.b32 [list+8], 0x12345;"),
+            "-32768 255 2345");
+  EXPECT_EQ(printed("[%*d]", "st.local.v2.b32 [list], {-4, 9};"), "[9   ]");
+  EXPECT_EQ(printed("%.*f", "st.local.b32 [list], -2; st.local.b64 [list+8], 0d3FE0000000000000;"), "0.500000");
+}
+
+// A text needs no zero byte if the format says how long it is.
+TEST(DevicePrint, ReadsNoMoreOfATextThanItsPrecision) {
+  EXPECT_EQ(printed("[%.2s|%-6.3s|%6.3s]",
+                    "mov.u64 %rd3, word; st.local.b64 [list], %rd3; st.local.b64 [list+8], %rd3;"
+                    "st.local.b64 [list+16], %rd3;"),
+            "[wa|war   |   war]");
+  EXPECT_EQ(printed("%.4s", "call (%rd3), malloc, (4); st.b32 [%rd3], 0x64636261; st.local.b64 [list], %rd3;"), "abcd");
+  const std::string text(3000, 'x');
+  const LaunchReport report = launch(bytes_of_text("format", "%s") + bytes_of_text("word", text),
+                                     "mov.u64 %rd2, word; st.local.b64 [list], %rd2; mov.u64 %rd1, list;"
+                                     "cvta.local.u64 %rd1, %rd1; mov.u64 %rd2, format;"
+                                     "call (%r3), vprintf, (%rd2, %rd1);");
+  EXPECT_EQ(report.printed, text);
+}
+
+TEST(DevicePrint, OfNoFormatPrintsNothing) {
+  const LaunchReport report = launch("", "call (%r3), vprintf, (0, 0); setp.ne.s32 %p1, %r3, -1; @%p1 trap;");
+  EXPECT_EQ(report.fault, "");
+  EXPECT_EQ(report.printed, "");
 }
 
 TEST(DevicePrint, KeepsTheOrderOfCtasAndOfLanes) {
-  const LaunchReport report = launch(bytes_of_text("format", "%d.%d "),
-                                     "st.local.v2.b32 [list], {%r2, %r1}; mov.u64 %rd1, list;"
-                                     "cvta.local.u64 %rd1, %rd1; call (%r3), vprintf, (format, %rd1);",
-                                     3, 2);
+  const LaunchReport report =
+      launch(bytes_of_text("format", "%d.%d "),
+             "st.local.v2.b32 [list], {%r2, %r1}; mov.u64 %rd1, list;"
+             "cvta.local.u64 %rd1, %rd1; mov.u64 %rd2, format; call (%r3), vprintf, (%rd2, %rd1);",
+             3, 2);
   EXPECT_EQ(report.fault, "");
   EXPECT_EQ(report.printed, "0.0 0.1 0.2 1.0 1.1 1.2 ");
 }
 
 TEST(DevicePrint, StopsAtTheSizeOfAGpusBuffer) {
   const LaunchReport report = launch(bytes_of_text("format", std::string(1000, 'x')),
-                                     "mov.b32 %r4, 0; LOOP: call (%r3), vprintf, (format, 0);"
+                                     "mov.b32 %r4, 0; mov.u64 %rd2, format; LOOP: call (%r3), vprintf, (%rd2, 0);"
                                      "add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 100; @%p1 bra LOOP;",
                                      32, 2);
   EXPECT_EQ(report.fault, "");
@@ -84,7 +111,8 @@ TEST(DevicePrint, OfAFormatThatIsNoMemoryIsAFault) {
 TEST(DeviceAssert, SaysWhatFailedAndWhere) {
   const LaunchReport report =
       launch(bytes_of_text("what", "n > 0") + bytes_of_text("file", "tail.cu") + bytes_of_text("name", "clear"),
-             "call __assertfail, (what, file, 12, name, 1);");
+             "mov.u64 %rd1, what; mov.u64 %rd2, file; mov.u64 %rd3, name;"
+             "call __assertfail, (%rd1, %rd2, 12, %rd3, 1);");
   EXPECT_THAT(report.fault, HasSubstr("the kernel trapped: tail.cu:12: clear: Assertion `n > 0` failed"));
 }
 
@@ -107,7 +135,44 @@ TEST(DeviceHeap, ReportsWrongAccesses) {
   EXPECT_THAT(fault("call free, (%rd1); ld.b32 %r3, [%rd1];"),
               HasSubstr("is in a block of 20 bytes from malloc that has been freed"));
   EXPECT_THAT(fault("call free, (%rd1); call free, (%rd1);"), HasSubstr("a block of 20 bytes"));
-  EXPECT_THAT(fault("add.u64 %rd1, %rd1, 4; call free, (%rd1);"), HasSubstr("which malloc did not return"));
+  EXPECT_THAT(fault("add.u64 %rd1, %rd1, 4; call free, (%rd1);"),
+              HasSubstr("which is 4 bytes behind the begin of its block"));
+  EXPECT_THAT(fault("add.u64 %rd1, %rd1, 64; call free, (%rd1);"), HasSubstr("which malloc did not return"));
+}
+
+// Small blocks that lie beside each other, and are free, make room for a large one.
+TEST(DeviceHeap, MakesOneBlockOfFreedNeighbours) {
+  const LaunchReport report = launch("", R"(
+mov.b64 %rd4, 0; mov.b32 %r4, 0;
+TAKE: call (%rd1), malloc, (100); setp.eq.u64 %p1, %rd1, 0; @%p1 trap;
+st.b64 [%rd1], %rd4; mov.b64 %rd4, %rd1; add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 30; @%p1 bra TAKE;
+GIVE: ld.b64 %rd5, [%rd4]; call free, (%rd4); mov.b64 %rd4, %rd5; setp.ne.u64 %p1, %rd4, 0; @%p1 bra GIVE;
+call (%rd2), malloc, (4000); setp.eq.u64 %p1, %rd2, 0; @%p1 trap; st.b32 [%rd2+3996], 1;
+call (%rd3), malloc, (100); setp.ne.u64 %p1, %rd3, 0; @%p1 trap;)",
+                                     1, 1, {.hazards = true, .heap_bytes = 4096});
+  EXPECT_EQ(report.fault, "");
+}
+
+// A linear search of freed blocks would take minutes.
+TEST(DeviceHeap, FindsFreedMemoryAmongManyBlocksAtOnce) {
+  const LaunchReport report = launch("", R"(
+mov.b32 %r5, 0; AGAIN: mov.b64 %rd4, 0; mov.b32 %r4, 0;
+TAKE: add.u32 %r6, %r4, %r1; and.b32 %r6, %r6, 31; add.u32 %r6, %r6, 8; cvt.u64.u32 %rd2, %r6;
+call (%rd1), malloc, (%rd2); setp.eq.u64 %p1, %rd1, 0; @%p1 trap;
+st.b64 [%rd1], %rd4; mov.b64 %rd4, %rd1; add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 100; @%p1 bra TAKE;
+GIVE: ld.b64 %rd5, [%rd4]; call free, (%rd4); mov.b64 %rd4, %rd5; setp.ne.u64 %p1, %rd4, 0; @%p1 bra GIVE;
+add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 30; @%p1 bra AGAIN;)",
+                                     64, 1, {.hazards = false, .heap_bytes = 600000});
+  EXPECT_EQ(report.fault, "");
+}
+
+TEST(DeviceHeap, NamesTheRuleThatMendsAFault) {
+  const auto rule = [](const std::string& statements) {
+    const LaunchReport report = launch("", statements);
+    return report.hazards.empty() ? "" : row_of(report.hazards.back().rule).name;
+  };
+  EXPECT_EQ(rule("call (%rd1), malloc, (8); call free, (%rd1); call free, (%rd1);"), "device-heap");
+  EXPECT_EQ(rule("trap;"), "trap");
 }
 
 TEST(DeviceHeap, ReturnsNullWhenItIsUsedUpAndGivesFreedMemoryAgain) {
