@@ -24,7 +24,10 @@ bool is_call(const Instruction& instruction) { return instruction.parts[0] == "c
 class Reached {
  public:
   Reached(const Module& module, const Entry& entry) : module_(module) {
-    for (std::size_t i = 0; i < module.functions.size(); ++i) by_name_.emplace(module.functions[i].name, i);
+    for (std::size_t i = 0; i < module.functions.size(); ++i) {
+      const int alias = module.functions[i].alias;
+      by_name_.emplace(module.functions[i].name, alias < 0 ? i : static_cast<std::size_t>(alias));
+    }
     state_.resize(module.functions.size());
     depth_.resize(module.functions.size());
     deepest_ = walk(entry);
@@ -33,6 +36,8 @@ class Reached {
   /// Whether the stack's depth is not known: a function may call itself, or a call goes through an address.
   bool unbounded() const { return unbounded_; }
   std::uint64_t deepest() const { return deepest_; }  // bytes of frames, if bounded
+  /// The function for which `name` is an alias, or `name`.
+  std::string_view name_of(std::string_view name) const { return module_.functions[by_name_.at(name)].name; }
 
   static std::uint64_t alignment(const Function& function) {
     std::uint64_t most = kFrameAlignment;
@@ -44,9 +49,9 @@ class Reached {
  private:
   enum class State : std::uint8_t { kNew, kOpen, kDone };
   struct Visit {
-    const Body* body;
-    std::size_t function;  // index; of the entry: none
-    std::vector<std::size_t> callees;
+    std::size_t function;              // index; of the entry: none
+    std::vector<std::size_t> callees;  // by name
+    bool through_address = false;      // it may also call every function
     std::size_t next = 0;
     std::uint64_t deepest = 0;
   };
@@ -62,13 +67,13 @@ class Reached {
                                  function.name));
   }
 
-  std::vector<std::size_t> callees_of(const Body& body) {
-    std::vector<std::size_t> found;
-    bool through_address = false;
+  Visit visit(const Body& body, std::size_t index) {
+    Visit made{.function = index, .callees = {}};
+    std::vector<std::size_t>& found = made.callees;
     for (const Instruction& instruction : body.instructions) {
       if (!is_call(instruction)) continue;
       if (instruction.operands[0].kind == Operand::Kind::kRegister) {
-        through_address = true;
+        made.through_address = unbounded_ = true;
         continue;
       }
       const std::size_t callee = by_name_.at(instruction.operands[0].name);
@@ -78,14 +83,22 @@ class Reached {
       check_sizes(function, instruction, body);
       found.push_back(callee);
     }
-    if (through_address) {
-      unbounded_ = true;
-      for (std::size_t i = 0; i < module_.functions.size(); ++i)
-        if (module_.functions[i].defined && module_.functions[i].refusal.empty()) found.push_back(i);
-    }
     std::sort(found.begin(), found.end());
     found.erase(std::unique(found.begin(), found.end()), found.end());
-    return found;
+    return made;
+  }
+
+  /// The next function that `top` may call; that many as there are functions if there is none. All bodies that call
+  /// through addresses share one walk over the functions.
+  std::size_t next_callee(Visit& top) {
+    const std::size_t none = module_.functions.size();
+    if (top.next < top.callees.size()) return top.callees[top.next++];
+    if (!top.through_address) return none;
+    for (; next_by_address_ < none; ++next_by_address_) {
+      const Function& function = module_.functions[next_by_address_];
+      if (function.defined && function.refusal.empty()) return next_by_address_++;
+    }
+    return none;
   }
 
   /// The text may have declared the function otherwise before it defined the function.
@@ -104,18 +117,17 @@ class Reached {
 
   std::uint64_t walk(const Entry& entry) {
     std::vector<Visit> open;
-    open.push_back({&entry, module_.functions.size(), callees_of(entry)});
+    open.push_back(visit(entry, module_.functions.size()));
     for (;;) {
       Visit& top = open.back();
-      if (top.next < top.callees.size()) {
-        const std::size_t callee = top.callees[top.next++];
+      if (const std::size_t callee = next_callee(top); callee < module_.functions.size()) {
         if (state_[callee] == State::kOpen) {
           unbounded_ = true;
         } else if (state_[callee] == State::kDone) {
           top.deepest = std::max(top.deepest, depth_[callee]);
         } else {
           state_[callee] = State::kOpen;
-          open.push_back({&module_.functions[callee], callee, callees_of(module_.functions[callee])});
+          open.push_back(visit(module_.functions[callee], callee));
         }
         continue;
       }
@@ -138,6 +150,7 @@ class Reached {
   std::vector<State> state_;
   std::vector<std::uint64_t> depth_;  // by function: bytes of its frame and of those below it
   std::vector<std::size_t> order_;
+  std::size_t next_by_address_ = 0;
   bool unbounded_ = false;
   std::uint64_t deepest_ = 0;
 };
@@ -148,13 +161,16 @@ void shift_registers(Operand& operand, int by) {
   for (Operand& element : operand.elements) shift_registers(element, by);
 }
 
-void append(std::vector<Instruction>& to, const Body& body, int registers) {
+/// Calls of an alias become calls of the function for which it stands.
+void append(std::vector<Instruction>& to, const Body& body, int registers, const Reached& reached) {
   const int shift = static_cast<int>(to.size());
   for (const Instruction& instruction : body.instructions) {
     Instruction& copy = to.emplace_back(instruction);
     if (copy.guard >= 0) copy.guard += registers;
     for (Operand& operand : copy.operands) shift_registers(operand, registers);
     for (int& target : copy.targets) target += shift;
+    if (is_call(copy) && copy.operands[0].kind == Operand::Kind::kSymbol)
+      copy.operands[0].name = reached.name_of(copy.operands[0].name);
   }
 }
 
@@ -173,7 +189,7 @@ std::unique_ptr<const Entry> link_functions(const Module& module, const Entry& e
     made.address = function_address(index);
     made.first_instruction = static_cast<int>(linked->instructions.size());
     made.first_register = static_cast<int>(linked->registers.size());
-    append(linked->instructions, function, made.first_register);
+    append(linked->instructions, function, made.first_register, reached);
     linked->registers.insert(linked->registers.end(), function.registers.begin(), function.registers.end());
     made.end_instruction = static_cast<int>(linked->instructions.size());
     made.end_register = static_cast<int>(linked->registers.size());
@@ -184,7 +200,7 @@ std::unique_ptr<const Entry> link_functions(const Module& module, const Entry& e
     linked->shared.insert(linked->shared.end(), function.shared.begin(), function.shared.end());
   }
   linked->start = static_cast<int>(linked->instructions.size());
-  append(linked->instructions, entry, 0);
+  append(linked->instructions, entry, 0, reached);
   linked->stack_bytes = rounded(entry.local_bytes, kFrameAlignment) +
                         (reached.unbounded() ? std::max(kRecursionStackBytes, reached.deepest()) : reached.deepest());
   if (linked->stack_bytes > kMaxStackBytes)

@@ -138,6 +138,7 @@ void Reader::read_registers() {
 
 void Reader::read_label(const Token& name) {
   if (lexer_.peek().is(".callprototype")) return read_prototype(name);
+  if (lexer_.peek().is(".calltargets")) return read_call_targets(name);
   Label label{static_cast<int>(body_->instructions.size()), -1};
   if (lexer_.peek().is(".branchtargets")) {
     lexer_.next();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernelwright/runtime/emulator/ptx/frame_values.h"
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "kernelwright/runtime/emulator/ptx/reader.h"
 
@@ -23,8 +24,6 @@ void spell_move(Instruction& instruction, bool loads, std::uint64_t bytes) {
   instruction.parts = {loads ? "ld" : "st", "local", kTypes[i]};
 }
 
-bool is_movable(std::uint64_t bytes) { return bytes <= 16 && bytes != 0 && (bytes & (bytes - 1)) == 0; }
-
 Operand address_of(const Operand& variable) {
   Operand address;
   address.kind = Operand::Kind::kAddress;
@@ -32,15 +31,6 @@ Operand address_of(const Operand& variable) {
   address.elements.push_back(variable);
   address.elements.back().offset = 0;
   return address;
-}
-
-Instruction begin_like(const Instruction& at) {
-  Instruction instruction;
-  instruction.guard = at.guard;
-  instruction.guard_negated = at.guard_negated;
-  instruction.line = at.line;
-  instruction.source = at.source;
-  return instruction;
 }
 
 }  // namespace
@@ -101,6 +91,31 @@ void Reader::read_function() {
   if (known.defined && made.defined)
     throw PtxError(name.line, fmt::format("the function {} is defined twice", shown(name)));
   if (!known.defined) known = std::move(made);
+}
+
+// .alias name, function;
+void Reader::read_alias() {
+  std::size_t places[2];
+  Token names[2];
+  for (int i = 0; i < 2; ++i) {
+    if (i == 1) lexer_.expect(',', "behind an alias");
+    names[i] = lexer_.expect(Token::Kind::kWord, "a function's name");
+    Binding binding;
+    if (!symbols_.find(names[i].text, binding) || binding.kind != Binding::Kind::kFunction || binding.index < 0)
+      throw PtxError(names[i].line, fmt::format("{} is no function that the text has declared", shown(names[i])));
+    places[i] = static_cast<std::size_t>(binding.index);
+  }
+  lexer_.expect(';', "behind .alias");
+  Function& alias = module_.functions[places[0]];
+  const Function& function = module_.functions[places[1]];
+  const auto refuse = [&](int i, std::string_view why) {
+    throw PtxError(names[i].line, fmt::format("{} {}", shown(names[i]), why));
+  };
+  if (!function.defined || function.alias >= 0) refuse(1, "is no function that the text has defined");
+  if (alias.defined || alias.alias >= 0) refuse(0, "is an alias, and is defined");
+  if (alias.is_initial_value)
+    refuse(0, "becomes an alias behind a variable that has its address; this is not modelled");
+  alias.alias = static_cast<int>(places[1]);
 }
 
 int Reader::declare_function(const Token& name) {
@@ -174,6 +189,7 @@ Variable Reader::read_formal(bool result) {
     throw PtxError(name.line, fmt::format("the register {} has {} bytes", shown(name), bytes));
   const std::string_view known = unique_name(name.text);
   Variable variable{StateSpace::kLocal, 0, bytes, declaration.alignment};
+  if (bytes == declaration.element_bytes()) variable.type = declaration.type.name;
   place(variable, body_->local_bytes, kMaxLocalBytes, name);
   body_->variables.emplace(known, variable);
   if (!in_register) {
@@ -183,9 +199,7 @@ Variable Reader::read_formal(bool result) {
   RegisterFormal formal{static_cast<int>(body_->registers.size()), {}, bytes};
   formal.place.kind = Operand::Kind::kSymbol;
   formal.place.name = known;
-  constexpr RegisterClass kBySize[] = {RegisterClass::k16, RegisterClass::k16, RegisterClass::k32, RegisterClass::k64,
-                                       RegisterClass::k128};
-  body_->registers.push_back(kBySize[__builtin_ctzll(bytes)]);
+  body_->registers.push_back(class_of_bytes(bytes));
   ++registers_;
   if (name.text != "_") declare(name, {Binding::Kind::kRegister, formal.reg});
   (result ? register_results_ : register_parameters_).push_back(formal);
@@ -204,7 +218,6 @@ void Reader::store_results(const Instruction& at) {
 // ----------------------------------------------------------------------------------------------- variables of a frame
 
 std::string_view Reader::unique_name(std::string_view text) {
-  // '@' is in no name of the text.
   return module_.made_names.emplace_back(
       fmt::format("{}@{}.{}", text, body_->name, static_cast<int>(module_.made_names.size())));
 }
@@ -241,136 +254,6 @@ void Reader::use_frame(Instruction& instruction) {
   std::string spelt;
   for (const std::string_view part : instruction.parts) spelt += fmt::format("{}{}", spelt.empty() ? "" : ".", part);
   instruction.opcode = module_.made_names.emplace_back(std::move(spelt));
-}
-
-// ------------------------------------------------------------------------------------------------------------- calls
-
-// prototype_0 : .callprototype (.param .b32 _) _ (.param .b64 _, .param .b64 _) ;
-void Reader::read_prototype(const Token& name) {
-  lexer_.next();
-  Signature signature;
-  Function sizes;  // the places of these parameters are nowhere
-  sizes.name = name.text;
-  Body* const body = body_;
-  Function* const function = function_;
-  auto parameters = register_parameters_, results = register_results_;
-  body_ = function_ = &sizes;
-  symbols_.enter();
-  if (lexer_.peek().is('(')) read_formals(signature.results, /*results=*/true);
-  lexer_.expect(Token::Kind::kWord, "_");
-  if (lexer_.peek().is('(')) read_formals(signature.parameters, /*results=*/false);
-  if (lexer_.peek().is(".noreturn")) lexer_.next();
-  symbols_.leave();
-  body_ = body;
-  function_ = function;
-  register_parameters_ = std::move(parameters);
-  register_results_ = std::move(results);
-  lexer_.expect(';', "behind a prototype");
-  if (!prototypes_.try_emplace({open_.back(), name.text}, std::move(signature)).second)
-    throw PtxError(name.line, fmt::format("the prototype {} is declared twice", shown(name)));
-}
-
-std::vector<Operand> Reader::read_actuals() {
-  std::vector<Operand> actuals;
-  lexer_.expect('(', "before arguments");
-  if (lexer_.take(')')) return actuals;
-  do {
-    if (actuals.size() == kMaxFormals) refuse_token(lexer_.peek(), "no more arguments");
-    actuals.push_back(read_scalar());
-  } while (lexer_.take(','));
-  lexer_.expect(')', "behind arguments");
-  return actuals;
-}
-
-/// What the function called takes, as far as the text has declared it. Also reads the prototype behind the arguments.
-const Signature* Reader::signature_of_call(const Instruction& call) {
-  const Operand& callee = call.operands[0];
-  if (callee.kind == Operand::Kind::kSymbol) {
-    Binding binding;
-    symbols_.find(callee.name, binding);
-    if (function_ && function_->name == callee.name) return &function_->signature;
-    const Function& function = module_.functions[static_cast<std::size_t>(binding.index)];
-    if (!function.refusal.empty())
-      throw PtxError(call.line, fmt::format("{} is called, and cannot be read: line {}: {}", shown(callee.name),
-                                            function.refusal_line, function.refusal));
-    return &function.signature;
-  }
-  lexer_.expect(',', "before the prototype of a call through a register");
-  const Token name = lexer_.expect(Token::Kind::kWord, "a prototype");
-  for (int scope = open_.back(); scope >= 0; scope = parents_[static_cast<std::size_t>(scope)])
-    if (const auto at = prototypes_.find({scope, name.text}); at != prototypes_.end()) return &at->second;
-  throw PtxError(name.line, fmt::format("there is no .callprototype {} before this call", shown(name)));
-}
-
-/// The place in the frame through which `actual` is passed.
-Operand Reader::pass(const Operand& actual, const Variable& formal, const Instruction& call, bool result) {
-  if (actual.kind == Operand::Kind::kSymbol) {
-    const auto known = body_->variables.find(actual.name);
-    if (known != body_->variables.end() && known->second.space == StateSpace::kLocal) return actual;
-  }
-  const std::uint64_t bytes = formal.bytes;
-  if (!is_movable(bytes) || actual.negated)
-    throw PtxError(call.line, fmt::format("a register or number is passed where the function has {} bytes", bytes));
-  const Operand place = new_frame_variable(bytes, bytes, {Token::Kind::kWord, "passed", call.line});
-  if (!result)
-    body_->instructions.push_back(move_to_frame(place, bytes, actual, call));
-  else if (actual.kind != Operand::Kind::kRegister && actual.kind != Operand::Kind::kSink)
-    throw PtxError(call.line, "the result of a call goes to a register, a .param of the body, or _");
-  return place;
-}
-
-// call[.uni] [(result),] name [, (arguments)] [, prototype];
-void Reader::read_call(Instruction& call) {
-  std::vector<Operand> results, arguments;
-  if (lexer_.peek().is('(')) {
-    results = read_actuals();
-    lexer_.expect(',', "before the function called");
-  }
-  const Token name = lexer_.expect(Token::Kind::kWord, "a function");
-  Binding binding;
-  if (!symbols_.find(name.text, binding)) throw PtxError(name.line, fmt::format("{} is not declared", shown(name)));
-  const bool indirect = binding.kind == Binding::Kind::kRegister;
-  if (!indirect && (binding.kind != Binding::Kind::kFunction || binding.index < 0))
-    throw PtxError(name.line, fmt::format("{} is called, and is no function", shown(name)));
-  Operand& callee = call.operands.emplace_back();
-  callee.kind = indirect ? Operand::Kind::kRegister : Operand::Kind::kSymbol;
-  callee.name = name.text;
-  if (indirect) callee.reg = binding.index;
-  if (indirect || lexer_.peek().is(',')) {
-    lexer_.expect(',', "before arguments");
-    if (lexer_.peek().is('(')) {
-      arguments = read_actuals();
-    } else if (!indirect) {
-      refuse_token(lexer_.peek(), "'(' before arguments");
-    }
-  }
-  const Signature signature = *signature_of_call(call);
-  lexer_.expect(';', "behind a call");
-
-  const auto passed = [&](const std::vector<Operand>& actuals, const std::vector<Variable>& formals, bool result) {
-    if (actuals.size() != formals.size())
-      throw PtxError(call.line, fmt::format("{} has {} {}, and {} are given", shown(name), formals.size(),
-                                            result ? "results" : "parameters", actuals.size()));
-    Operand list;
-    list.kind = Operand::Kind::kVector;
-    for (std::size_t i = 0; i < actuals.size(); ++i) {
-      list.elements.push_back(pass(actuals[i], formals[i], call, result));
-      const std::uint64_t bytes = body_->variables.at(list.elements.back().name).bytes;
-      if (bytes != formals[i].bytes)
-        throw PtxError(call.line,
-                       fmt::format("{} {} of {} has {} bytes, and {} are given", result ? "result" : "parameter", i + 1,
-                                   shown(name), formals[i].bytes, bytes));
-    }
-    return list;
-  };
-  call.operands.push_back(passed(results, signature.results, true));
-  call.operands.push_back(passed(arguments, signature.parameters, false));
-  const Operand places = call.operands[1];
-  const Instruction at = begin_like(call);
-  body_->instructions.push_back(std::move(call));
-  for (std::size_t i = 0; i < results.size(); ++i)
-    if (results[i].kind == Operand::Kind::kRegister)
-      body_->instructions.push_back(move_from_frame(places.elements[i], signature.results[i].bytes, results[i], at));
 }
 
 }  // namespace kernelwright::emulator

@@ -64,7 +64,8 @@ struct Instruction {
 struct Variable {
   StateSpace space = StateSpace::kGeneric;
   std::uint64_t offset = 0, bytes = 0, alignment = 1;
-  bool dynamic = false;  // extern .shared x[]: the launch decides its size
+  bool dynamic = false;   // extern .shared x[]: the launch decides its size
+  std::string_view type;  // "f32": of a function's parameter that is one element
 };
 
 /// What entries and functions have in common.
@@ -90,7 +91,9 @@ struct Signature {
 /// st.local. A parameter that the text declares as a register is loaded from the frame at the function's beginning.
 struct Function : Body {
   Signature signature;
-  bool defined = false;  // false: only declared
+  bool defined = false;           // false: only declared
+  bool is_initial_value = false;  // its address stands in a variable of the module
+  int alias = -1;                 // the place in Module::functions of the function for which this one is another name
 };
 
 /// A function within the instructions of an entry that calls it: see link_functions().
@@ -143,7 +146,7 @@ struct Module {
 
   /// The entry called `name`, or null.
   const Entry* find(std::string_view name) const;
-  /// The function called `name`, or null.
+  /// The function called `name`, or for which `name` is an alias; or null.
   const Function* find_function(std::string_view name) const;
 
   Module() = default;

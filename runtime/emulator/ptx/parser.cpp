@@ -18,7 +18,8 @@ const Entry* Module::find(std::string_view name) const {
 const Function* Module::find_function(std::string_view name) const {
   const auto at =
       std::find_if(functions.begin(), functions.end(), [&](const Function& function) { return function.name == name; });
-  return at == functions.end() ? nullptr : &*at;
+  if (at == functions.end()) return nullptr;
+  return at->alias < 0 ? &*at : &functions[static_cast<std::size_t>(at->alias)];
 }
 
 std::unique_ptr<Module> parse_ptx(std::string text) {
@@ -53,6 +54,8 @@ void Reader::read() {
       read_entry();
     } else if (what.is(".func")) {
       read_function();
+    } else if (what.is(".alias")) {
+      read_alias();
     } else if (links || external) {
       throw PtxError(what.line, fmt::format("found {} behind {}, which is not modelled", shown(what), token.text));
     } else if (what.is(".file")) {

@@ -1,5 +1,5 @@
-/// Shared by the parts of the parser: only parser.cpp, functions.cpp, variables.cpp, body.cpp and operands.cpp include
-/// it. One Reader reads one text, once.
+/// Shared by the parts of the parser: only parser.cpp, functions.cpp, calls.cpp, variables.cpp, body.cpp and
+/// operands.cpp include it. One Reader reads one text, once.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ class Reader {
   void read_performance_directives(Entry& entry);
   void check_files() const;
 
-  // functions.cpp: functions, their parameters, and calls.
+  // functions.cpp, calls.cpp: functions, their parameters, and calls.
   void read_function();
   void read_function_definition(Function& function);
   int declare_function(const Token& name);
@@ -65,7 +65,11 @@ class Reader {
   void read_call(Instruction& call);
   std::vector<Operand> read_actuals();
   const Signature* signature_of_call(const Instruction& call);
-  Operand pass(const Operand& actual, const Variable& formal, const Instruction& call, bool result);
+  void read_alias();
+  void read_call_targets(const Token& name);
+  void add_prototype(const Token& name, Signature signature);
+  Operand pass(Operand actual, const Variable& formal, const Instruction& call, bool result);
+  static void round_actual(Operand& number, const Variable& formal, const Instruction& call);
   Operand new_frame_variable(std::uint64_t bytes, std::uint64_t alignment, const Token& name);
   std::string_view unique_name(std::string_view text);
   Instruction move_to_frame(const Operand& variable, std::uint64_t bytes, const Operand& value, const Instruction& at);

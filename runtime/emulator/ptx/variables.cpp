@@ -251,7 +251,10 @@ void Reader::read_variable_address(const Type& type, const Token& first, std::ve
   value.function = name.kind == Token::Kind::kWord && symbols_.find(name.text, binding) &&
                    binding.kind == Binding::Kind::kFunction && binding.index >= 0;
   if (value.function) {
-    value.address = function_address(static_cast<std::size_t>(binding.index));
+    const auto index = static_cast<std::size_t>(binding.index);
+    Function& function = module_.functions[index];
+    function.is_initial_value = true;
+    value.address = function_address(function.alias < 0 ? index : static_cast<std::size_t>(function.alias));
     if (generic) lexer_.expect(')', "behind a function");
     if (masked) lexer_.expect(')', "behind a function");
     return add_initial_address(type, first, value, masked, bytes);

@@ -127,6 +127,86 @@ TEST(Calls, ReportRecursionThatKeepsTooManyRegisters) {
   EXPECT_THAT(done.report.fault, HasSubstr("the stacks of a warp overflow in a call of wide"));
 }
 
+// ptxas gives the bits of a double to .b32 and .b64, and the value of a double to .f32.
+TEST(Calls, PassNumbersAsTheFunctionTakesThem) {
+  const auto passed = [](const std::string& type, const std::string& number) {
+    const bool wide = type.ends_with("64");
+    const std::string function = ".func (.reg .b32 %o) low(.reg " + type + " %i) { .reg .b64 %w; " +
+                                 (wide ? "mov.b64 %w, %i; cvt.u32.u64 %o, %w;" : "mov.b32 %o, %i;") + " ret; }\n";
+    const Outcome done = run(entry("call (%r9), low, (" + number + ");", function));
+    EXPECT_EQ(done.report.fault, "");
+    return done.out[0];
+  };
+  EXPECT_EQ(passed(".f32", "2.5"), 0x40200000u);
+  EXPECT_EQ(passed(".f32", "-2.5"), 0xc0200000u);
+  EXPECT_EQ(passed(".f32", "0f40200001"), 0x40200001u);
+  EXPECT_EQ(passed(".f32", "0d3ff123456789abcd"), 0x3f891a2bu);
+  EXPECT_EQ(passed(".f32", "1e40"), 0x7f800000u);
+  EXPECT_EQ(passed(".f64", "0d3ff123456789abcd"), 0x6789abcdu);
+  EXPECT_EQ(passed(".f64", "0f40200001"), 0x40200001u);
+  EXPECT_EQ(passed(".f64", "1e40"), 0xf1c35ca5u);
+  EXPECT_EQ(passed(".b32", "0d3ff123456789abcd"), 0x6789abcdu);
+  EXPECT_EQ(passed(".b32", "2.5"), 0u);
+  EXPECT_EQ(passed(".b64", "0f40200001"), 0x40200001u);
+  EXPECT_EQ(passed(".u32", "0x1ffffffff"), 0xffffffffu);
+  EXPECT_EQ(passed(".s64", "-2"), 0xfffffffeu);
+}
+
+TEST(Calls, RefuseWhatPtxasRefusesToPass) {
+  const auto refused = [](const std::string& type, const std::string& actual) {
+    return refusal(entry(".local .align 8 .b8 mine[16]; call taker, (" + actual + ");",
+                         ".global .align 8 .b32 g[4];\n.func taker(.reg " + type + " %i) { ret; }\n"));
+  };
+  EXPECT_THAT(refused(".f32", "1"), HasSubstr("an integer number is passed where the function has .f32"));
+  EXPECT_THAT(refused(".u32", "0f40200001"),
+              HasSubstr("a floating-point number is passed where the function has .u32"));
+  EXPECT_THAT(refused(".b32", "%rd1"), HasSubstr("a register of another size is passed where the function has .b32"));
+  EXPECT_THAT(refused(".b64", "%r1"), HasSubstr("a register of another size"));
+  for (const char* actual : {"g", "g+4", "mine", "mine+8", "%clock64", "_", "taker"})
+    EXPECT_THAT(refused(".b64", actual), HasSubstr("a call takes registers, numbers, and whole .param variables"))
+        << actual;
+  EXPECT_EQ(refused(".b64", "%rd1"), "");
+}
+
+TEST(Calls, OfAnAliasGoToItsFunction) {
+  const std::string functions = std::string(kTwice) + R"(.func (.reg .u32 %o) same(.reg .u32 %i);
+.alias same, twice;
+.global .u64 table[1] = {same};
+)";
+  const Outcome done = run(entry(R"(p: .calltargets twice, same;
+mov.u64 %rd2, same; mov.u64 %rd3, twice; setp.ne.u64 %p1, %rd2, %rd3; @%p1 trap;
+mov.u64 %rd3, table; ld.global.u64 %rd3, [%rd3]; setp.ne.u64 %p1, %rd2, %rd3; @%p1 trap;
+call (%r2), same, (%r1); call (%r9), %rd2, (%r2), p;)",
+                                 functions));
+  EXPECT_EQ(done.report.fault, "");
+  for (std::uint32_t i = 0; i < 32; ++i) EXPECT_EQ(done.out[i], 4 * i);
+  EXPECT_THAT(refusal(std::string(".alias same, twice;\n") + entry("", kTwice)), HasSubstr("is no function that"));
+  EXPECT_THAT(refusal(entry("", std::string(kTwice) + ".alias twice, twice;\n")), HasSubstr("is an alias, and is"));
+  EXPECT_THAT(refusal(entry("call (%r9), %rd1, (%r1), p;", functions + ".func other(); .alias other, same;\n")),
+              HasSubstr("is no function that the text has defined"));
+}
+
+// Each function calls through an address: a list of callees for each would take gigabytes.
+TEST(Calls, ThroughAddressesOfManyFunctionsAreLinkedOnce) {
+  std::string functions;
+  for (int i = 0; i < 4000; ++i)
+    functions += ".func f" + std::to_string(i) +
+                 "(.reg .b64 %a) { p: .callprototype _ (.param .b64 _); call %a, (%a), p; ret; }\n";
+  const Outcome done =
+      run(entry("mov.b32 %r9, 7; mov.u64 %rd2, f9; setp.eq.u32 %p1, %r1, 99; @%p1 call f0, (%rd2);", functions));
+  EXPECT_EQ(done.report.fault, "");
+  EXPECT_EQ(done.out[5], 7u);
+}
+
+// The report shows the whole statement.
+TEST(Calls, OverManyLinesAreShownWhole) {
+  const Outcome done = run(entry("call (%r9),\n  forever,\n  (\n  %r1\n  );",
+                                 ".func (.reg .b32 %o) forever(.reg .b32 %i) { call (%o),\n forever,\n (%i); ret; }"));
+  EXPECT_THAT(done.report.fault, HasSubstr("`.func (.reg .b32 %o) forever(.reg .b32 %i) { call (%o),"));
+  ASSERT_FALSE(done.report.hazards.empty());
+  EXPECT_EQ(row_of(done.report.hazards.back().rule).name, "stack-overflow");
+}
+
 TEST(Calls, ThroughAnAddressThatIsNoFunctionAreReported) {
   const auto calls = [](const std::string& address) {
     return run(entry(address + R"( p: .callprototype (.param .b32 _) _ (.param .b32 _);
@@ -158,13 +238,14 @@ ld.global.u64 %rd4, [%rd3+8]; call (%r9), %rd4, (%r1), p;)",
 TEST(Calls, AreRefusedByNameUnlessTheyCanRun) {
   EXPECT_THAT(refusal(entry("call (%r9), cosine, (%r1);", ".extern .func (.param .b32 o) cosine(.param .b32 i);\n")),
               HasSubstr("`cosine` is called, and is defined in another module"));
-  EXPECT_THAT(refusal(entry("call twice, (%r1);", kTwice)), HasSubstr("'twice' has 1 results, and 0 are given"));
+  EXPECT_THAT(refusal(entry("call twice, (%r1);", kTwice)), HasSubstr("'twice' has 1 result, and 0 are given"));
   EXPECT_THAT(refusal(entry("call (%r9), twice, (%r1, %r1);", kTwice)),
-              HasSubstr("'twice' has 1 parameters, and 2 are given"));
+              HasSubstr("'twice' has 1 parameter, and 2 are given"));
   EXPECT_THAT(refusal(entry(".param .b64 x; call (%r9), twice, (x);", kTwice)),
               HasSubstr("parameter 1 of 'twice' has 4 bytes, and 8 are given"));
   EXPECT_THAT(refusal(entry("call k, (%r1);")), HasSubstr("'k' is called, and is no function"));
-  EXPECT_THAT(refusal(entry("call (%r9), %rd1, (%r1), nowhere;")), HasSubstr("there is no .callprototype 'nowhere'"));
+  EXPECT_THAT(refusal(entry("call (%r9), %rd1, (%r1), nowhere;")),
+              HasSubstr("there is no .callprototype or .calltargets 'nowhere'"));
   EXPECT_THAT(refusal(entry("call bad, ();", ".func bad() { tex.1d.v4.f32.s32 {%f1}, [t, {%r1}]; ret; }\n")),
               HasSubstr("'bad' is called, and cannot be read: line 4: '%f1' is not declared"));
   EXPECT_THAT(refusal(entry("call odd, ();", ".func odd() { wobble.f32 1; ret; }\n")),

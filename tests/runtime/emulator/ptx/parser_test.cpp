@@ -228,7 +228,7 @@ TEST(PtxParser, RefusesDirectivesByName) {
     const std::string what = module_complaint(module_of(text));
     return what.substr(std::min(what.find(": ") + 2, what.size()));
   };
-  EXPECT_EQ(refused(".alias a, b;"), "the directive '.alias' is not modelled");
+  EXPECT_EQ(refused(".branchtargets a;"), "the directive '.branchtargets' is not modelled");
   EXPECT_EQ(refused(".func f() { ret;"),
             "found the end of the text where an instruction, a label, a declaration or '}' was expected");
   EXPECT_EQ(refused(".visible .tex .u32 t;"), "found '.tex' behind .visible, which is not modelled");
@@ -557,7 +557,7 @@ TEST(PtxParser, KeepsTheReasonOfARefusedEntryAndReadsOn) {
   EXPECT_THAT(entries[1].registers, IsEmpty());
   for (const std::size_t i : {2, 3}) EXPECT_EQ(entries[i].refusal, "");
   EXPECT_THAT(entries[2].instructions, SizeIs(3));
-  EXPECT_THAT(entries[4].refusal, testing::HasSubstr("'later' has 1 results, and 0 are given"));
+  EXPECT_THAT(entries[4].refusal, testing::HasSubstr("'later' has 1 result, and 0 are given"));
   ASSERT_THAT(module->functions, SizeIs(1));
   EXPECT_EQ(module->functions[0].refusal, "") << "its instructions are looked at when an entry calls it";
 }
