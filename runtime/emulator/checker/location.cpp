@@ -8,17 +8,27 @@ namespace kernelwright::emulator {
 
 namespace {
 
-/// Line `number` (from 1) of a text, without blanks at its ends.
-std::string line_of(const std::string& text, int number) {
+/// The statement that begins in line `number` (from 1) of a text, in one line. A call often takes several.
+std::string statement_of(const std::string& text, int number) {
   std::size_t begin = 0;
   for (int line = 1; line < number && begin != std::string::npos; ++line) {
     begin = text.find('\n', begin);
     if (begin != std::string::npos) ++begin;
   }
   if (begin == std::string::npos) return "";
-  std::string found = text.substr(begin, text.find('\n', begin) - begin);
-  found.erase(0, std::min(found.find_first_not_of(" \t"), found.size()));
   constexpr std::size_t kLongest = 160;
+  std::string found;
+  for (bool whole = false; !whole && begin < text.size() && found.size() <= kLongest;) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view line(text.data() + begin, end - begin);
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
+    if (!found.empty() && !line.empty() && found.back() != '(' && line.front() != ')') found += ' ';
+    found += line;
+    whole = line.find(';') != std::string_view::npos || line.find("//") != std::string_view::npos ||
+            (!line.empty() && std::string_view("{}:").find(line.back()) != std::string_view::npos);
+    begin = end + 1;
+  }
   if (found.size() > kLongest) found = found.substr(0, kLongest) + "…";
   return found;
 }
@@ -42,7 +52,7 @@ HazardSide side_of(const LaunchNotes* notes, const Program& program, const std::
       if (static_cast<int>(index) >= function.first_instruction && static_cast<int>(index) < function.end_instruction)
         side.function = function.name;
     side.ptx_line = instruction.line;
-    side.instruction = line_of(program.module->text, instruction.line);
+    side.instruction = statement_of(program.module->text, instruction.line);
     if (instruction.source.file >= 0 &&
         static_cast<std::size_t>(instruction.source.file) < program.module->files.size()) {
       const std::string& file = program.module->files[static_cast<std::size_t>(instruction.source.file)];
