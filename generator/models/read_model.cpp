@@ -36,7 +36,9 @@ TextPart text_part(const JsonValue& json) {
     return type && type->is_string() ? type->as_string() : std::string();
   };
   const std::string type = type_of(json);
-  if (const JsonValue* text = json.find("text_config"); text && text->is_object()) {
+  if (const JsonValue* text = json.find("text_config"); text && !text->is_null()) {
+    if (!text->is_object())
+      throw ConfigError("/text_config", detail::found(*text) + " does not fit; it takes an object");
     const std::string own = type_of(*text);
     return {text, "/text_config", own.empty() ? type + "_text" : own};
   }

@@ -267,6 +267,8 @@ TEST(ModelPlan, RefusesByFieldAndNamesTheNearest) {
             "/hidden_size: is missing; a config.json of model_type llama has it");
   EXPECT_EQ(refusal(config("llama", R"("max_position_embeddings": -1)")),
             "/max_position_embeddings: -1 does not fit; it takes a whole number in [1, 16777216]");
+  EXPECT_EQ(refusal(R"({"model_type": "gemma3", "text_config": [1]})"),
+            "/text_config: an array of 1 does not fit; it takes an object");
   EXPECT_THAT(refusal(config("llama"), {.name = "a b"}), HasSubstr("--name: \"a b\" is not a name"));
   EXPECT_THAT(refusal(config("llama"), {.server = "tgi"}), HasSubstr("it takes vllm, sglang or hf"));
 }
