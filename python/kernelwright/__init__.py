@@ -8,13 +8,14 @@ import. Tensors of PyTorch, CuPy, JAX or any other framework with DLPack can be 
                                          "mask": {"kind": "causal"}}})
     kernel.launch(q=q, k=k, v=v, o=o, stream=torch.cuda.current_stream())
 """
+from ._door import fast_calls
 from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, Launch, QuantizeKernel
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
 from ._library import load
 from ._plan import Plan, plan
 
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
-           "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel", "plan",
+           "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel", "fast_calls", "plan",
            "version"]
 
 

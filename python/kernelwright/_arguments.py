@@ -10,6 +10,8 @@ from ._errors import ConfigError
 from ._tensors import is_contiguous, read
 
 DTYPE_FIELDS = {"q": "q", "k": "kv", "v": "kv", "o": "out"}
+STRIDED = ("q", "o", "k", "v", "q_rope", "k_rope")  # in the order in which they are checked
+PER_SEQUENCE = {"q_offsets": 1, "kv_offsets": 1, "kv_lengths": 0}  # int32 vectors: entries beyond one a sequence
 
 
 def check_place(name, view, device, own_memory):
@@ -89,7 +91,7 @@ class Problem:
             self.head_dims[name + "_rope"] = self.rope_width
             self.dtypes[name + "_rope"] = rope.get("dtype", "bf16")
             self.heads[name + "_rope"] = self.heads[name]
-        self.score_tensors = score_tensors(problem)
+        self.score_tensors, self.lse = score_tensors(problem), bool(problem.get("lse", False))
         self.ragged_q = problem.get("q_layout", "padded") == "ragged"
         self.kv_kind, self.page_size = kv_layout.get("kind", "padded"), kv_layout.get("page_size", 0)
 
@@ -112,7 +114,7 @@ class Arguments:
         for name, view in self.views.items():
             check_place(name, view, self.device, self.own_memory)
         c = structs.AttentionTensors(**{name: view.address for name, view in self.views.items()})
-        for name in ("q", "o", "k", "v", "q_rope", "k_rope"):
+        for name in STRIDED:
             if name in self.views and self.views[name].shape is not None:
                 setattr(c, name + "_strides", self.operand(name, self.views[name], known))
         if "page_table" in self.views:
@@ -216,12 +218,12 @@ class Arguments:
         """Offsets, lengths, sinks, slopes, scales, the LSE and the workspace: contiguous, each of one dtype and one
         shape."""
         problem = self.problem
-        for name in ("q_offsets", "kv_offsets", "kv_lengths"):
+        for name, more in PER_SEQUENCE.items():
             view = self.views.get(name)
             if view is None or view.shape is None:
                 continue
-            self.vector(name, view, "i32", "batch + 1" if name != "kv_lengths" else "batch", None)
-            self.settle(known, "batch", view.shape[0] - (name != "kv_lengths"), name)
+            self.vector(name, view, "i32", f"batch + {more}" if more else "batch", None)
+            self.settle(known, "batch", view.shape[0] - more, name)
         heads = {"sinks": (problem.heads["q"],), "alibi_slopes": (problem.heads["q"],), "k_scale": (1, problem.heads["k"]),
                  "v_scale": (1, problem.heads["v"])}
         if problem.token_scales:

@@ -11,6 +11,7 @@ from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 from . import _library as lib
 from . import _structs as structs
 from ._arguments import Arguments, Problem, tensors_and_numbers
+from ._door import AttentionCalls, Calls, GemmCalls, QuantizeCalls, Workspaces
 from ._errors import ConfigError, KernelwrightError
 from ._gemm import GemmProblem
 from ._quantize import check_sizes, quantize_arguments
@@ -131,7 +132,8 @@ class Engine:
         self._lib.engine_create(byref(options), byref(handle))
         self._handle = handle
         self._callback = options.event_callback  # the library calls it until the engine is freed
-        self._close = weakref.finalize(self, _destroy, self._lib, handle, options.event_callback)
+        self._lives, self._workspaces = c_int32(1), Workspaces(self)  # calls of handles look at the first
+        self._close = weakref.finalize(self, _destroy, self._lib, handle, self._lives, options.event_callback)
         # At the interpreter's end, other threads may still be in calls of this engine, so it is stopped and not freed.
         self._close.atexit = False
         _engines.add(self)
@@ -293,7 +295,8 @@ def _prepare_options(device, on_miss, background, allow_when_sealed):
                                   allow_when_sealed=allow_when_sealed)
 
 
-def _destroy(library, handle, _callback):
+def _destroy(library, handle, lives, _callback):
+    lives.value = 0
     library.dll.kernelwright_engine_destroy(handle)
 
 
@@ -364,13 +367,14 @@ class Array:
             self.engine._lib.device_free(self.engine._handle, self.device, self.address)
 
 
-class _Handle:
+class _Handle(Calls):
     """A kernel of an engine; it keeps the engine alive. Engine.prepare() makes it."""
 
     def __init__(self, engine, handle, problem, device):
         self.engine, self.device, self._handle = engine, device, handle
         self._problem = problem
         self._own_memory = engine.is_emulated(device)
+        self._open_door()
 
     def wait(self):
         """Waits until the kernel is ready. If it has failed, raises the reason."""
@@ -399,8 +403,13 @@ class _Handle:
         return self.info()["key"]
 
 
-class Kernel(_Handle):
-    """The kernel of an attention problem."""
+class Kernel(AttentionCalls, _Handle):
+    """The kernel of an attention problem.
+
+    kernel(q, k, v, out=o, ...) queues the attention on the framework's current stream, or on `stream`. It takes the
+    arguments of bind(), with `out` for o, and returns out; if the problem has an LSE, (out, lse). A result that is not
+    given is allocated by the framework, and so is a workspace. Read docs/embedding.md, "Fast calls".
+    """
 
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, Problem(problem), device)
@@ -446,8 +455,12 @@ class Kernel(_Handle):
         return self.bind(**tensors).needed_workspace_bytes()
 
 
-class GemmKernel(_Handle):
-    """The kernels of a GEMM, for any number of rows. info() describes the kernel for many rows."""
+class GemmKernel(GemmCalls, _Handle):
+    """The kernels of a GEMM, for any number of rows. info() describes the kernel for many rows.
+
+    kernel(a, b, out=d, ...) queues the product as a Kernel's call does. It takes the arguments of bind(), with `out` for
+    d, and returns out.
+    """
 
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, GemmProblem(problem), device)
@@ -478,8 +491,13 @@ class GemmKernel(_Handle):
         return self.bind(**tensors).needed_workspace_bytes()
 
 
-class QuantizeKernel(_Handle):
-    """Quantises rows of floats to a block-scaled format."""
+class QuantizeKernel(QuantizeCalls, _Handle):
+    """Quantises rows of floats to a block-scaled format.
+
+    kernel(x, elements=e, scales=s, ...) queues the work as a Kernel's call does. It takes the arguments of launch(), and
+    returns (elements, scales). Those that it allocates are of dtype u8: [rows, k], or [rows, k / 2] for formats of four
+    bits, and [scale_bytes(rows, k)].
+    """
 
     def scale_bytes(self, rows, k):
         """Bytes of the scales of [rows, k] elements, in whole atoms."""

@@ -110,7 +110,11 @@ class Library:
     def checked(self, function, *arguments):
         status = function(*arguments)
         if status != 0:
-            raise BY_STATUS.get(status, InternalError)(self.dll.kernelwright_last_error().decode(errors="replace"))
+            self.raise_status(status)
+
+    def raise_status(self, status):
+        """Raises the exception of the status that the last call of this thread returned."""
+        raise BY_STATUS.get(status, InternalError)(self.dll.kernelwright_last_error().decode(errors="replace"))
 
     def version(self):
         return self.dll.kernelwright_version().decode()

@@ -1,0 +1,239 @@
+"""Calls of handles: kernel(q, k, v, out=o). The extension _fast takes a call that the rules of _rules.py allow. Any other
+call goes through _slow() here, with the checks and the words of bind() and launch(). Without the extension every call
+does, with the same results."""
+import ctypes
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import pathlib
+import sysconfig
+import threading
+
+from . import _frameworks as frameworks
+from . import _library, _rules
+from ._errors import ConfigError, KernelwrightError
+from ._tensors import read, stream_address
+
+FILE = "_fast.abi3.so"
+
+
+def extension_files():
+    """Where the extension may lie: beside this file, or beside the library or its build folder."""
+    yield pathlib.Path(__file__).resolve().parent / FILE
+    try:
+        library = pathlib.Path(_library.find()).resolve().parent
+    except KernelwrightError:
+        return
+    yield library / FILE
+    yield library.parent / "python" / "fast" / FILE
+
+
+def load_extension():
+    """The module _fast, or None; and why."""
+    if os.environ.get("KERNELWRIGHT_FAST") == "0":
+        return None, "KERNELWRIGHT_FAST is 0"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None, "this Python is free-threaded, and the extension is for Pythons with a GIL"
+    tried = list(dict.fromkeys(extension_files()))
+    for path in filter(pathlib.Path.is_file, tried):
+        name = __package__ + "._fast"
+        try:
+            spec = importlib.util.spec_from_loader(name, importlib.machinery.ExtensionFileLoader(name, str(path)))
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module, str(path)
+        except ImportError as error:  # another ABI
+            return None, f"{path} cannot be loaded: {error}"
+    return None, f"{FILE} is in none of {', '.join(str(path.parent) for path in tried)}"
+
+
+class PythonDoor:
+    """What _fast.Door is without the extension."""
+
+    def __call__(self, *positional, **named):
+        return self._slow(*positional, **named)
+
+    def _counts(self):
+        return 0, 0
+
+
+_fast, WHY = load_extension()
+
+
+def fast_calls():
+    """A dict: whether the extension takes calls of handles ("fast"), and its file or the reason ("why"). Without it a call
+    takes about 100 us instead of 4 on the host of an H100, and its results are the same."""
+    return {"fast": _fast is not None, "why": WHY}
+
+
+class Workspaces:
+    """The workspaces of an engine's calls: one for each device and stream, which only grows. A workspace is never freed,
+    because a captured graph may use it."""
+
+    def __init__(self, engine):
+        self._engine, self._lock = engine, threading.Lock()
+        self._held, self._spares, self._kept = {}, {}, []
+
+    def get(self, like, device, stream, needed):
+        """(address, bytes) of `needed` bytes or more, from the framework of `like`. While the stream captures nothing is
+        allocated: a spare one of the device is taken over, if it is large enough."""
+        with self._lock:
+            address, size = self._held.get((device, stream), (0, 0))
+            if size >= needed:
+                return address, size
+            if frameworks.is_capturing(stream):
+                spare, spare_bytes = self._spares.get(device, (0, 0))
+                if spare_bytes < needed:
+                    raise ConfigError(f"workspace: the launch needs {needed} bytes, and none is allocated while the stream "
+                                      "captures; make the same call before the capture, or give workspace")
+                del self._spares[device]
+                self._held[device, stream] = spare, spare_bytes
+                return spare, spare_bytes
+            self._held[device, stream] = self._new(like, device, max(needed, size * 3 // 2))
+            if frameworks.torch_of(like) and self._spares.get(device, (0, 0))[1] < needed:
+                self._spares[device] = self._new(like, device, needed)  # for the stream of a graph
+            return self._held[device, stream]
+
+    def _new(self, like, device, size):
+        size = (size + 255) // 256 * 256
+        own = frameworks.torch_of(like) is None
+        memory = self._memory(device, size) if own else frameworks.empty("workspace", like, (size,), "u8")
+        self._kept.append(memory)
+        return (memory[0] if own else memory.data_ptr()), size
+
+    def _memory(self, device, size):
+        address = ctypes.c_uint64()
+        self._engine._lib.device_allocate(self._engine._live(), device, size, ctypes.byref(address))
+        return address.value, size
+
+
+def _is_tensor(value):
+    return any(hasattr(value, name) for name in ("__dlpack__", "_kernelwright_view", "__cuda_array_interface__"))
+
+
+def _arguments_of(function, positional, result):
+    """The arguments of a call: those of bind() or launch(), the positional ones first, with `out` for the result."""
+    names = [name for name in inspect.signature(function).parameters if name not in ("self", "stream", *positional)]
+    return (*positional, *("out" if name == result else name for name in names), "stream")
+
+
+class Calls(_fast.Door if _fast else PythonDoor):
+    """A handle that can be called. A subclass has POSITIONAL, RESULT (the name that bind() has for `out`), and the methods
+    that the others below have."""
+
+    POSITIONAL, RESULT = (), None
+    names = ()
+
+    @classmethod
+    def _names(cls, function):
+        if not cls.names:
+            cls.names = _arguments_of(function, cls.POSITIONAL, cls.RESULT)
+        return cls.names
+
+    def _open_door(self):
+        if _fast:
+            described = self._described()
+            if described[1][2]:  # an older library may lack the function
+                self._open(described)
+
+    def _function(self, name):
+        return getattr(self.engine._lib.dll, "kernelwright_" + name, None)
+
+    _stream_address = staticmethod(stream_address)
+
+    def _workspace(self, like, stream, needed):
+        return self.engine._workspaces.get(like, self.device, stream, needed)
+
+    def _raise(self, status):
+        self.engine._lib.raise_status(status)
+
+    def _slow(self, *positional, stream=None, **given):
+        """A call with today's checks. Where a result or a workspace is not given, it is allocated first."""
+        if len(positional) > len(self.POSITIONAL):
+            raise TypeError(f"a call takes {len(self.POSITIONAL)} arguments by position ({', '.join(self.POSITIONAL)}), and "
+                            f"{len(positional)} are given")
+        for name, value in zip(self.POSITIONAL, positional):
+            if name in given:
+                raise TypeError(f"{name}: is given by position and by name")
+            given[name] = value
+        if missing := [name for name in self.POSITIONAL if name not in given]:
+            raise TypeError(f"{missing[0]}: is missing; a call takes {', '.join(self.POSITIONAL)} first")
+        self.engine._live()
+        first = given[self.POSITIONAL[0]]
+        like = next((value for value in given.values() if _is_tensor(value)), first)
+        for name, find in self._results().items():
+            if given.get(name) is None:
+                if isinstance(first, int):
+                    raise ConfigError(f"{name}: is missing; beside an address it cannot be allocated, so give it")
+                given[name] = frameworks.empty(name, like, *find(read(self.POSITIONAL[0], first)))
+        results = tuple(given[name] for name in self._results())
+        if stream is None:
+            stream = frameworks.current_stream(like, self.device)
+        if self.RESULT:
+            given[self.RESULT] = given.pop("out")
+        self._queue(given, like, stream)
+        return results[0] if len(results) == 1 else results
+
+    def _queue(self, given, like, stream):
+        launch = self.bind(**given)
+        if given.get("workspace") is None:
+            try:
+                needed = launch.needed_workspace_bytes()
+            except ConfigError:
+                needed = 0  # the launch says what is wrong
+            if needed:
+                held = self._workspace(like, stream_address(stream) or 0, needed)
+                launch._arguments.workspace, launch._arguments.workspace_bytes = held
+        launch(stream)
+
+
+class AttentionCalls:
+    POSITIONAL, RESULT = ("q", "k", "v"), "o"
+
+    def _described(self):
+        rules = _rules.attention_rules(self._problem, self._names(self.bind))
+        return rules.described(self, self._function("launch"), self._function("workspace_bytes"), results=self._results())
+
+    def _results(self):
+        problem = self._problem
+        found = {"out": lambda q: ((*q.shape[:-1], problem.head_dims["o"]), problem.dtypes["o"])}
+        if problem.lse:
+            found["lse"] = lambda q: (self._lse_shape(q.shape), "f32")
+        return found
+
+    def _lse_shape(self, shape):
+        if self._problem.ragged_q or len(shape) != 4:
+            return tuple(shape[:-1])
+        return shape[0], shape[2], shape[1]
+
+
+class GemmCalls:
+    POSITIONAL, RESULT = ("a", "b"), "d"
+
+    def _described(self):
+        rules = _rules.gemm_rules(self._problem, self._names(self.bind))
+        return rules.described(self, self._function("launch_gemm"), self._function("gemm_workspace_bytes"))
+
+    def _results(self):
+        problem, rows = self._problem, 1 if self._problem.layout[0] == "t" else 0
+        return {"out": lambda a: ((a.shape[rows] if len(a.shape) == 2 else 0, problem.n), problem.dtypes["d"])}
+
+
+class QuantizeCalls:
+    POSITIONAL, RESULT = ("x",), None
+
+    def _described(self):
+        rules = _rules.quantize_rules(*self._problem, self._names(self.launch))
+        return rules.described(self, self._function("launch_quantize"), scale_bytes=self._function("quantize_scale_bytes"),
+                               scale_format=self._problem[1], results=("elements", "scales"))
+
+    def _results(self):
+        def sizes(x):
+            return x.shape if len(x.shape) == 2 else (0, 0)
+        part = 1 if self._problem[1] == "mxfp8" else 2
+        return {"elements": lambda x: ((sizes(x)[0], sizes(x)[1] // part), "u8"),
+                "scales": lambda x: ((self.scale_bytes(*sizes(x)),), "u8")}
+
+    def _queue(self, given, like, stream):
+        self.launch(**given, stream=stream)

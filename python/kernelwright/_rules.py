@@ -1,0 +1,158 @@
+"""The rules of a handle's fast calls, for python/fast/rules.h: what each argument of a call may be, made of the problem.
+
+A call that breaks a rule is checked in words by _arguments.py, _gemm.py or _quantize.py. So a rule may refuse what is
+fine, and must not take what those refuse. tests/python/fast_test.py compares the two on random calls. An argument
+without a rule is Python's to check, so a new argument works before it has one.
+"""
+import ctypes
+from ctypes import c_float, c_int32, c_void_p
+
+from . import _structs as structs
+from ._arguments import PER_SEQUENCE, STRIDED
+from ._tensors import CUDA, CUDA_MANAGED, DLPACK_DTYPES, ITEM_BYTES
+
+CODES = {name: code for code, name in DLPACK_DTYPES.items()}
+EXTENSION_DEVICE = 12  # kDLExtDev: memory of the emulator, as tests lend it
+# enum class DimKind, Layout and NumberKind
+ANY, FIXED, ONE_OR, SIZE, PART_OF_SIZE, SCALE_BYTES = range(6)
+HEADS, SCORES, ROWS, PAGES, SCALE_ROWS, CONTIGUOUS, COUNT, BYTES, WORKSPACE = range(9)
+INTEGER, FLOAT, WINDOW, POSITIVE = range(4)
+
+
+class Rules:
+    """The rules of one handle. `names`: the arguments of its call, the first `positional` of them by position; `struct`: the
+    C struct of its launch, in which `out` is the field `result`; `sizes`: (name, field or None, whether it must be known)."""
+
+    def __init__(self, names, positional, struct, result, sizes):
+        self.names, self.positional, self.struct, self.result = tuple(names), positional, struct, result
+        self.size_names, kinds = [name for name, *_ in sizes], dict(struct._fields_)
+        self.sizes = tuple((self.names.index(name), self.at(field), ctypes.sizeof(kinds[field]) if field else 0, required)
+                           for name, field, required in sizes)
+        self.operands, self.numbers, self.ruled = [], [], {"stream", *self.size_names}
+        self.pages, self.scales = (-1, -1, 0), (-1, -1)
+
+    def at(self, field):
+        """The offset of a field."""
+        return getattr(self.struct, field).offset if field else 0
+
+    def dim(self, given):
+        """A number; a size's name, or that with a number that is added; (kind, size or None, number)."""
+        if isinstance(given, int):
+            return FIXED, 0, given
+        if isinstance(given, str):
+            return SIZE, self.size_names.index(given), 0
+        if len(given) == 2:
+            return SIZE, self.size_names.index(given[0]), given[1]
+        kind, size, number = given
+        return kind, self.size_names.index(size) if size else 0, number
+
+    def operand(self, name, dtypes, layout, dims, place=None, beside=None, required=False, settles=True, allocated=False):
+        """A tensor. `place`: the field that the layout writes; `beside`: the number that an address needs."""
+        argument = self.names.index("out" if name == self.result else name)
+        codes = tuple(CODES[dtype] for dtype in dtypes if dtype in CODES)
+        self.operands.append((argument, self.at(name), self.at(place), layout, self.names.index(beside) if beside else -1,
+                              required, settles, allocated, codes, tuple(map(self.dim, dims))))
+        self.ruled |= {self.names[argument], beside}
+
+    def workspace(self):
+        self.operand("workspace", ITEM_BYTES, WORKSPACE, (), "workspace_bytes", "workspace_bytes", settles=False)
+
+    def number(self, name, kind, field, bit=0):
+        self.numbers.append((self.names.index(name), kind, self.at(field), bit))
+        self.ruled.add(name)
+
+    def other_numbers(self):
+        """The arguments that are numbers of the struct, which only the library checks."""
+        for name, kind in self.struct._fields_:
+            if name in self.names and name not in self.ruled and kind in (c_int32, c_float):
+                self.number(name, INTEGER if kind is c_int32 else FLOAT, name, getattr(structs, "SET_" + name.upper(), 0))
+
+    def place(self, name):
+        """The place of an operand among the operands; -1: there is none."""
+        return next((i for i, operand in enumerate(self.operands) if self.names[operand[0]] == name), -1)
+
+    def described(self, kernel, launch, workspace_bytes=None, scale_bytes=None, scale_format="", results=("out",)):
+        """The tuple for Door._open(). launch, workspace_bytes and scale_bytes are functions of the C library."""
+        def address(function):
+            return ctypes.cast(function, c_void_p).value if function else 0
+        types = (EXTENSION_DEVICE,) * 2 if kernel._own_memory else (CUDA, CUDA_MANAGED)
+        overrides = self.at("overrides") if hasattr(self.struct, "overrides") else 0
+        without_rule = tuple(i for i, name in enumerate(self.names) if name not in self.ruled)
+        return ((ctypes.sizeof(self.struct), overrides),
+                (kernel._handle.value or 0, ctypes.addressof(kernel.engine._lives), address(launch), address(workspace_bytes),
+                 address(scale_bytes), scale_format),
+                (*types, kernel.device), (self.names, without_rule, tuple(map(self.place, results))),
+                (self.positional, self.names.index("stream"), self.place("workspace")),
+                tuple(self.operands), self.sizes, tuple(self.numbers), self.pages, self.scales)
+
+
+def attention_rules(problem, names):
+    """`problem`: a Problem of _arguments.py."""
+    sizes = [("batch", "batch", True), ("q_len", "q_len", True), ("kv_len", "kv_len", True),
+             ("q_tokens", "q_tokens" if problem.ragged_q else None, problem.ragged_q), ("kv_tokens", "kv_tokens", False),
+             ("num_pages", "num_pages", False)]
+    rules = Rules(names, 3, structs.AttentionTensors, "o", sizes)
+    q_rows = ("q_tokens",) if problem.ragged_q else ("batch", "q_len")
+    kv_rows = {"padded": ("batch", "kv_len"), "ragged": ("kv_tokens",), "paged": ("num_pages", problem.page_size)}[problem.kv_kind]
+    for name in STRIDED:
+        if problem.head_dims[name] > 0:
+            rows = q_rows if name in ("q", "o", "q_rope") else kv_rows
+            rules.operand(name, (problem.dtypes[name],), HEADS, (*rows, problem.heads[name], problem.head_dims[name]),
+                          name + "_strides", required=name in ("q", "k", "v"), settles=name != "o", allocated=name == "o")
+    rules.operand("page_table", ("i32",), PAGES, ("batch", (ANY, None, 0)), "page_table_stride", "page_table_stride")
+    for name, more in PER_SEQUENCE.items():
+        if name in rules.names:
+            rules.operand(name, ("i32",), CONTIGUOUS, (("batch", more),))
+    small = {"sinks": problem.heads["q"], "alibi_slopes": problem.heads["q"], "k_scale": (ONE_OR, None, problem.heads["k"]),
+             "v_scale": (ONE_OR, None, problem.heads["v"])}
+    if problem.token_scales:
+        del small["k_scale"]
+        small["v_scale"] = 1
+        for name, rows, of in (("q_scale", q_rows, "q"), ("k_scale", kv_rows, "k")):
+            rules.operand(name, ("f32",), CONTIGUOUS, (*rows, problem.heads[of]), settles=False)
+    for name, extent in small.items():
+        rules.operand(name, ("f32",), CONTIGUOUS, (extent,))
+    heads = problem.heads["q"]
+    rules.operand("lse", ("f32",), CONTIGUOUS, ("q_tokens", heads) if problem.ragged_q else ("batch", heads, "q_len"),
+                  settles=False, allocated=problem.lse)
+    for name, (own, dtypes) in problem.score_tensors.items():
+        extents = ("batch", heads, "q_len")
+        dims = tuple(extent if is_own else 1 for extent, is_own in zip(extents, own))
+        rules.operand(name, dtypes, SCORES, (*dims, "kv_len"), name + "_strides", settles=False)
+    rules.workspace()
+    rules.number("window", WINDOW, "window_left", structs.SET_WINDOW)
+    rules.other_numbers()
+    if problem.kv_kind == "paged":
+        rules.pages = rules.size_names.index("kv_len"), rules.place("page_table"), problem.page_size
+    return rules
+
+
+def gemm_rules(problem, names):
+    """`problem`: a GemmProblem of _gemm.py."""
+    rules = Rules(names, 2, structs.GemmTensors, "d", [("m", "m", True)])
+    for name in ("d", "a", "b", "c"):
+        rules.operand(name, (problem.dtypes[name],), ROWS, problem.shape(name, "m"), name + "_stride",
+                      required=name in ("a", "b"), settles=name != "d", allocated=name == "d")
+    for name in ("scale_a", "scale_b"):
+        if problem.scales == "per_block":
+            rules.operand(name, ("f32",), SCALE_ROWS, problem.shape(name, "m"), name + "_stride", settles=False)
+        else:
+            extent = {"per_token": "m" if name == "scale_a" else problem.n}.get(problem.scales, 1)
+            rules.operand(name, ("f32",), COUNT, (extent,), settles=False)
+    rules.operand("bias", (problem.dtypes["bias"],), COUNT, (problem.n,), settles=False)
+    rules.workspace()
+    rules.other_numbers()
+    return rules
+
+
+def quantize_rules(from_dtype, to, names):
+    rules = Rules(names, 1, structs.QuantizeTensors, None, [("rows", "rows", True), ("k", "k", True)])
+    rules.operand("x", (from_dtype,), ROWS, ("rows", "k"), "x_stride", required=True)
+    bytes_first = ("u8", *(dtype for dtype in ITEM_BYTES if dtype != "u8"))  # what the call allocates is bytes
+    elements = "k" if to == "mxfp8" else (PART_OF_SIZE, "k", 2)
+    rules.operand("elements", bytes_first, BYTES, ("rows", elements), settles=False, allocated=True)
+    rules.operand("scales", bytes_first, BYTES, ((SCALE_BYTES, None, 0),), settles=False, allocated=True)
+    rules.number("tensor_scale", POSITIVE, "tensor_scale")
+    rules.other_numbers()
+    rules.scales = tuple(map(rules.size_names.index, ("rows", "k")))
+    return rules

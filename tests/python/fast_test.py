@@ -1,0 +1,444 @@
+#!/usr/bin/env python3
+"""Calls of handles: what the extension takes equals what Python's checks allow, and both have the same words.
+
+Needs no framework: tests/python/lent.py makes tensors with DLPack's C exchange table. Tests of the extension are skipped
+where it is not built. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
+"""
+import ctypes
+import math
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import kernelwright
+from kernelwright import ConfigError, _door, _library
+from kernelwright._engine import GemmKernel, Kernel, QuantizeKernel
+from lent import EXTENSION, Lent, table, tables
+
+FAST = kernelwright.fast_calls()["fast"]
+HEAD = 64
+
+
+class NoKernels:
+    """An engine whose handles are never launched: enough to build structs."""
+
+    def __init__(self):
+        self._lib, self._lives = _library.load(), ctypes.c_int32(1)
+        self._workspaces = _door.Workspaces(self)
+
+    def is_emulated(self, _device):
+        return True
+
+    def _live(self):
+        return ctypes.c_void_p()
+
+
+class Draw:
+    """Random tensors: first those that fit a problem, then with one thing changed."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def tensor(self, shape, dtype="f16", padded=True):
+        """Dense, or with gaps between rows, heads or batches."""
+        strides, step, gap = [], 1, self.random.choice((0, 0, 1)) if padded else 0
+        for place, extent in enumerate(reversed(shape)):
+            strides.append(step)
+            step *= extent
+            if gap and place:
+                step += self.random.choice((0, 8))
+            elif gap:
+                step += self.random.choice((0, 64))
+        if padded and self.random.random() < 0.1 and len(shape) > 1:
+            strides[-1] = 0
+        return Lent(0x1000 * self.random.randint(1, 1000), shape, tuple(reversed(strides)), dtype)
+
+    def changed(self, tensor):
+        """The tensor with another shape, stride, dtype, rank or device; or an address, or something else."""
+        shape, strides = list(tensor.shape), list(tensor.strides)
+        place = self.random.randrange(len(shape))
+        kind = self.random.randrange(9)
+        if kind == 0:
+            shape[place] = self.random.choice((0, 1, shape[place] + 1, 2 * shape[place]))
+        elif kind == 1:
+            strides[place] = self.random.choice((0, 1, 2, strides[place] + 8))
+        elif kind == 2:
+            return Lent(tensor.address, shape, strides, self.random.choice(("f16", "bf16", "f32", "i32", "u8", "bool", "e4m3", "i64")))
+        elif kind == 3:
+            return Lent(tensor.address, shape, strides, tensor.dtype, self.random.choice(((2, 0), (1, 0), (EXTENSION, 1))))
+        elif kind == 4:
+            return Lent(tensor.address, shape[1:], strides[1:], tensor.dtype)
+        elif kind == 5:
+            return Lent(tensor.address, [1, *shape], [1, *strides], tensor.dtype)
+        elif kind == 6:
+            return self.random.choice((tensor.address, 0, -1, 1 << 64, True))
+        elif kind == 7:
+            return self.random.choice((None, "text", 1.5))
+        else:
+            return Lent(0, shape, strides, tensor.dtype)
+        return Lent(tensor.address, shape, strides, tensor.dtype)
+
+    def attention(self):
+        """A problem, its tensors, and numbers."""
+        pick = self.random.choice
+        heads, kv_heads = pick(((2, 1), (4, 4), (1, 1)))
+        ragged, kind, rope = pick((False, True)), pick(("padded", "ragged", "paged")), pick((0, 0, 32))
+        per_token, lse = pick((False, False, True)), pick((False, True))
+        problem = {"dtype": {"q": "f16", "kv": "f16", "out": pick(("f16", "f32"))}, "head_dim": {"qk": HEAD, "v": pick((HEAD, 32))},
+                   "heads": {"q": heads, "kv": kv_heads}, "lse": lse, "q_layout": "ragged" if ragged else "padded",
+                   "kv_layout": {"kind": kind} | ({"page_size": 4} if kind == "paged" else {}),
+                   "scales": "per_token" if per_token else "none"}
+        if rope:
+            problem["rope"] = {"width": rope, "dtype": "f16"}
+        if pick((0, 0, 1)):
+            problem["mask"] = {"kind": "tensor", "tensor": {"batch": pick((False, True)), "heads": pick((False, True))}}
+        if pick((0, 0, 1)):
+            problem["score_mod"] = {"kind": "tensor", "dtype": "f32", "tensor": {"q": pick((False, True))}}
+        batch, q_len, kv_len, pages = pick((1, 2, 3)), pick((1, 5)), pick((1, 8, 9)), 6
+        q_rows = (7,) if ragged else (batch, q_len)
+        kv_rows = {"padded": (batch, kv_len), "ragged": (11,), "paged": (pages, 4)}[kind]
+        tensors = {"q": self.tensor((*q_rows, heads, HEAD - rope)), "k": self.tensor((*kv_rows, kv_heads, HEAD - rope)),
+                   "v": self.tensor((*kv_rows, kv_heads, problem["head_dim"]["v"])),
+                   "o": self.tensor((*q_rows, heads, problem["head_dim"]["v"]), problem["dtype"]["out"])}
+        numbers = {}
+        if rope:
+            tensors |= {"q_rope": self.tensor((*q_rows, heads, rope)), "k_rope": self.tensor((*kv_rows, kv_heads, rope))}
+        if ragged:
+            tensors["q_offsets"], numbers["q_len"] = self.tensor((batch + 1,), "i32", False), q_len
+        if kind == "ragged":
+            tensors["kv_offsets"], numbers["kv_len"] = self.tensor((batch + 1,), "i32", False), kv_len
+        if kind == "paged":
+            tensors["page_table"] = self.tensor((batch, 3), "i32")
+        small = {"kv_lengths": ((batch,), "i32"), "sinks": ((heads,), "f32"), "alibi_slopes": ((heads,), "f32"),
+                 "v_scale": ((1,), "f32"), "workspace": ((512,), "u8"),
+                 "k_scale": ((*kv_rows, kv_heads) if per_token else (pick((1, kv_heads)),), "f32"),
+                 "lse": ((*q_rows, heads) if ragged else (batch, heads, q_len), "f32")}
+        if per_token:
+            small["q_scale"] = (*q_rows, heads), "f32"
+        tensors |= {name: self.tensor(shape, dtype, False) for name, (shape, dtype) in small.items() if pick((0, 1))}
+        for name, own in (("mask", problem.get("mask")), ("bias", problem.get("score_mod"))):
+            if own:
+                extents = zip((batch, heads, q_len), ("batch", "heads", "q"))
+                shape = [extent if own.get("tensor", {}).get(word, True) else 1 for extent, word in extents]
+                tensors[name] = self.tensor((*shape, kv_len if kind != "paged" else 12), "u8" if name == "mask" else "f32")
+        extra = {"scale": 0.25, "softcap": 30, "window": (4, 0), "sm_budget": 3, "pdl": True, "zero_padding": True,
+                 "num_pages": pages, "batch": batch, "kv_tokens": 11}
+        numbers |= {name: value for name, value in extra.items() if self.random.random() < 0.2}
+        return Kernel, problem, tensors, numbers, "o"
+
+    def gemm(self):
+        pick = self.random.choice
+        layout, scales = pick(("nt", "nn", "tn", "tt")), pick(("none", "per_tensor", "per_token", "per_block"))
+        n, k, m = 256, 384, pick((1, 5))
+        problem = {"n": n, "k": k, "dtype": {"a": "f16", "b": "f16", "c": "f16", "d": "f32"}, "layout": layout, "scales": scales}
+        tensors = {"a": self.tensor((m, k) if layout[0] == "n" else (k, m)), "d": self.tensor((m, n), "f32"),
+                   "b": self.tensor((n, k) if layout[1] == "t" else (k, n))}
+        shapes = {"per_tensor": ((1,), (1,)), "per_token": ((m,), (n,)), "per_block": ((3, m), (2, 3))}.get(scales, ((1,), (1,)))
+        small = {"c": ((m, n), "f16"), "bias": ((n,), "f16"), "workspace": ((64,), "f32"), "scale_a": (shapes[0], "f32"),
+                 "scale_b": (shapes[1], "f32")}
+        tensors |= {name: self.tensor(shape, dtype) for name, (shape, dtype) in small.items() if pick((0, 1))}
+        extra = {"alpha": 2.0, "beta": 0, "sm_budget": 3, "pdl": True, "constant_b": True, "m": m}
+        return GemmKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, "d"
+
+
+@unittest.skipUnless(FAST, kernelwright.fast_calls()["why"])
+class RulesAreThoseOfPython(unittest.TestCase):
+    def structs(self, kernel, tensors, numbers, result):
+        """The struct of the fast path, or None, and that of bind(), or its error."""
+        try:
+            slow = bytes(kernel.bind(**tensors, **numbers)._arguments)
+        except (ConfigError, TypeError, AttributeError) as error:
+            slow = error
+        given = {"out" if name == result else name: value for name, value in tensors.items()}
+        return kernel._build(**given, **numbers), slow
+
+    def compare(self, draw, problems, changes):
+        engine, taken, refused = NoKernels(), 0, 0
+        for _ in range(problems):
+            kind, problem, tensors, numbers, result = draw()
+            kernel = kind(engine, ctypes.c_void_p(), problem, 0)
+            fast, slow = self.structs(kernel, tensors, numbers, result)
+            self.assertEqual(fast is None, isinstance(slow, Exception), (problem, slow))
+            for _ in range(changes):
+                name = self.draw.random.choice(list(tensors))
+                changed = tensors | {name: self.draw.changed(tensors[name])}
+                if self.draw.random.random() < 0.2:
+                    number = self.draw.random.choice(kernel.names[4:-1])
+                    numbers = numbers | {number: self.draw.random.choice((0, 1, 2, -1, 1 << 31, 1 << 63, 2.5, None, math.nan))} \
+                        if number not in tensors else numbers
+                fast, slow = self.structs(kernel, changed, numbers, result)
+                refused += isinstance(slow, Exception)
+                if fast is not None:
+                    taken += 1
+                    self.assertEqual(fast, slow, (problem, {name: vars(t) if isinstance(t, Lent) else t for name, t in changed.items()}, numbers))
+        return taken, refused
+
+    def setUp(self):
+        self.draw = Draw(7)
+
+    def test_attention(self):
+        taken, refused = self.compare(self.draw.attention, 300, 12)
+        self.assertGreater(taken, 300)
+        self.assertGreater(refused, 1000)
+
+    def test_gemm(self):
+        taken, refused = self.compare(self.draw.gemm, 300, 12)
+        self.assertGreater(taken, 300)
+        self.assertGreater(refused, 1000)
+
+
+def lent_by(engine):
+    """Makes Lent in the engine's memory, from values or uninitialised."""
+    def make(shape, dtype="f16", values=None, code="e"):
+        array = engine.empty(shape, dtype)
+        if values is not None:
+            array.write(struct.pack(f"{len(values)}{code}", *values))
+        return Lent(array.address, shape, None, dtype, owner=array)
+    return make
+
+
+class OnTheEmulator(unittest.TestCase):
+    """The same calls with tensors that the extension takes (Lent), and with those that Python takes (Array)."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = kernelwright.Engine("emulator", hazards=True)
+        cls.problem = {"dtype": {"q": "f16", "kv": "f16", "out": "f16"}, "head_dim": {"qk": HEAD, "v": HEAD},
+                       "heads": {"q": 2, "kv": 1}, "lse": True}
+        try:
+            cls.kernel = cls.engine.prepare({"problem": cls.problem})
+        except kernelwright.MissingError as error:
+            raise unittest.SkipTest(f"no kernel can be compiled here: {error}") from error
+        cls.lent = staticmethod(lent_by(cls.engine))
+        Lent.on_allocate = staticmethod(cls.lent)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.engine.close()
+
+    def operands(self, q_len=5, kv_len=9):
+        draw = random.Random(3)
+        return [self.lent(shape, values=[draw.gauss(0, 1) for _ in range(math.prod(shape))])
+                for shape in ((1, q_len, 2, HEAD), (1, kv_len, 1, HEAD), (1, kv_len, 1, HEAD))]
+
+    def ways(self, *lent):
+        """The tensors as Lent, where the extension is here, and as Arrays. Without it no Lent can be allocated."""
+        return [lent] * FAST + [tuple(tensor.owner for tensor in lent)]
+
+    def called(self, kernel, *given, **named):
+        """The result of a call, and whether the extension took it."""
+        before = kernel._counts()
+        result = kernel(*given, **named)
+        after = kernel._counts()
+        return result, after[0] > before[0]
+
+    def test_both_ways_have_the_bits_of_launch(self):
+        q, k, v = self.operands()
+        want, want_lse = self.engine.empty(q.shape, "f16"), self.engine.empty((1, 2, 5), "f32")
+        self.kernel.launch(q=q.owner, k=k.owner, v=v.owner, o=want, lse=want_lse)
+        for tensors in self.ways(q, k, v):
+            (out, lse), fast = self.called(self.kernel, *tensors)
+            self.assertEqual(fast, FAST and tensors[0] is q)
+            self.assertIs(type(out), type(tensors[0]))
+            for found, wanted in ((out, want), (lse, want_lse)):
+                self.assertEqual(getattr(found, "owner", found).read(), wanted.read())
+        out, lse = self.lent(q.shape), self.lent((1, 2, 5), "f32")
+        result, fast = self.called(self.kernel, q, k=k, v=v, out=out, lse=lse, stream=None)
+        self.assertEqual((result, fast), ((out, lse), FAST))
+        self.assertEqual((out.owner.read(), lse.owner.read()), (want.read(), want_lse.read()))
+        addresses = {name: tensor.address for name, tensor in dict(q=q, k=k, v=v, lse=lse).items()}
+        result, fast = self.called(self.kernel, **addresses, out=out.address, batch=1, q_len=5, kv_len=9, stream=0)
+        self.assertEqual((result, fast), ((out.address, lse.address), FAST))
+        self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_a_call_that_is_wrong_has_the_words_of_launch(self):
+        q, k, v = self.operands()
+        out, lse = self.lent(q.shape), self.lent((1, 2, 5), "f32")
+        good = dict(q=q, k=k, v=v, out=out, lse=lse)
+        wrong = [{"q": self.lent(q.shape, "bf16")}, {"q": self.lent((1, 5, 3, HEAD))}, {"v": self.lent((1, 8, 1, HEAD))},
+                 {"k": self.lent((2, 9, 1, HEAD))}, {"lse": self.lent((1, 5, 2), "f32")}, {"q": "a string"},
+                 {"kv_lengths": self.lent((2,), "i32")}, {"sinks": self.lent((2,), "f32")}, {"batch": 3}, {"scale": math.nan},
+                 {"sm_budget": -1}, {"sm_budget": 1 << 31}, {"q": Lent(q.address, q.shape, None, "f16", (2, 0))},
+                 {"out": Lent(out.address + 2, out.shape)}, {"q": None}, {"window": (1, 2)}, {"stream": "default"}]
+        for change in wrong:
+            given = good | change
+            with self.subTest(change), self.assertRaises(ConfigError) as called:
+                self.kernel(**given)
+            given["o"] = given.pop("out")
+            with self.assertRaises(ConfigError) as launched:
+                self.kernel.launch(**given)
+            self.assertEqual(str(called.exception), str(launched.exception))
+        for arguments, named, words in (((q, k), {}, "v: is missing"), ((q, k, v, v), {}, "takes 3 arguments by position"),
+                                        ((q, k, v), {"q": q}, "q: is given by position and by name"),
+                                        ((q, k, v), {"sink": q, "out": out, "lse": lse}, "unexpected keyword argument 'sink'")):
+            with self.assertRaisesRegex(TypeError, words):
+                self.kernel(*arguments, **named)
+        with self.assertRaisesRegex(ConfigError, "out: is missing; beside an address it cannot be allocated"):
+            self.kernel(q.address, k, v)
+
+    def test_a_workspace_is_allocated_once_and_only_grows(self):
+        kernel = self.engine.prepare({"problem": self.problem | {"lse": False, "max_q_len": 1}, "schedule": {"splits": 2}})
+        q, k, v = self.operands(1, 19)
+        need = kernel.workspace_bytes(q=q, k=k, v=v, o=q)
+        self.assertGreater(need, 0)
+        want = self.engine.empty(q.shape, "f16")
+        kernel.launch(q=q, k=k, v=v, o=want, workspace=self.engine.empty((need,), "u8"))
+        held = self.engine._workspaces._held
+        held.clear()
+        for tensors in 2 * self.ways(q, k, v):
+            out = kernel(*tensors)
+            self.assertEqual(getattr(out, "owner", out).read(), want.read())
+            (key, (address, size)), = held.items()
+            self.assertEqual((key, size), ((0, 0), (need + 255) // 256 * 256))
+        q, k, v = (self.lent((2, *tensor.shape[1:]), values=[0.5] * 2 * math.prod(tensor.shape)) for tensor in (q, k, v))
+        out = self.lent(q.shape)
+        kernel(q, k, v, out=out)
+        self.assertEqual(out.owner.read(), struct.pack("e", 0.5) * math.prod(q.shape))
+        self.assertGreater(held[0, 0][1], size)
+        given = self.lent((4 * need,), "u8")
+        again = self.lent(q.shape)
+        self.assertEqual(kernel(q, k, v, out=again, workspace=given).owner.read(), out.owner.read())
+
+    def test_a_capture_takes_the_spare_workspace_or_is_refused(self):
+        class Torch:
+            @staticmethod
+            def torch_of(_like):
+                return True
+
+            @staticmethod
+            def is_capturing(stream):
+                return stream == 9
+
+            @staticmethod
+            def empty(_name, like, shape, _dtype):
+                return Memory(shape[0])
+
+        class Memory:
+            def __init__(self, size):
+                self.size = size
+
+            def data_ptr(self):
+                return 4096 * self.size
+        real, _door.frameworks = _door.frameworks, Torch
+        self.addCleanup(setattr, _door, "frameworks", real)
+        spaces = _door.Workspaces(None)
+        with self.assertRaisesRegex(ConfigError, "workspace: the launch needs 512 bytes, and none is allocated while the stream"):
+            spaces.get(None, 0, 9, 512)
+        first = spaces.get(None, 0, 1, 512)
+        self.assertEqual(spaces.get(None, 0, 1, 500), first)
+        self.assertEqual(len(spaces._kept), 2)  # that of the stream, and the spare
+        self.assertEqual(spaces.get(None, 0, 9, 512)[1], 512)
+        self.assertEqual(len(spaces._kept), 2)
+        with self.assertRaisesRegex(ConfigError, "workspace: the launch needs 1024 bytes"):
+            spaces.get(None, 0, 9, 1024)
+        self.assertEqual(spaces.get(None, 0, 1, 513)[1], 768)
+
+    def test_errors_of_the_library_and_a_closed_engine(self):
+        engine = kernelwright.Engine("emulator")
+        kernel = engine.prepare({"problem": self.problem | {"lse": False}})
+        q, k, v = self.operands()
+        lent = lent_by(engine)
+        q, k, v = (lent(tensor.shape, values=[1.0] * math.prod(tensor.shape)) for tensor in (q, k, v))
+        out = lent(q.shape)
+        kernel(q, k, v, out=out)
+        engine.close()
+        with self.assertRaisesRegex(ConfigError, "engine: is closed"):
+            kernel(q, k, v, out=out)
+
+    def test_gemm_and_quantise(self):
+        kernel = self.engine.prepare({"kind": "gemm", "problem": {"n": 32, "k": 64, "dtype": {"a": "f16", "b": "f16", "d": "f32"},
+                                                                    "epilogue": "alpha * acc"}})
+        a, b = self.lent((3, 64), values=[1.0] * 192), self.lent((32, 64), values=[0.5] * 2048)
+        for tensors in self.ways(a, b):
+            d, fast = self.called(kernel, *tensors, alpha=2.0)
+            self.assertEqual(fast, FAST and tensors[0] is a)
+            self.assertEqual(getattr(d, "owner", d).read(), struct.pack("f", 64.0) * 96)
+        out = self.lent((3, 32), "f32")
+        self.assertIs(kernel(a, b, out=out), out)
+        with self.assertRaisesRegex(ConfigError, r"b: has shape \[3, 64\], and the problem's is \[32, 64\]"):
+            kernel(a, a, out=out)
+
+        for to, bits in (("mxfp8", 8), ("mxfp4", 4)):
+            kernel = self.engine.prepare_quantize("f16", to)
+            want = self.engine.empty((3, 8 * bits), "u8"), self.engine.empty((kernel.scale_bytes(3, 64),), "u8")
+            kernel.launch(x=a.owner, elements=want[0], scales=want[1], tensor_scale=0.5)
+            for (x,) in self.ways(a):
+                found, fast = self.called(kernel, x, tensor_scale=0.5)
+                self.assertEqual(fast, FAST and x is a)
+                for tensor, wanted in zip(found, want):
+                    self.assertEqual((tensor.shape, tensor.dtype), (wanted.shape, "u8"))
+                    self.assertEqual(getattr(tensor, "owner", tensor).read(), wanted.read())
+            for change in ({"tensor_scale": 0.0}, {"elements": self.lent((3, 2), "u8")}, {"x": self.lent((3, 64), "bf16")},
+                           {"rows": 4}):
+                given = dict(x=a, elements=want[0], scales=want[1]) | change
+                with self.assertRaises(ConfigError) as called:
+                    kernel(**given)
+                with self.assertRaises(ConfigError) as launched:
+                    kernel.launch(**given)
+                self.assertEqual(str(called.exception), str(launched.exception))
+
+    @unittest.skipUnless(FAST, "the extension is not here")
+    def test_a_call_leaves_nothing_allocated(self):
+        q, k, v = self.operands()
+        out, lse = self.lent(q.shape), self.lent((1, 2, 5), "f32")
+        for _ in range(3):
+            self.kernel(q, k, v, out=out, lse=lse)
+        before, fast = sys.getallocatedblocks(), self.kernel._counts()[0]
+        for _ in range(50):
+            self.kernel(q, k, v, out=out, lse=lse)
+        self.assertEqual(self.kernel._counts()[0], fast + 50)
+        self.assertLess(sys.getallocatedblocks() - before, 25)  # less than one in two calls
+
+
+@unittest.skipUnless(FAST, "the extension is not here")
+class Frameworks(unittest.TestCase):
+    """What a type of tensors may have or lack."""
+
+    def kernel(self):
+        return GemmKernel(NoKernels(), ctypes.c_void_p(), {"n": 8, "k": 8, "dtype": {"a": "f16", "b": "f16", "d": "f16"}}, 0)
+
+    def built(self, kind):
+        kernel, tensor = self.kernel(), kind(4096, (8, 8))
+        return kernel._build(tensor, Lent(4096, (8, 8)), out=Lent(4096, (8, 8))) is not None
+
+    def test_tables_of_other_versions_and_without_functions_are_left_alone(self):
+        def kind(**attributes):
+            return type("Other", (Lent,), attributes)
+        self.assertTrue(self.built(Lent))
+        self.assertTrue(self.built(kind()))
+        for api in (table(major=2), table(borrow=None), 5, None):
+            self.assertFalse(self.built(kind(__dlpack_c_exchange_api__=api)))
+        other = kind(__dlpack_c_exchange_api__=table())  # two frameworks in a call: whose stream would it be?
+        self.assertFalse(self.built(other))
+
+    def test_an_older_table_behind_a_newer_one_serves(self):
+        newer = table(major=2, previous=ctypes.addressof(tables[0]))
+        self.assertTrue(self.built(type("Newer", (Lent,), {"__dlpack_c_exchange_api__": newer})))
+
+    def test_a_tensor_that_requires_grad_is_left_to_python(self):
+        for value, taken in ((False, True), (True, False), (None, False)):
+            self.assertEqual(self.built(type("Graded", (Lent,), {"requires_grad": value})), taken)
+
+    def test_many_types_come_and_go(self):
+        for i in range(30):
+            self.assertTrue(self.built(type(f"Type{i}", (Lent,), {})))
+        self.assertTrue(self.built(Lent))
+
+
+class WithoutTheExtension(unittest.TestCase):
+    def test_ctypes_serves(self):
+        if os.environ.get("KERNELWRIGHT_FAST") == "0":
+            self.assertEqual(kernelwright.fast_calls(), {"fast": False, "why": "KERNELWRIGHT_FAST is 0"})
+            return
+        done = subprocess.run([sys.executable, "-B", __file__, "OnTheEmulator", "WithoutTheExtension"], capture_output=True,
+                              text=True, env={**os.environ, "KERNELWRIGHT_FAST": "0"}, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
