@@ -1,0 +1,238 @@
+"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm and quantize.
+
+    import kernelwright, kernelwright.torch
+    handle = kernelwright.torch.handle(kernel)             # an int, which torch.compile takes as a constant
+    o = torch.ops.kernelwright.attention(handle, q, k, v)  # or attention.out(handle, q, k, v, out=o)
+
+Shapes, dtypes and errors are those of a handle's call (docs/embedding.md, "Fast calls"). The operators have no backward:
+a tensor that requires grad is refused, unless gradients are off (torch.no_grad()). Tensors of the CPU are for kernels of
+the emulator. They are copied, so that an operator can be tried and checked without a GPU.
+
+`import kernelwright` does not import this module, and so not torch.
+"""
+import ctypes
+import inspect
+import itertools
+import threading
+from ctypes import c_float, c_uint64
+
+import torch
+
+from . import _structs as structs
+from ._engine import GemmKernel, Kernel, QuantizeKernel
+from ._errors import ConfigError
+from ._frameworks import TORCH_DTYPES
+from ._tensors import View
+
+_DTYPES = {name: getattr(torch, attribute) for name, attribute in TORCH_DTYPES.items()}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_kernels, _handles, _numbers, _lock = {}, {}, itertools.count(1), threading.Lock()
+
+
+def handle(kernel):
+    """The number by which the operators know a Kernel, GemmKernel or QuantizeKernel. The kernel lives until release()."""
+    if not isinstance(kernel, (Kernel, GemmKernel, QuantizeKernel)):
+        raise ConfigError(f"kernel: a {type(kernel).__name__} is none; give what Engine.prepare() or prepare_quantize() returns")
+    with _lock:
+        found = _handles.get(id(kernel))
+        if found is None:
+            found = _handles[id(kernel)] = next(_numbers)
+            _kernels[found] = kernel
+        return found
+
+
+def release(number):
+    """Forgets a handle. Compiled code and graphs that have it must not run any more."""
+    with _lock:
+        kernel = _kernels.pop(number, None)
+        if kernel is not None:
+            del _handles[id(kernel)]
+
+
+def kernel_of(number, kind=object):
+    """The kernel of a handle."""
+    kernel = _kernels.get(number)
+    if not isinstance(kernel, kind):
+        wanted = {Kernel: "an attention kernel", GemmKernel: "a GEMM kernel", QuantizeKernel: "a quantising kernel"}.get(kind, "a kernel")
+        raise ConfigError(f"handle: {number} is not that of {wanted}; kernelwright.torch.handle(kernel) gives one")
+    return kernel
+
+
+# ---- schemas, made of the arguments of bind() and launch()
+
+def _arguments(function, struct, without):
+    """The named arguments of an operator: tensors, then numbers, each with its type and default."""
+    kinds, tensors, numbers = dict(struct._fields_), [], []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in ("self", "stream", "workspace_bytes", "page_table_stride", *without):
+            continue
+        if kinds.get(name) is c_uint64:
+            tensors.append(f"Tensor? {name}=None")
+        elif name == "window":
+            numbers.append("int[]? window=None")
+        elif parameter.default is False:
+            numbers.append(f"bool {name}=False")
+        elif kinds.get(name) is c_float:
+            numbers.append(f"float? {name}=None" if parameter.default is None else f"float {name}={parameter.default}")
+        else:
+            numbers.append(f"SymInt? {name}=None" if parameter.default is None else f"SymInt {name}={parameter.default}")
+    return tensors + numbers
+
+
+def _schemas():
+    """The schema of each operator by its name and overload."""
+    attention = _arguments(Kernel.bind, structs.AttentionTensors, ("q", "k", "v", "o", "lse", "workspace"))
+    gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace"))
+    quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
+    heads = {"attention": ("Tensor q, Tensor k, Tensor v", attention), "gemm": ("Tensor a, Tensor b", gemm),
+             "quantize": ("Tensor x", quantize)}
+
+    def made(name, results, returned):
+        inputs, named = heads[name.partition(".")[0]]
+        return f"{name}(int handle, {inputs}, *, {', '.join(results + named)}) -> {returned}"
+    work = ["Tensor(z!)? workspace=None"]
+    return {"attention": made("attention", [], "Tensor"), "attention.with_lse": made("attention.with_lse", [], "(Tensor, Tensor)"),
+            "attention.out": made("attention.out", ["Tensor(a!) out", "Tensor(b!)? lse=None", *work], "()"),
+            "gemm": made("gemm", [], "Tensor"), "gemm.out": made("gemm.out", ["Tensor(a!) out", *work], "()"),
+            "quantize": made("quantize", [], "(Tensor, Tensor)"),
+            "quantize.out": made("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales"], "()")}
+
+
+SCHEMAS = _schemas()
+KINDS = {"attention": Kernel, "gemm": GemmKernel, "quantize": QuantizeKernel}
+
+
+# ---- what the operators do
+
+def _refuse_gradients(kernel, tensors, named):
+    """There is no backward, so a gradient would be lost silently."""
+    if not torch.is_grad_enabled():
+        return
+    for name, value in (*zip(kernel.POSITIONAL, tensors), *named.items()):
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            raise ConfigError(f"{name}: requires grad, and kernelwright computes no gradients; call it under torch.no_grad(), or "
+                              f"give {name}.detach()")
+
+
+def _call(kernel, tensors, named):
+    if "window" in named:
+        named["window"] = tuple(named["window"])
+    try:
+        return kernel(*tensors, **named)
+    except ConfigError:
+        _refuse_gradients(kernel, tensors, named)  # its words have the remedy
+        raise
+
+
+def _returned(name, kernel, result):
+    """What the operator returns of a call's result."""
+    if name.endswith(".out"):
+        return None
+    if name == "attention.with_lse" and not isinstance(result, tuple):
+        raise ConfigError("/problem/lse: is false, and attention.with_lse returns the LSE; set it, or use attention")
+    return result[0] if name == "attention" and isinstance(result, tuple) else result
+
+
+def _on_cuda(name, kind):
+    def run(number, *tensors, **named):
+        kernel = _kernels.get(number)
+        if type(kernel) is not kind:
+            kernel = kernel_of(number, kind)
+        return _returned(name, kernel, _call(kernel, tensors, named))
+    return run
+
+
+class _Copy:
+    """A tensor of the CPU, copied into the emulator's memory with its strides."""
+
+    def __init__(self, engine, device, tensor):
+        steps = zip(tensor.shape, tensor.stride())
+        self.elements = 1 + sum((extent - 1) * stride for extent, stride in steps) if tensor.numel() else 0
+        self.tensor, self.array = tensor, engine.empty((self.elements * tensor.element_size(),), "u8", device=device)
+        self.array.write(ctypes.string_at(tensor.data_ptr(), self.array.bytes) if self.elements else b"")
+
+    def _kernelwright_view(self):
+        tensor, array = self.tensor, self.array
+        name = _NAMES.get(tensor.dtype, str(tensor.dtype))
+        return View(array.address, tuple(tensor.shape), tuple(tensor.stride()), name, "engine", array.device)
+
+    def write_back(self):
+        if self.elements:
+            ctypes.memmove(self.tensor.data_ptr(), self.array.read(), self.array.bytes)
+
+
+def _on_cpu(name, kind):
+    results = {"attention": ("out", "lse"), "gemm": ("out",), "quantize": ("elements", "scales")}[name.partition(".")[0]]
+
+    def run(number, *tensors, **named):
+        kernel = kernel_of(number, kind)
+        _refuse_gradients(kernel, tensors, named)
+        if not kernel._own_memory:
+            return _call(kernel, tensors, named)  # which says where the tensors must lie
+        if not name.endswith(".out"):
+            made = _shaped(name, kernel, tensors, named)
+            named |= dict(zip(results, made if isinstance(made, tuple) else (made,)))
+            if name == "attention" and kernel._problem.lse:
+                named["lse"] = torch.empty(kernel._lse_shape(tensors[0].shape), dtype=torch.float32)
+
+        def copied(value):
+            return _Copy(kernel.engine, kernel.device, value) if isinstance(value, torch.Tensor) else value
+        copies = {key: copied(value) for key, value in named.items()}
+        _call(kernel, tuple(map(copied, tensors)), dict(copies))
+        for result in results:
+            if isinstance(copies.get(result), _Copy):
+                copies[result].write_back()
+        return _returned(name, kernel, tuple(named[result] for result in results if named.get(result) is not None)
+                         if name != "gemm" else named["out"])
+    return run
+
+
+def _shaped(name, kernel, tensors, named):
+    """The results as uninitialised tensors: shapes and dtypes alone, which may be symbolic."""
+    first = tensors[0]
+    if name.startswith("attention"):
+        problem = kernel._problem
+        out = first.new_empty((*first.shape[:-1], problem.head_dims["o"]), dtype=_DTYPES[problem.dtypes["o"]])
+        if name == "attention":
+            return out
+        if not problem.lse:
+            _returned(name, kernel, out)
+        return out, first.new_empty(kernel._lse_shape(first.shape), dtype=torch.float32)
+    if name == "gemm":
+        rows = first.shape[1 if kernel._problem.layout[0] == "t" else 0]
+        return first.new_empty((rows, kernel._problem.n), dtype=_DTYPES[kernel._problem.dtypes["d"]])
+    rows, k = first.shape
+    to = kernel._problem[1]
+    return (first.new_empty((rows, k if to == "mxfp8" else k // 2), dtype=torch.uint8),
+            first.new_empty((_scale_bytes(to, rows, k),), dtype=torch.uint8))
+
+
+def _scale_bytes(to, rows, k):
+    """QuantizeKernel.scale_bytes() for sizes that may be symbolic: whole atoms of 128 rows and 4 scales."""
+    block = 16 if to == "nvfp4" else 32
+    return (rows + 127) // 128 * ((k // block + 3) // 4) * 512
+
+
+def _fake(name, kind):
+    def run(number, *tensors, **named):
+        kernel = kernel_of(number, kind)
+        _refuse_gradients(kernel, tensors, named)
+        return None if name.endswith(".out") else _shaped(name, kernel, tensors, named)
+    return run
+
+
+def _define():
+    library = torch.library.Library("kernelwright", "DEF")
+    tags = (torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag)
+    for name, schema in SCHEMAS.items():
+        kind = KINDS[name.partition(".")[0]]
+        library.define(schema, tags=tags)
+        library.impl(name, _on_cuda(name, kind), "CUDA")
+        library.impl(name, _on_cpu(name, kind), "CPU")
+        # The implementations see whether gradients are on, so nothing needs to run before them.
+        library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+        torch.library.register_fake(f"kernelwright::{name}", _fake(name, kind), lib=library)
+    return library
+
+
+_library = _define()  # the operators live as long as it
