@@ -67,9 +67,10 @@ bool write_number(const Rules& rules, const Number& number, PyObject* value, Lau
       break;
     }
     case NumberKind::kWindow:
-      if (!PyTuple_CheckExact(value) || PyTuple_Size(value) != 2) return false;
+      if (!(PyTuple_CheckExact(value) || PyList_CheckExact(value)) || PySequence_Size(value) != 2) return false;
       for (int side = 0; side < 2; ++side) {
-        if (!int32_of(PyTuple_GetItem(value, side), integer)) return false;
+        const Owned bound(PySequence_GetItem(value, side));
+        if (!bound || !int32_of(bound.get(), integer)) return false;
         put(launch, number.at + 4 * side, integer);
       }
       break;

@@ -11,8 +11,8 @@ the emulator. They are copied, so that an operator can be tried and checked with
 `import kernelwright` does not import this module, and so not torch.
 """
 import ctypes
+import hashlib
 import inspect
-import itertools
 import threading
 from ctypes import c_float, c_uint64
 
@@ -26,34 +26,44 @@ from ._tensors import View
 
 _DTYPES = {name: getattr(torch, attribute) for name, attribute in TORCH_DTYPES.items()}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_kernels, _handles, _numbers, _lock = {}, {}, itertools.count(1), threading.Lock()
+_kernels = {Kernel: {}, GemmKernel: {}, QuantizeKernel: {}}  # by handle
+_handles, _lock = {}, threading.Lock()
 
 
 def handle(kernel):
-    """The number by which the operators know a Kernel, GemmKernel or QuantizeKernel. The kernel lives until release()."""
-    if not isinstance(kernel, (Kernel, GemmKernel, QuantizeKernel)):
+    """The number by which the operators know a Kernel, GemmKernel or QuantizeKernel. The kernel lives until release().
+
+    The number is made of the kernel's problem, because caches of torch.compile keep code with the number in it, and a
+    later process must not run that code with a kernel of other shapes. A second kernel of one problem gets the next number.
+    """
+    if type(kernel) not in _kernels:
         raise ConfigError(f"kernel: a {type(kernel).__name__} is none; give what Engine.prepare() or prepare_quantize() returns")
     with _lock:
         found = _handles.get(id(kernel))
         if found is None:
-            found = _handles[id(kernel)] = next(_numbers)
-            _kernels[found] = kernel
+            problem = vars(kernel._problem) if hasattr(kernel._problem, "__dict__") else kernel._problem
+            told = repr((type(kernel).__name__, problem, kernel.device, kernel._own_memory, SCHEMAS))
+            found = int.from_bytes(hashlib.sha256(told.encode()).digest()[:7], "big")
+            while any(found in kernels for kernels in _kernels.values()):
+                found += 1
+            _handles[id(kernel)] = found
+            _kernels[type(kernel)][found] = kernel
         return found
 
 
 def release(number):
     """Forgets a handle. Compiled code and graphs that have it must not run any more."""
     with _lock:
-        kernel = _kernels.pop(number, None)
-        if kernel is not None:
-            del _handles[id(kernel)]
+        for kernels in _kernels.values():
+            if kernel := kernels.pop(number, None):
+                del _handles[id(kernel)]
 
 
-def kernel_of(number, kind=object):
-    """The kernel of a handle."""
-    kernel = _kernels.get(number)
-    if not isinstance(kernel, kind):
-        wanted = {Kernel: "an attention kernel", GemmKernel: "a GEMM kernel", QuantizeKernel: "a quantising kernel"}.get(kind, "a kernel")
+def kernel_of(number, kind):
+    """The kernel of that kind (Kernel, GemmKernel or QuantizeKernel) with that handle."""
+    kernel = _kernels[kind].get(number)
+    if kernel is None:
+        wanted = {Kernel: "an attention kernel", GemmKernel: "a GEMM kernel", QuantizeKernel: "a quantising kernel"}[kind]
         raise ConfigError(f"handle: {number} is not that of {wanted}; kernelwright.torch.handle(kernel) gives one")
     return kernel
 
@@ -79,23 +89,26 @@ def _arguments(function, struct, without):
     return tensors + numbers
 
 
+# The dispatcher takes about 60 ns for each argument that an operator has. So the first overloads have these alone; those
+# named "full" have all, and torch.ops.kernelwright.attention(...) chooses by what it is given.
+COMMON = ("q_offsets", "kv_offsets", "kv_lengths", "kv_starts", "page_table", "sinks", "q_len", "kv_len", "scale")
+
+
 def _schemas():
     """The schema of each operator by its name and overload."""
     attention = _arguments(Kernel.bind, structs.AttentionTensors, ("q", "k", "v", "o", "lse", "workspace"))
+    common = [argument for argument in attention if argument.partition("=")[0].split()[-1] in COMMON]
     gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace"))
     quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
-    heads = {"attention": ("Tensor q, Tensor k, Tensor v", attention), "gemm": ("Tensor a, Tensor b", gemm),
-             "quantize": ("Tensor x", quantize)}
-
-    def made(name, results, returned):
-        inputs, named = heads[name.partition(".")[0]]
-        return f"{name}(int handle, {inputs}, *, {', '.join(results + named)}) -> {returned}"
-    work = ["Tensor(z!)? workspace=None"]
-    return {"attention": made("attention", [], "Tensor"), "attention.with_lse": made("attention.with_lse", [], "(Tensor, Tensor)"),
-            "attention.out": made("attention.out", ["Tensor(a!) out", "Tensor(b!)? lse=None", *work], "()"),
-            "gemm": made("gemm", [], "Tensor"), "gemm.out": made("gemm.out", ["Tensor(a!) out", *work], "()"),
-            "quantize": made("quantize", [], "(Tensor, Tensor)"),
-            "quantize.out": made("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales"], "()")}
+    heads = {"attention": "Tensor q, Tensor k, Tensor v", "gemm": "Tensor a, Tensor b", "quantize": "Tensor x"}
+    out, lse, work = "Tensor(a!) out", "Tensor(b!)? lse=None", "Tensor(z!)? workspace=None"
+    rows = (("attention", common, "Tensor"), ("attention.full", attention, "Tensor"),
+            ("attention.with_lse", attention, "(Tensor, Tensor)"), ("attention.out", [out, lse, *common], "()"),
+            ("attention.out_full", [out, lse, work, *attention], "()"), ("gemm", gemm, "Tensor"),
+            ("gemm.out", [out, work, *gemm], "()"), ("quantize", quantize, "(Tensor, Tensor)"),
+            ("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales", *quantize], "()"))
+    return {name: f"{name}(int handle, {heads[name.partition('.')[0]]}, *, {', '.join(named)}) -> {returned}"
+            for name, named, returned in rows}
 
 
 SCHEMAS = _schemas()
@@ -115,8 +128,6 @@ def _refuse_gradients(kernel, tensors, named):
 
 
 def _call(kernel, tensors, named):
-    if "window" in named:
-        named["window"] = tuple(named["window"])
     try:
         return kernel(*tensors, **named)
     except ConfigError:
@@ -126,20 +137,27 @@ def _call(kernel, tensors, named):
 
 def _returned(name, kernel, result):
     """What the operator returns of a call's result."""
-    if name.endswith(".out"):
+    if ".out" in name:
         return None
     if name == "attention.with_lse" and not isinstance(result, tuple):
         raise ConfigError("/problem/lse: is false, and attention.with_lse returns the LSE; set it, or use attention")
-    return result[0] if name == "attention" and isinstance(result, tuple) else result
+    return result[0] if name in ("attention", "attention.full") and isinstance(result, tuple) else result
 
 
 def _on_cuda(name, kind):
+    """The way of every step of a model: little is done here, and the common case alone."""
+    kernels = _kernels[kind]
+
+    def run_out(number, *tensors, **named):
+        try:
+            kernels[number](*tensors, **named)
+        except (ConfigError, KeyError):
+            _call(kernel_of(number, kind), tensors, named)
+
     def run(number, *tensors, **named):
-        kernel = _kernels.get(number)
-        if type(kernel) is not kind:
-            kernel = kernel_of(number, kind)
+        kernel = kernel_of(number, kind)
         return _returned(name, kernel, _call(kernel, tensors, named))
-    return run
+    return run_out if ".out" in name else run
 
 
 class _Copy:
@@ -169,10 +187,10 @@ def _on_cpu(name, kind):
         _refuse_gradients(kernel, tensors, named)
         if not kernel._own_memory:
             return _call(kernel, tensors, named)  # which says where the tensors must lie
-        if not name.endswith(".out"):
+        if not ".out" in name:
             made = _shaped(name, kernel, tensors, named)
             named |= dict(zip(results, made if isinstance(made, tuple) else (made,)))
-            if name == "attention" and kernel._problem.lse:
+            if name in ("attention", "attention.full") and kernel._problem.lse:
                 named["lse"] = torch.empty(kernel._lse_shape(tensors[0].shape), dtype=torch.float32)
 
         def copied(value):
@@ -193,10 +211,9 @@ def _shaped(name, kernel, tensors, named):
     if name.startswith("attention"):
         problem = kernel._problem
         out = first.new_empty((*first.shape[:-1], problem.head_dims["o"]), dtype=_DTYPES[problem.dtypes["o"]])
-        if name == "attention":
+        if name != "attention.with_lse":
             return out
-        if not problem.lse:
-            _returned(name, kernel, out)
+        _returned(name, kernel, out if not problem.lse else (out, out))
         return out, first.new_empty(kernel._lse_shape(first.shape), dtype=torch.float32)
     if name == "gemm":
         rows = first.shape[1 if kernel._problem.layout[0] == "t" else 0]
@@ -217,7 +234,7 @@ def _fake(name, kind):
     def run(number, *tensors, **named):
         kernel = kernel_of(number, kind)
         _refuse_gradients(kernel, tensors, named)
-        return None if name.endswith(".out") else _shaped(name, kernel, tensors, named)
+        return None if ".out" in name else _shaped(name, kernel, tensors, named)
     return run
 
 

@@ -126,7 +126,7 @@ class Draw:
                 extents = zip((batch, heads, q_len), ("batch", "heads", "q"))
                 shape = [extent if own.get("tensor", {}).get(word, True) else 1 for extent, word in extents]
                 tensors[name] = self.tensor((*shape, kv_len if kind != "paged" else 12), "u8" if name == "mask" else "f32")
-        extra = {"scale": 0.25, "softcap": 30, "window": (4, 0), "sm_budget": 3, "pdl": True, "zero_padding": True,
+        extra = {"scale": 0.25, "softcap": 30, "window": pick(((4, 0), [4, 0])), "sm_budget": 3, "pdl": True, "zero_padding": True,
                  "num_pages": pages, "batch": batch, "kv_tokens": 11}
         numbers |= {name: value for name, value in extra.items() if self.random.random() < 0.2}
         return Kernel, problem, tensors, numbers, "o"

@@ -79,11 +79,22 @@ class Cases:
         self.assertTrue(torch.equal(out, want))
         self.assertEqual((wide[:, :, :2].abs().sum() + wide[:, :, 6:].abs().sum()).item(), 0)
 
+    def test_all_arguments_of_a_call_are_there(self):
+        """torch chooses the overload that has them."""
+        length = torch.tensor([9, 4], dtype=torch.int32, device=self.device)
+        want = self.reference(self.q[1:], self.k[1:, :4], self.v[1:, :4], 1)
+        for more in ({}, {"softcap": None, "sm_budget": 1}):
+            found = OPS.attention(self.handle, self.q, self.k, self.v, kv_lengths=length, **more)
+            self.assert_near(found[1:], want)
+            out, lse = torch.empty_like(self.q), torch.empty(2, 4, 3, device=self.device)
+            OPS.attention(self.handle, self.q, self.k, self.v, out=out, lse=lse, kv_lengths=length, **more)
+            self.assertTrue(torch.equal(out, found))
+
     def test_opcheck(self):
         out, lse = torch.empty_like(self.q), torch.empty(2, 4, 3, device=self.device)
         strided = self.q.transpose(1, 2).contiguous().transpose(1, 2)
         for op, arguments, named in ((OPS.attention.default, (self.q, self.k, self.v), {}),
-                                     (OPS.attention.default, (strided, self.k, self.v), {"scale": 0.5, "pdl": False}),
+                                     (OPS.attention.full, (strided, self.k, self.v), {"scale": 0.5, "sm_budget": 1}),
                                      (OPS.attention.with_lse, (self.q, self.k, self.v), {}),
                                      (OPS.attention.out, (self.q, self.k, self.v), dict(out=out, lse=lse))):
             torch.library.opcheck(op, (self.handle, *arguments), named)
@@ -152,6 +163,19 @@ class Cases:
             OPS.quantize(number, self.q)
 
 
+    def test_handles_are_made_of_problems(self):
+        """So that code in a cache of torch.compile never meets a kernel of other shapes."""
+        numbers = {kernelwright.torch.handle(kernel) for kernel in (self.causal, self.split, self.gemm, self.quantize)}
+        self.assertEqual(len(numbers), 4)
+        twin, other = (self.engine.prepare({"kind": "gemm", "problem": {"n": 64, "k": k, "dtype": {"a": "f16", "b": "f16", "d": "f16"}}})
+                       for k in (128, 256))
+        number = kernelwright.torch.handle(self.gemm)
+        self.assertEqual(kernelwright.torch.handle(twin), number + 1)
+        self.assertGreater(abs(kernelwright.torch.handle(other) - number), 2)
+        for kernel in (twin, other):
+            kernelwright.torch.release(kernelwright.torch.handle(kernel))
+
+
 class OnTheEmulator(Cases, unittest.TestCase):
     device, backend, compiled = "cpu", "emulator", {}
 
@@ -197,7 +221,7 @@ class OnTheGpu(Cases, unittest.TestCase):
         out, lse = torch.empty_like(self.q), torch.empty(2, 4, 3, device="cuda")
         good = dict(q=self.q, k=self.k, v=self.v, out=out, lse=lse)
         for change in ({"q": self.q.bfloat16()}, {"k": self.k[:1]}, {"q": self.q.cpu()}, {"v": self.v[..., :32]},
-                       {"lse": lse.half()}, {"q": self.q[..., ::2]}, {"sm_budget": -1}, {"q": self.q.to("meta")}):
+                       {"lse": lse.half()}, {"q": self.q[..., ::2]}, {"sm_budget": -1}):
             with self.assertRaises(ConfigError) as called:
                 self.causal(**good | change)
             given = good | change
