@@ -93,7 +93,7 @@ bool read_operand(const State& state, const Given& given, int index, Reading& re
     write_address(state.rules, index, address, beside, launch);
     return true;
   }
-  const Framework& framework = framework_of(value);
+  const Framework framework = framework_of(value);  // a copy: an attribute of a tensor may run any code
   if (!framework.api) return false;
   if (!reading.like) {
     reading.framework = framework;

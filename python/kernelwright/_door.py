@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import os
 import pathlib
+import sys
 import sysconfig
 import threading
 
@@ -33,6 +34,8 @@ def load_extension():
     """The module _fast, or None; and why."""
     if os.environ.get("KERNELWRIGHT_FAST") == "0":
         return None, "KERNELWRIGHT_FAST is 0"
+    if sys.version_info < (3, 10):
+        return None, "this Python is older than 3.10"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None, "this Python is free-threaded, and the extension is for Pythons with a GIL"
     tried = list(dict.fromkeys(extension_files()))
