@@ -10,6 +10,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/models/plan_file.h"
+#include "kernelwright/generator/models/quantization.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -69,15 +70,28 @@ void write_plan_file(const std::string& path, const std::string& text) {
   if (!file.flush()) throw ConfigError(path, "cannot be written");
 }
 
-/// ModelOpt may write its quantisation to a file of its own. Without it the plan would be of 16-bit weights.
-void require_whole_quantization(const std::string& path, const std::string& text) {
-  const char* other = "hf_quant_config.json";
+/// What `read` returns. Its errors get the name of the file that they are about.
+template <typename Read>
+auto of_file(const std::string& path, const Read& read) {
+  try {
+    return read();
+  } catch (const ConfigError& error) {
+    throw in_file(path, error);
+  }
+}
+
+/// The text of a config.json. ModelOpt may write its quantisation to a file of its own beside it: the text has that
+/// too.
+std::string read_config_json(const std::string& path) {
+  std::string text = read_small_file(path, {.name = "a model's config", .is = "a JSON file"});
+  const std::string other = std::filesystem::path(path).replace_filename("hf_quant_config.json").string();
   std::error_code code;
-  if (parse_model_json(text).find("quantization_config")) return;
-  if (!std::filesystem::exists(std::filesystem::path(path).parent_path() / other, code)) return;
-  throw ConfigError(path, fmt::format("has no quantization_config, and {} beside it is not read here; a file with the "
-                                      "model's quantization_config would do",
-                                      other));
+  if (!std::filesystem::exists(other, code)) return text;
+  JsonValue json = of_file(path, [&] { return parse_model_json(text); });
+  if (!json.is_object() || json.find("quantization_config")) return text;
+  const std::string beside = read_small_file(other, {.name = "a model's quantisation", .is = "a JSON file"});
+  return of_file(
+      other, [&] { return json.set("quantization_config", quantization_config_of(parse_model_json(beside))).dump(); });
 }
 
 }  // namespace
@@ -86,10 +100,9 @@ int plan(const Options& options) {
   std::string path = options.model_file;
   std::error_code code;
   if (std::filesystem::is_directory(path, code)) path += "/config.json";
+  const std::string text = read_config_json(path);
   ModelPlan plan;
   try {
-    const std::string text = read_small_file(path, {.name = "a model's config", .is = "a JSON file"});
-    require_whole_quantization(path, text);
     plan = plan_model(text, serving_options(options));
   } catch (const ConfigError& error) {
     // The command line is no part of the file.

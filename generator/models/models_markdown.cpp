@@ -56,9 +56,11 @@ planner tells apart follow from it, and `bench` and `tune` measure one number of
 **Windows.** `layer_types` says which layers have a sliding window. A file without that field gets
 the rule of its model type. A window that no sequence can exceed is no window.
 
-**Quantisation.** `quantization_config` is read for `fp8` (per block, per tensor, per token) and
-`compressed-tensors`. Modules that stay in 16 bits get problems of their own. Other methods leave
-the linear layers to the server, and the plan says so. A model of `float32` is planned in bf16.
+**Quantisation.** `quantization_config` is read for `fp8` (per block, per tensor, per token),
+`compressed-tensors` and `modelopt` (per tensor, per token). ModelOpt's `hf_quant_config.json` is
+read beside a `config.json` without that field. Modules that stay in 16 bits get problems of their
+own. Other methods leave the linear layers to the server, and the plan says so. A model of `float32`
+is planned in bf16.
 
 **The file.** A plan has `"kind": "plan"` and a list of `problems`. Each of them is a config
 ([config.md](config.md)) without `version`. Two members are added: `serves`, the layers, and for a

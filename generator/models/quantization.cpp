@@ -1,7 +1,10 @@
-// quantization_config in its dialects: fp8 of transformers, compressed-tensors, and mxfp4, which is for experts alone.
+// quantization_config in its dialects: fp8 of transformers, compressed-tensors, ModelOpt, and mxfp4, which is for
+// experts alone.
 #include "kernelwright/generator/models/quantization.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/reader.h"
@@ -76,6 +79,17 @@ void read_kept(const JsonValue& json, const std::string& at, Quantization& quant
   }
 }
 
+/// Modules that ModelOpt leaves out: names, or patterns in which * stands for any letters.
+void read_excluded(const JsonValue& json, const std::string& at, Quantization& quantization) {
+  read_kept(json, at, quantization);
+  for (std::size_t i = 0; i < json.elements().size(); ++i) {
+    const std::string& name = json.elements()[i].as_string();
+    if (name.find('*') == name.npos || name.starts_with("re:")) continue;
+    quantization.kept[quantization.kept.size() - json.elements().size() + i] =
+        name.starts_with("*.") ? name + (name.ends_with('*') ? "" : ".*") : name;
+  }
+}
+
 /// [128, 128], which is the only size of blocks that a GEMM here takes.
 void read_block(const JsonValue& json, const std::string& at, Quantization& quantization) {
   const auto size = [&](std::size_t i) {
@@ -104,6 +118,29 @@ void read_fp8(const JsonValue& json, const std::string& at, Quantization& quanti
   for (const char* field : {"modules_to_not_convert", "ignored_layers"})
     if (const JsonValue* kept = json.find(field); kept && !kept->is_null())
       read_kept(*kept, at + "/" + field, quantization);
+}
+
+/// What ModelOpt calls its ways to quantise, and the scales of e4m3 operands that a GEMM here takes for it.
+struct ModelOptAlgorithm {
+  std::string_view word;
+  ScaleKind scales;
+};
+constexpr ModelOptAlgorithm kModelOptAlgorithms[] = {{"FP8", ScaleKind::kPerTensor},
+                                                     {"FP8_PER_CHANNEL_PER_TOKEN", ScaleKind::kPerToken}};
+
+void read_modelopt(const JsonValue& json, const std::string& at, Quantization& quantization) {
+  const JsonValue* algorithm = json.find("quant_algo");
+  if (!algorithm || !algorithm->is_string())
+    throw ConfigError(at + "/quant_algo", "is missing or no text; ModelOpt says there how it quantises");
+  const auto row = std::ranges::find(kModelOptAlgorithms, algorithm->as_string(), &ModelOptAlgorithm::word);
+  if (row != std::end(kModelOptAlgorithms))
+    quantization.scales = row->scales;
+  else
+    quantization.unsupported =
+        "a plan has no GEMM for what ModelOpt calls " + quoted_for_message(algorithm->as_string());
+  for (const char* field : {"ignore", "exclude_modules"})
+    if (const JsonValue* kept = json.find(field); kept && !kept->is_null())
+      read_excluded(*kept, at + "/" + field, quantization);
 }
 
 /// A word of a group's weights or activations; "" where it has none.
@@ -168,9 +205,22 @@ Quantization read_quantization(const JsonValue& json) {
     read_fp8(*given, at, quantization);
   else if (quantization.method == "compressed-tensors")
     read_compressed_tensors(*given, at, quantization);
+  else if (quantization.method == "modelopt")
+    read_modelopt(*given, at, quantization);
   else if (quantization.linears)
     quantization.unsupported = "no GEMM here takes weights of quant_method " + quoted_for_message(quantization.method);
   return quantization;
+}
+
+JsonValue quantization_config_of(const JsonValue& hf_quant_config) {
+  const JsonValue* given = hf_quant_config.is_object() ? hf_quant_config.find("quantization") : nullptr;
+  if (!given || !given->is_object())
+    throw ConfigError("/quantization", "is missing or no object; ModelOpt says there how it quantises");
+  Quantization unused;
+  read_modelopt(*given, "/quantization", unused);
+  JsonValue config = JsonValue::object().set("quant_method", "modelopt");
+  for (const auto& [name, value] : given->members()) config.set(name, value);
+  return config;
 }
 
 }  // namespace kernelwright

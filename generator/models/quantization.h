@@ -25,4 +25,8 @@ struct Quantization {
 /// Reads quantization_config of `json`, or "no quantisation" where there is none. Throws ConfigError.
 Quantization read_quantization(const JsonValue& json);
 
+/// The quantization_config that says what a hf_quant_config.json says. ModelOpt writes that file beside config.json.
+/// Throws ConfigError, with places in that file.
+JsonValue quantization_config_of(const JsonValue& hf_quant_config);
+
 }  // namespace kernelwright

@@ -58,7 +58,18 @@ TEST_F(PlanVerb, RefusesWithTheFileAndTheField) {
   expect_refused({"plan", path("config.json"), "--name", "a b"}, {"kernelwright: --name: \"a b\" is not a name"});
   expect_refused({"plan", path("none.json")}, {"none.json", "cannot be read"});
   write("hf_quant_config.json", "{}");
-  expect_refused({"plan", path("config.json")}, {"config.json: has no quantization_config, and hf_quant_config.json"});
+  expect_refused({"plan", path("config.json")}, {"hf_quant_config.json: /quantization: is missing or no object"});
+  write("hf_quant_config.json", R"({"quantization": {"exclude_modules": []}})");
+  expect_refused({"plan", path("config.json")}, {"hf_quant_config.json: /quantization/quant_algo: is missing"});
+}
+
+TEST_F(PlanVerb, ReadsTheQuantisationThatModelOptWroteBesideTheModel) {
+  model();
+  write("hf_quant_config.json", R"({"producer": {"name": "modelopt", "version": "0.29.0"},
+      "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": null, "exclude_modules": ["lm_head"]}})");
+  const CommandResult text = run({"plan", path("config.json"), "--explain"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("dtype: e4m3, scales per_tensor; quant_method modelopt"));
 }
 
 TEST_F(PlanVerb, OtherVerbsTakeAPlan) {

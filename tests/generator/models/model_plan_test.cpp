@@ -228,6 +228,27 @@ TEST(ModelPlan, ReadsQuantisationInItsDialects) {
   EXPECT_EQ(missing(awq, "qkv").shape, "[1024, 512]");
 }
 
+TEST(ModelPlan, ReadsWhatModelOptQuantised) {
+  const auto plan = [](const std::string& more) {
+    return plan_model(config("llama", R"("quantization_config": {"quant_method": "modelopt", )" + more + "}"), {});
+  };
+  EXPECT_EQ(gemm(plan(R"("quant_algo": "FP8")"), "o").scales, ScaleKind::kPerTensor);
+  EXPECT_EQ(gemm(plan(R"("quant_algo": "FP8_PER_CHANNEL_PER_TOKEN")"), "o").scales, ScaleKind::kPerToken);
+  EXPECT_THAT(missing(plan(R"("quant_algo": "NVFP4")"), "o").reason,
+              HasSubstr("a plan has no GEMM for what ModelOpt calls \"NVFP4\""));
+  const auto layers_in_16_bits = [&](const std::string& excluded) {
+    std::string text;
+    const ModelPlan made = plan(R"("quant_algo": "FP8", "ignore": [")" + excluded + R"("])");
+    for (const PlannedProblem& each : made.problems)
+      if (name_of(each.config).ends_with("-16")) text += each.serves[0].layer + " " + each.serves[0].layers + ";";
+    return text;
+  };
+  EXPECT_EQ(layers_in_16_bits("model.layers.2*"), "qkv 2;o 2;gate-up 2;down 2;");
+  EXPECT_EQ(layers_in_16_bits("*.1.self_attn.o_proj"), "o 1;");
+  EXPECT_EQ(layers_in_16_bits("*o_pro"), "") << "a pattern matches whole names";
+  EXPECT_EQ(layers_in_16_bits("model.layers.1.mlp.down_proj"), "down 1;");
+}
+
 TEST(ModelPlan, ExpressionsOfModulesMatchAsWritten) {
   const auto kept = [](const std::string& expression) {
     const ModelPlan plan =
