@@ -1,5 +1,5 @@
-// Every open here is O_NOFOLLOW and O_CLOEXEC. The code judges the opened file by fstat, never a path that it looked at
-// before.
+// Every open here is O_CLOEXEC, and O_NOFOLLOW but for files that a person named. The code judges the opened file by
+// fstat, never a path that it looked at before.
 #include "kernelwright/generator/trusted_files.h"
 
 #include <dirent.h>
@@ -89,6 +89,25 @@ TrustedDirectory open_trusted_subdirectory(int parent, const std::string& name, 
     fd = openat(parent, name.c_str(), kOpenDirectory);
   }
   return judge(fd, name, trust);
+}
+
+TrustedFile open_trusted_file(const std::string& path, Trust trust, std::uint64_t max_bytes) {
+  TrustedFile file;
+  file.fd = Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat info {};
+  if (!file.fd || fstat(file.fd.get(), &info) != 0)
+    file.reason = "cannot be read: " + error_text(errno);
+  else if (!S_ISREG(info.st_mode))
+    file.reason = "is not a regular file";
+  else if (std::string why = distrust(info, "it", trust); !why.empty())
+    file.reason = std::move(why);
+  else if (static_cast<std::uint64_t>(info.st_size) > max_bytes)
+    file.reason = fmt::format("has {} bytes, at most {} are read", info.st_size, max_bytes);
+  if (file.reason.empty())
+    file.bytes = static_cast<std::uint64_t>(info.st_size);
+  else
+    file.fd = Fd();
+  return file;
 }
 
 FileBytes read_trusted_file(int directory, const std::string& name, Trust trust, std::size_t max_bytes,

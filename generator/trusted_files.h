@@ -66,6 +66,16 @@ struct ReadPlan {
 FileBytes read_trusted_file(int directory, const std::string& name, Trust trust, std::size_t max_bytes,
                             const ReadPlan& plan = {});
 
+struct TrustedFile {
+  Fd fd;
+  std::uint64_t bytes = 0;
+  std::string reason;  // why there is no fd: "is writable by others (mode 0666); chmod go-w it"
+};
+
+/// Opens a regular file that a person named, of at most `max_bytes`, whose owner is trusted and that no other user can
+/// write. Its folders are not checked, and symbolic links are followed. Never blocks on a pipe.
+TrustedFile open_trusted_file(const std::string& path, Trust trust, std::uint64_t max_bytes);
+
 /// The names in a directory, without "." and "..", in no order.
 std::vector<std::string> names_in(int directory);
 

@@ -16,6 +16,7 @@
 #include <unordered_map>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/cache/bundle.h"
 #include "kernelwright/runtime/cache/directory.h"
 #include "kernelwright/runtime/cache/file_lock.h"
 #include "kernelwright/runtime/process/fork_guard.h"
@@ -78,7 +79,8 @@ struct CubinCache::Impl {
   CacheOptions options;
   std::string directory_path, no_directory;
   std::unique_ptr<CacheDirectory> directory;
-  std::vector<std::shared_ptr<CacheLayer>> layers;  // after the directory
+  std::vector<std::unique_ptr<Bundle>> bundles;     // before the directory
+  std::vector<std::shared_ptr<CacheLayer>> layers;  // after it
 
   ForkSafeMutex mutex{[this] { flights.clear(); }};  // guards the four tables
   std::unordered_map<Digest, Shared, DigestHash> memory;
@@ -154,24 +156,22 @@ struct CubinCache::Impl {
   /// Asks disk and further layers. Reports a hit, and puts its place into `source`.
   std::optional<Binary> from_layers(const CacheKey& key, const Digest& digest, CacheSource& source) {
     const auto start = Clock::now();
-    auto hit = [&](std::atomic<std::uint64_t>& counter, const Binary& binary) {
-      count_hit(counter, binary);
+    const auto from = [&](CacheLayer& layer, CacheSource place) {
+      std::optional<Binary> binary = layer.find(key);
+      if (!binary) return binary;
+      source = place;
+      count_hit(place == CacheSource::kDisk ? disk_hits : layer_hits, *binary);
       const std::chrono::duration<double, std::milli> spent = Clock::now() - start;
-      if (options.sink) tell({EventKind::kCacheHit, digest.hex(), binary.entry, "", spent.count()});
+      if (options.sink) tell({EventKind::kCacheHit, digest.hex(), binary->entry, "", spent.count()});
       add_stats_now_and_then();
+      return binary;
     };
+    for (const auto& bundle : bundles)
+      if (auto binary = from(*bundle, CacheSource::kLayer)) return binary;
     if (directory)
-      if (auto binary = directory->find(key)) {
-        hit(disk_hits, *binary);
-        source = CacheSource::kDisk;
-        return binary;
-      }
+      if (auto binary = from(*directory, CacheSource::kDisk)) return binary;
     for (const auto& layer : layers)
-      if (auto binary = layer->find(key)) {
-        hit(layer_hits, *binary);
-        source = CacheSource::kLayer;
-        return binary;
-      }
+      if (auto binary = from(*layer, CacheSource::kLayer)) return binary;
     return std::nullopt;
   }
 
@@ -214,6 +214,8 @@ CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
     else
       impl.tell({EventKind::kCacheDegraded, "", "", impl.no_directory + "; kernels stay in memory"});
   }
+  for (const std::string& path : wanted.bundles)
+    impl.bundles.push_back(std::make_unique<Bundle>(path, payload, hooks.report));
   for (const std::string& path : wanted.read_only_layers)
     impl.layers.push_back(
         std::make_shared<CacheDirectory>(path, CacheDirectory::Mode::kReadOnly, bounds, payload, hooks));
@@ -488,6 +490,7 @@ LatencySnapshot CubinCache::compile_latency() const { return impl_->compile_time
 
 std::string CubinCache::status() const {
   std::string text = "memory: on\n";
+  for (const auto& bundle : impl_->bundles) text += bundle->status() + "\n";
   text += impl_->directory ? impl_->directory->status() : "directory: off: " + impl_->no_directory;
   for (const auto& layer : impl_->layers) text += "\n" + layer->status();
   if (impl_->directory && impl_->directory->writable()) text += "\nlocks: " + impl_->locks().status();

@@ -1,5 +1,5 @@
-/// A place that may have binaries. CubinCache asks it between its memory and the compiler. Directories are layers;
-/// packs and remote caches can be.
+/// A place that may have binaries. CubinCache asks it between its memory and the compiler. Directories and bundles are
+/// layers; remote caches can be.
 #pragma once
 
 #include <optional>

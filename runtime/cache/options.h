@@ -19,6 +19,7 @@ struct CacheOptions {
   /// The folder of the entries. If absent: $KERNELWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/kernelwright, else
   /// $HOME/.cache/kernelwright, else memory only.
   std::optional<std::string> directory;
+  std::vector<std::string> bundles;                      // files of `kernelwright pack`, asked before `directory`
   std::vector<std::string> read_only_layers;             // cache directories asked after `directory`, never written
   std::vector<std::shared_ptr<CacheLayer>> more_layers;  // asked after those: packs, remote caches
   bool disk = true;                                      // false: memory only, silently
@@ -39,7 +40,7 @@ struct CacheOptions {
 };
 
 struct CacheCounters {
-  std::uint64_t memory_hits = 0, disk_hits = 0, layer_hits = 0;  // layers: read-only directories and more_layers
+  std::uint64_t memory_hits = 0, disk_hits = 0, layer_hits = 0;  // layers: bundles, read-only directories, more_layers
   std::uint64_t misses = 0;                                      // no layer had it
   std::uint64_t compiles = 0, compile_failures = 0;
   std::uint64_t remembered_failures = 0;            // asked again while a failure was remembered

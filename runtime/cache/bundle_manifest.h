@@ -1,0 +1,11 @@
+/// Names that the files of a bundle share.
+#pragma once
+
+#include <string_view>
+
+namespace kernelwright::detail {
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr int kManifestSchema = 1;
+
+}  // namespace kernelwright::detail

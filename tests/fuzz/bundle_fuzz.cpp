@@ -1,0 +1,46 @@
+// Any bytes either are an archive with a manifest or are refused with a reason, without a crash, a leak, or an
+// allocation out of proportion to the input. The first byte says whether the input is a whole file or a manifest alone.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/cache/bundle.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace kernelwright;
+  if (size == 0) return 0;
+  const std::span bytes(reinterpret_cast<const std::byte*>(data + 1), size - 1);
+  if (data[0] & 1) {
+    try {
+      const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      const BundleManifest manifest = BundleManifest::of_json(JsonValue::parse(text));
+      const std::string again =
+          manifest.to_json().dump();  // a manifest that was read can be written, and reads the same
+      if (BundleManifest::of_json(JsonValue::parse(again)).to_json().dump() != again) std::abort();
+    } catch (const ConfigError&) {
+    }
+    return 0;
+  }
+  const ArchiveDirectory directory = read_archive(bytes.size(), [&](std::uint64_t offset, std::span<std::byte> to) {
+    if (offset > bytes.size() || to.size() > bytes.size() - offset) return false;
+    std::memcpy(to.data(), bytes.data() + offset, to.size());
+    return true;
+  });
+  if (!directory.reason.empty()) {
+    if (!directory.members.empty()) std::abort();
+    return 0;
+  }
+  std::map<std::string, std::vector<std::byte>> members;  // what was read is what write_archive() makes
+  bool sound = true;
+  for (const ArchiveMember& member : directory.members) {
+    const auto contents = bytes.subspan(member.offset, member.bytes);
+    sound = sound && crc32(contents) == member.crc;
+    members.emplace(member.name, std::vector<std::byte>(contents.begin(), contents.end()));
+  }
+  if (!sound) return 0;
+  const std::vector<std::byte> again = write_archive(members);
+  if (again.size() != bytes.size() || std::memcmp(again.data(), bytes.data(), again.size()) != 0) std::abort();
+  return 0;
+}
