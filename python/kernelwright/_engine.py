@@ -109,7 +109,7 @@ class Engine:
                  nvrtc_path=None, memory_only_cache=False, compile_threads=0, on_event=None, emulator_arch=None,
                  completion=None, seed=0, hazards=False, emulator_threads=0,
                  tuned_dir=None, event_level="debug", launch_sampling=0, check_data=False,
-                 lock_timeout_ms=0):
+                 lock_timeout_ms=0, bundles=()):
         if event_level not in LEVELS:
             raise ConfigError(f'event_level: "{event_level}" is not one of {", ".join(LEVELS)}')
         self._lib = lib.load(library)
@@ -122,6 +122,9 @@ class Engine:
         if read_only_layers:
             layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
             options.read_only_layers, options.num_read_only_layers = layers, len(layers)
+        if bundles:
+            files = (c_char_p * len(bundles))(*map(_encoded, bundles))
+            options.bundles, options.num_bundles = files, len(files)
         if on_event is not None:
             def tell(event, _):
                 told = event.contents

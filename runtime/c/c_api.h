@@ -116,6 +116,10 @@ typedef struct kernelwright_engine_options {
   /* How long a compile of the same kernel by another process is waited for before this one compiles too, in
    * milliseconds; 0: a minute; negative: not at all. After a second the event "lock wait" says so. */
   int32_t lock_timeout_ms;
+  /* Files of `kernelwright pack`. Their kernels are taken before those of any directory, whatever the compiler here. A
+   * file that cannot be used is an event, "cache degraded". */
+  const char* const* bundles;
+  size_t num_bundles;
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */

@@ -31,15 +31,22 @@ emulator::Completion completion_of(const char* word) {
   throw ConfigError("/engine_options/completion", fmt::format("\"{:.64}\" is not one of eager, lazy, random", given));
 }
 
+std::vector<std::string> paths_of(const char* const* paths, std::size_t count, const char* field) {
+  const std::string name = std::string("engine_options/") + field;
+  std::vector<std::string> found;
+  if (count) not_null(paths, name.c_str());
+  for (std::size_t i = 0; i < count; ++i)
+    found.emplace_back(&not_null(paths[i], fmt::format("{}/{}", name, i).c_str()));
+  return found;
+}
+
 EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   const auto c = read_struct(given, "engine_options", kEngineOptions1);
   EngineOptions options;
   if (c.backend) options.backend = c.backend;
   if (c.cache_directory) options.cache.directory = c.cache_directory;
-  if (c.num_read_only_layers) not_null(c.read_only_layers, "engine_options/read_only_layers");
-  for (std::size_t i = 0; i < c.num_read_only_layers; ++i)
-    options.cache.read_only_layers.emplace_back(
-        &not_null(c.read_only_layers[i], fmt::format("engine_options/read_only_layers/{}", i).c_str()));
+  options.cache.read_only_layers = paths_of(c.read_only_layers, c.num_read_only_layers, "read_only_layers");
+  options.cache.bundles = paths_of(c.bundles, c.num_bundles, "bundles");
   if (c.max_cache_bytes) options.cache.max_bytes = c.max_cache_bytes;
   if (c.nvrtc_path) options.nvrtc_path = c.nvrtc_path;
   options.cache.disk = c.memory_only_cache == 0;
