@@ -119,12 +119,24 @@ CommandLine::CommandLine(Options& options)
          "GEMM of few rows. explain lists them",
          "KERNEL");
   }
+  add_pack();
   add_plan();
   add_emulate();
   add_trace();
   add_cache();
   add("doctor", "What is installed, what is missing, and what would do", doctor);
   add_about();
+}
+
+void CommandLine::add_pack() {
+  CLI::App* verb = add("pack", "The kernels of configs in one file, which engines serve without a compiler", pack);
+  word(verb, "CONFIG", options_.configs,
+       "Config files, plans or folders; or ls FILE, verify FILE, diff FILE FILE, of files that pack wrote", "FILE")
+      ->required();
+  problem(verb);
+  archs(verb);
+  word(verb, "--output", options_.pack_file, "File to write: model.kwpack", "FILE");
+  word(verb, "--oci", options_.oci_folder, "New folder to write it to as an OCI artifact, for registries", "DIR");
 }
 
 void CommandLine::add_plan() {
@@ -298,6 +310,9 @@ CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
        "DIR");
   word(verb_app, "--tuned-dir", options_.tuned_dir,
        "Tuned rows that lie over the library's; else $KERNELWRIGHT_TUNED_DIR", "DIR");
+  word(verb_app, "--bundle", options_.bundles, "File of pack, whose kernels are taken first; may be repeated", "FILE")
+      ->take_all()
+      ->expected(1);
   whole(verb_app, "--lock-timeout", options_.lock_timeout_s,
         "Seconds to wait for another process that compiles the same kernel, before compiling it here too", 0, 86400);
   return verb_app;

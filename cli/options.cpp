@@ -13,6 +13,7 @@
 #include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/message.h"
 #include "kernelwright/generator/models/plan_file.h"
+#include "kernelwright/runtime/cache/bundle.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -193,6 +194,10 @@ double parse_seconds(const char* option, const std::string& text) {
 CacheOptions cache_options(const Options& options) {
   CacheOptions cache;
   if (!options.cache_dir.empty()) cache.directory = options.cache_dir;
+  for (const std::string& path : options.bundles)
+    if (const Bundle bundle(path, Payload::kSkip); !bundle.fault().empty())
+      throw ConfigError("--bundle", bundle.fault());
+  cache.bundles = options.bundles;
   // A cache that stores nothing costs the person time. Each cause is reported once; it is no failure.
   cache.lock_timeout_ms = options.lock_timeout_s * 1000;
   cache.sink = [](const Event& event) {

@@ -27,11 +27,12 @@ struct Options {
   std::uint64_t seed = 0;
   std::string inputs, outputs;
   std::string cache_dir;
-  int lock_timeout_s = 60;      // all verbs with a cache
-  std::string kernel = "main";  // source, ptx, sass: a PlannedKernel's role
-  int repetitions = 30;         // bench
-  double minimum = 0;           // bench: TFLOP/s or GB/s; a result below is a missed target
-  std::string cache_verb;       // cache: ls, stats, verify, prune, clear, why; or empty, with max_size
+  std::vector<std::string> bundles;  // all verbs with a cache
+  int lock_timeout_s = 60;           // all verbs with a cache
+  std::string kernel = "main";       // source, ptx, sass: a PlannedKernel's role
+  int repetitions = 30;              // bench
+  double minimum = 0;                // bench: TFLOP/s or GB/s; a result below is a missed target
+  std::string cache_verb;            // cache: ls, stats, verify, prune, clear, why; or empty, with max_size
   std::string max_size;
   std::optional<std::uint64_t> max_bytes, max_entries;
   std::optional<double> max_age_days;
@@ -58,6 +59,8 @@ struct Options {
   std::optional<int> page_size;
   bool explains = false;
   std::vector<std::string> problems;  // of a plan, by name; all if empty
+  // pack; its VERB or CONFIG are in `configs`
+  std::string pack_file, oci_folder;
   // trace
   bool timeline = false;  // set by the verb
   std::uint32_t cta = 0;

@@ -16,6 +16,7 @@ int sass(const Options& options);
 int cache(const Options& options);
 int doctor(const Options& options);
 int emulate(const Options& options);
+int pack(const Options& options);
 int plan(const Options& options);
 int trace(const Options& options);
 int tune(const Options& options);
