@@ -144,6 +144,8 @@ class Calls {
     static constexpr const char* kLayers[] = {"/nonexistent/layer", nullptr};
     options.read_only_layers = in_.one_in(2) ? kLayers : nullptr;
     options.num_read_only_layers = in_.below(3);
+    options.bundles = in_.one_in(2) ? kLayers : nullptr;
+    options.num_bundles = in_.below(3);
     options.memory_only_cache = 1;
     options.event_callback = in_.one_in(2) ? on_event : nullptr;
     options.emulator_arch = word(kArchs);
