@@ -243,6 +243,28 @@ TEST_F(CApiTest, AGpuReportsNoHazards) {
   EXPECT_EQ(count, 0u);
 }
 
+TEST(CApiEngine, OpensBundlesAndReportsThoseThatItCannotUse) {
+  std::vector<std::string> told;
+  const char* const files[] = {"/nonexistent/one.kwpack", "/nonexistent/two.kwpack"};
+  kernelwright_engine_options options{.struct_size = sizeof(options)};
+  options.backend = "emulator";
+  options.memory_only_cache = 1;
+  options.bundles = files;
+  options.num_bundles = 2;
+  options.user_data = &told;
+  options.event_callback = [](const kernelwright_event* event, void* data) {
+    if (std::string_view(event->kind) == "cache degraded")
+      static_cast<std::vector<std::string>*>(data)->emplace_back(event->name);
+  };
+  kernelwright_engine* made = nullptr;
+  ASSERT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_OK) << kernelwright_last_error();
+  kernelwright_engine_destroy(made);
+  EXPECT_EQ(told, (std::vector<std::string>{files[0], files[1]}));
+  options.bundles = nullptr;
+  EXPECT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_NE(std::string_view(kernelwright_last_error()).find("engine_options/bundles"), std::string_view::npos);
+}
+
 TEST(CApiEngine, KnowsItsVersionAndNamesEveryStatus) {
   EXPECT_STREQ(kernelwright_version(), KERNELWRIGHT_TEST_VERSION);
   EXPECT_EQ(kernelwright_version(), std::to_string(KERNELWRIGHT_VERSION_MAJOR) + "." +
