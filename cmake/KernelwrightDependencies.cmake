@@ -4,16 +4,13 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(CLI11 REQUIRED)
 include(${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)
 
 if(KERNELWRIGHT_PORTABLE)
   # One file that needs only the other machine's glibc, and that contains no path of this machine.
   find_library(KERNELWRIGHT_ZSTD_STATIC libzstd.a REQUIRED)
-  find_library(KERNELWRIGHT_CRYPTO_STATIC libcrypto.a REQUIRED)
   add_library(kernelwright_fmt ALIAS fmt::fmt-header-only)
-  set(KERNELWRIGHT_CRYPTO_LIBRARY ${KERNELWRIGHT_CRYPTO_STATIC})
   set(KERNELWRIGHT_ZSTD_LIBRARY ${KERNELWRIGHT_ZSTD_STATIC})
   add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections -s)
   add_compile_options(-ffunction-sections -fdata-sections
@@ -21,7 +18,6 @@ if(KERNELWRIGHT_PORTABLE)
   set(CMAKE_SKIP_RPATH ON)
 else()
   add_library(kernelwright_fmt ALIAS fmt::fmt)
-  set(KERNELWRIGHT_CRYPTO_LIBRARY OpenSSL::Crypto)
   set(KERNELWRIGHT_ZSTD_LIBRARY kernelwright::zstd)
 endif()
 

@@ -74,7 +74,7 @@ endif()
 set(KERNELWRIGHT_PACKAGE_DEPENDENCIES "find_dependency(Threads)\nfind_dependency(fmt)\n")
 if(NOT KERNELWRIGHT_PORTABLE)  # a portable archive names these as static libraries, by file
   string(APPEND KERNELWRIGHT_PACKAGE_DEPENDENCIES
-         "find_dependency(OpenSSL COMPONENTS Crypto)\ninclude(\${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)\n")
+         "include(\${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)\n")
 endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/kernelwrightConfig.cmake.in
                               ${CMAKE_BINARY_DIR}/package/kernelwrightConfig.cmake

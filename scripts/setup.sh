@@ -31,7 +31,7 @@ missing_packages() {
   fi
   local header_packages="fmt/core.h:libfmt-dev nlohmann/json.hpp:nlohmann-json3-dev CLI/CLI.hpp:libcli11-dev
     gtest/gtest.h:libgtest-dev gmock/gmock.h:libgmock-dev benchmark/benchmark.h:libbenchmark-dev
-    openssl/sha.h:libssl-dev zstd.h:libzstd-dev"
+    zstd.h:libzstd-dev"
   local pair probe=''
   for pair in $header_packages; do
     if [ -z "$cxx" ]; then

@@ -171,7 +171,6 @@ const std::vector<Library>& libraries() {
       {"gtest/", "tests/", [](const std::string&) { return false; }},
       {"gmock/", "tests/", [](const std::string&) { return false; }},
       {"fmt/", "no installed header", not_a_library_header},
-      {"openssl/", "no installed header", not_a_library_header},
       {"zstd", "no installed header", not_a_library_header},
       {"contract/", "no installed header", not_a_library_header},
   };
