@@ -159,10 +159,8 @@ const std::vector<Library>& libraries() {
   static const std::vector<Library> rows = {
       {"nlohmann/", "generator/json/*.cpp",
        [](const std::string& path) { return starts(path, "generator/json/") && ends(path, ".cpp"); }},
-      {"nvrtc.h", "runtime/compile/compiler.cpp and runtime/compile/nvrtc*.cpp",
-       [](const std::string& path) {
-         return path == "runtime/compile/compiler.cpp" || (starts(path, "runtime/compile/nvrtc") && ends(path, ".cpp"));
-       }},
+      {"nvrtc.h", "no file: runtime/compile/nvrtc_functions.h declares what is called",
+       [](const std::string&) { return false; }},
       {"cuda.h", "runtime/*.cpp",
        [](const std::string& path) { return layer_of(path) == "runtime" && ends(path, ".cpp"); }},
       {"cuda_runtime", "no file: the library knows the driver API alone", [](const std::string&) { return false; }},
@@ -512,7 +510,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"runtime/a.cpp", "#include \"kernelwright/verify/random.h\"", "runtime must not see verify"},
         Case{"generator/problem.cpp", "#include <nlohmann/json.hpp>", "belongs in generator/json/*.cpp"},
         Case{"generator/json/config_json.h", "#include <nlohmann/json_fwd.hpp>", "belongs in generator/json/*.cpp"},
-        Case{"runtime/cuda/driver.cpp", "#include <nvrtc.h>", "belongs in runtime/compile/compiler.cpp"},
+        Case{"runtime/cuda/driver.cpp", "#include <nvrtc.h>", "belongs in no file: runtime/compile/nvrtc_functions.h"},
         Case{"runtime/cuda/driver.h", "#include <cuda.h>", "belongs in runtime/*.cpp"},
         Case{"runtime/emulator/run/launch.cpp", "#include <cuda.h>", "belongs in runtime/*.cpp"},
         Case{"runtime/cuda/driver.cpp", "#include <cuda_runtime_api.h>", "the driver API alone"},
@@ -550,7 +548,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"runtime/slot/kernel_handle_impl.h", "#include <fmt/core.h>", ""},
         Case{"examples/a.cpp", "#include \"kernelwright/engine.h\"", ""},
         Case{"runtime/compile/compiler.cpp",
-             "#include <nvrtc.h>\n#include \"kernelwright/generator/source/specialize.h\"", ""},
+             "#include \"kernelwright/runtime/compile/nvrtc_functions.h\"\n"
+             "#include \"kernelwright/generator/source/specialize.h\"",
+             ""},
         Case{"runtime/cuda/cuda_backend.cpp", "#include <cuda.h>\n#include \"kernelwright/runtime/device/backend.h\"",
              ""},
         Case{"runtime/emulator/run/launch.cpp",

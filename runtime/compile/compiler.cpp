@@ -1,4 +1,4 @@
-/// NVRTC, opened at run time; the one file that includes nvrtc.h.
+/// NVRTC, opened at run time.
 ///
 /// Measured facts:
 /// - NVRTC runs its C++ front end under a lock of the whole process, and the rest in parallel.
@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nvrtc.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -32,6 +31,7 @@
 #include "kernelwright/runtime/compile/compiler_identity.h"
 #include "kernelwright/runtime/compile/elf_file.h"
 #include "kernelwright/runtime/compile/failed_sources.h"
+#include "kernelwright/runtime/compile/nvrtc_functions.h"
 #include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/compile/ptxas_log.h"
 #include "kernelwright/runtime/process/interrupt.h"
@@ -122,10 +122,10 @@ struct Compiler::Nvrtc {
   X(nvrtcGetCUBIN)                  \
   X(nvrtcGetPTXSize)                \
   X(nvrtcGetPTX)
-#define KERNELWRIGHT_NVRTC_MEMBER(call) decltype(&::call) call = nullptr;
+#define KERNELWRIGHT_NVRTC_MEMBER(call) nvrtc::call* call = nullptr;
   KERNELWRIGHT_NVRTC_CALLS(KERNELWRIGHT_NVRTC_MEMBER)
 #undef KERNELWRIGHT_NVRTC_MEMBER
-  nvrtcResult (*set_flow_callback)(nvrtcProgram, int (*)(void*, void*), void*) = nullptr;  // null: too old for it
+  nvrtc::nvrtcSetFlowCallback* set_flow_callback = nullptr;  // null: too old for it
 
   std::mutex mutex;  // guards opening
   std::atomic<bool> ready = false;
@@ -206,7 +206,7 @@ auto compiling(const SourceUnit& unit, Work&& work) {
   }
 }
 
-/// One nvrtcProgram, destroyed on every way out.
+/// One program of NVRTC, destroyed on every way out.
 template <class Nvrtc>
 class Program {
  public:
@@ -230,14 +230,14 @@ class Program {
   }
   Program(const Program&) = delete;
 
-  nvrtcResult compile(const std::vector<std::string>& options) {
+  nvrtc::Result compile(const std::vector<std::string>& options) {
     std::vector<const char*> words;
     for (const std::string& option : options) words.push_back(option.c_str());
     void* const stop = const_cast<std::atomic<bool>*>(InterruptScope::current());
     if (nvrtc_.set_flow_callback) nvrtc_.set_flow_callback(program_, gives_up, stop);
     hold_exit_ahead_of_handlers();
-    const nvrtcResult result = nvrtc_.nvrtcCompileProgram(program_, static_cast<int>(words.size()), words.data());
-    if (result != NVRTC_SUCCESS) refuse_if_interrupted(unit_.kernel);
+    const nvrtc::Result result = nvrtc_.nvrtcCompileProgram(program_, static_cast<int>(words.size()), words.data());
+    if (result != nvrtc::kSuccess) refuse_if_interrupted(unit_.kernel);
     return result;
   }
   std::string log() {
@@ -253,8 +253,8 @@ class Program {
   std::string cubin() { return read(nvrtc_.nvrtcGetCUBINSize, nvrtc_.nvrtcGetCUBIN, "nvrtcGetCUBIN"); }
 
  private:
-  void check(nvrtcResult result, const char* call) const {
-    if (result != NVRTC_SUCCESS)
+  void check(nvrtc::Result result, const char* call) const {
+    if (result != nvrtc::kSuccess)
       throw CompileError(fmt::format("{} failed: {}", call, nvrtc_.nvrtcGetErrorString(result)));
   }
   template <class Size, class Get>
@@ -268,7 +268,7 @@ class Program {
 
   const Nvrtc& nvrtc_;
   const SourceUnit& unit_;
-  nvrtcProgram program_ = nullptr;
+  nvrtc::ProgramHandle program_ = nullptr;
 };
 
 /// Keeps the text that a person needs to compile a failed source by hand. Best effort: "" if it could not be written.
@@ -388,7 +388,7 @@ std::string Compiler::ptx_with_lines(const SourceUnit& unit) {
       option.replace(kArchOption.size(), 3, "compute_");
   options.push_back("-lineinfo");
   Program program(*nvrtc_, unit);
-  if (program.compile(options) != NVRTC_SUCCESS)
+  if (program.compile(options) != nvrtc::kSuccess)
     throw CompileError(fmt::format("{}{} for {}, with lines: {}", user_fault(unit, program.log()), unit.kernel,
                                    unit.arch, first_lines(program.log(), kLogLinesInError)));
   return program.ptx();
@@ -401,17 +401,17 @@ Binary Compiler::binary_of(const SourceUnit& unit) {
 
   const auto begin = std::chrono::steady_clock::now();
   Program program(*nvrtc_, unit);
-  const nvrtcResult result = program.compile(options);
+  const nvrtc::Result result = program.compile(options);
   const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - begin;
   const std::string log = program.log();
   std::string cubin;
-  if (result == NVRTC_SUCCESS) cubin = program.cubin();
-  if (result != NVRTC_SUCCESS || !is_elf(cubin)) {
+  if (result == nvrtc::kSuccess) cubin = program.cubin();
+  if (result != nvrtc::kSuccess || !is_elf(cubin)) {
     const std::string kept = keep_source(failed_source_dir_, unit, compiler);
     throw CompileError(
         fmt::format(
             "{}{} for {}: {} says {}\n{}\nsource: {}", user_fault(unit, log), unit.kernel, unit.arch, compiler,
-            result == NVRTC_SUCCESS ? "that it compiled, and gives no cubin" : nvrtc_->nvrtcGetErrorString(result),
+            result == nvrtc::kSuccess ? "that it compiled, and gives no cubin" : nvrtc_->nvrtcGetErrorString(result),
             first_lines(log, kLogLinesInError), kept.empty() ? "could not be kept" : kept),
         kept, log);
   }
