@@ -127,12 +127,14 @@ TEST(CompilerIdentity, TheInstalledNvrtcHasTwoIdsAndIsNotLoaded) {
 
 class FindNvrtc : public ::testing::Test {
  protected:
-  /// find_nvrtc() in a child with that environment; "" for nothing. The child writes its answer to a file.
-  std::string found(const std::vector<std::pair<const char*, std::string>>& environment) {
+  /// find_nvrtc() in a child with that environment; "" for nothing. The child writes its answer to a file. `own`: the
+  /// folders of the program and of the library, if they are not the test's.
+  std::string found(const std::vector<std::pair<const char*, std::string>>& environment,
+                    const std::vector<std::string>& own = {}) {
     wait_for(start_child([&] {
       for (const char* name : {"KERNELWRIGHT_NVRTC", "CUDA_HOME", "LD_LIBRARY_PATH"}) unsetenv(name);
       for (const auto& [name, value] : environment) setenv(name, value.c_str(), 1);
-      write_file(folder_ / "answer", find_nvrtc().value_or(""));
+      write_file(folder_ / "answer", (own.empty() ? find_nvrtc() : find_nvrtc(own)).value_or(""));
       return 0;
     }));
     return test::read_file(folder_ / "answer");
@@ -166,6 +168,41 @@ TEST_F(FindNvrtc, PrefersCudaHomeAndItsNewestAndNeverTheAltLibrary) {
   EXPECT_EQ(found({{"CUDA_HOME", folder_ / "cuda"}}), older);
   const std::string newer = make("cuda/lib/libnvrtc.so.13");
   EXPECT_EQ(found({{"CUDA_HOME", folder_ / "cuda"}}), newer);
+}
+
+TEST_F(FindNvrtc, TakesTheWheelBesideThePackageForTheLibraryAndForTheCommand) {
+  const std::string library = folder_ / "site/kernelwright", command = library + "/bin";
+  make("site/nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.9");
+  const std::string older = make("site/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  make("site/nvidia/cu13/lib/libnvrtc.alt.so.13");
+  EXPECT_EQ(found({}, {library}), older);
+  EXPECT_EQ(found({}, {"/usr/bin", library}), older) << "Python is the program";
+  EXPECT_EQ(found({}, {command}), older);
+  const std::string newer = make("site/nvidia/cu13/lib/libnvrtc.so.13");
+  EXPECT_EQ(found({}, {library}), newer);
+  EXPECT_EQ(found({}, {command}), newer);
+}
+
+TEST_F(FindNvrtc, LetsBothVariablesGoBeforeTheWheelBesideThePackage) {
+  make("site/nvidia/cu13/lib/libnvrtc.so.13");
+  const std::string home = make("cuda/lib64/libnvrtc.so.12"), named = make("named/libnvrtc.so.12");
+  const std::vector<std::string> own{folder_ / "site/kernelwright"};
+  EXPECT_EQ(found({{"CUDA_HOME", folder_ / "cuda"}}, own), home);
+  EXPECT_EQ(found({{"CUDA_HOME", folder_ / "cuda"}, {"KERNELWRIGHT_NVRTC", folder_ / "named"}}, own), named);
+}
+
+TEST_F(FindNvrtc, PassesOverAnOldWheelThatAnotherPackageBrought) {
+  make("site/nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.6");
+  const std::string old = make("site/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  EXPECT_NE(found({}, {folder_ / "site/kernelwright"}), old);
+  make("site/nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.8");
+  EXPECT_EQ(found({}, {folder_ / "site/kernelwright"}), old);
+}
+
+TEST_F(FindNvrtc, TakesNoWheelBesideAFolderOfAnotherName) {
+  const std::string wheel = make("site/nvidia/cu13/lib/libnvrtc.so.13");
+  for (const char* own : {"site/other", "site/other/bin", "site", "site/kernelwright/lib"})
+    EXPECT_NE(found({}, {folder_ / own}), wheel) << own;
 }
 
 }  // namespace
