@@ -2,6 +2,7 @@
 #include "cli/launch_arguments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>

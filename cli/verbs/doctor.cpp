@@ -1,5 +1,6 @@
 // kernelwright doctor: what is installed, what is missing, and what to do about it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

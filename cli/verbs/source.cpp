@@ -1,6 +1,7 @@
 // kernelwright source, ptx and sass: the three texts of one kernel.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
