@@ -1,41 +1,61 @@
 # Everything the project builds against, found in one place. Libraries come from the distribution. The CUDA headers come
 # from an installed toolkit, else from the PyPI wheels that scripts/setup.sh unpacks into the build tree. Neither
-# libcuda nor libnvrtc is linked: both are opened at run time.
+# libcuda nor libnvrtc is linked: both are opened at run time. A build that makes a wheel fetches what the machine lacks,
+# and a portable one fetches everything, so that its wheel is the same wherever it is built.
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(CLI11 REQUIRED)
-include(${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)
+if(KERNELWRIGHT_WHEEL)
+  include(KernelwrightFetch)
+  kernelwright_find_or_fetch()
+else()
+  find_package(fmt REQUIRED)
+  find_package(nlohmann_json REQUIRED)
+  find_package(CLI11 REQUIRED)
+  include(${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)
+endif()
 
-if(KERNELWRIGHT_PORTABLE)
-  # One file that needs only the other machine's glibc, and that contains no path of this machine.
+set(KERNELWRIGHT_ZSTD_LIBRARY kernelwright::zstd)
+if(KERNELWRIGHT_PORTABLE AND NOT KERNELWRIGHT_WHEEL)
   find_library(KERNELWRIGHT_ZSTD_STATIC libzstd.a REQUIRED)
-  add_library(kernelwright_fmt ALIAS fmt::fmt-header-only)
   set(KERNELWRIGHT_ZSTD_LIBRARY ${KERNELWRIGHT_ZSTD_STATIC})
-  add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections -s)
+endif()
+if(KERNELWRIGHT_PORTABLE OR KERNELWRIGHT_WHEEL)
+  # One file that contains no path of this machine, and no second copy of what a program or a Python may bring.
+  add_library(kernelwright_fmt ALIAS fmt::fmt-header-only)
+  add_link_options(-Wl,--gc-sections -s)
   add_compile_options(-ffunction-sections -fdata-sections
                       -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -ffile-prefix-map=${CMAKE_BINARY_DIR}/=)
   set(CMAKE_SKIP_RPATH ON)
+  # Another machine, and the libstdc++ of a Python's own folder, may be older than this one. Some distributions lack the
+  # static library; a wheel for the machine that builds it may do without.
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_LINK_OPTIONS -static-libstdc++ -static-libgcc)
+  check_cxx_source_compiles("#include <string>\nint main(int n, char** v) { return std::string(*v).size() == n; }"
+                            KERNELWRIGHT_HAS_STATIC_LIBSTDCXX)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+  if(KERNELWRIGHT_PORTABLE OR KERNELWRIGHT_HAS_STATIC_LIBSTDCXX)
+    add_link_options(-static-libstdc++ -static-libgcc)
+  endif()
 else()
   add_library(kernelwright_fmt ALIAS fmt::fmt)
-  set(KERNELWRIGHT_ZSTD_LIBRARY kernelwright::zstd)
 endif()
 
 # setup.sh names the folder itself; this search serves a plain `cmake`. A hidden toolkit stays hidden here too.
-if("$ENV{KERNELWRIGHT_HIDE_TOOLKIT}" MATCHES "^0?$")
+if(KERNELWRIGHT_CUDA_INCLUDE)
+  # kernelwright_find_or_fetch() or the caller has named it.
+elseif("$ENV{KERNELWRIGHT_HIDE_TOOLKIT}" MATCHES "^0?$")
   find_path(KERNELWRIGHT_CUDA_INCLUDE cuda.h
             HINTS $ENV{CUDA_HOME}/include ${CMAKE_BINARY_DIR}/cuda/include
             PATHS /usr/local/cuda/include /opt/cuda/include
-            DOC "Folder of cuda.h and nvrtc.h")
+            DOC "Folder of cuda.h")
 else()
   find_path(KERNELWRIGHT_CUDA_INCLUDE cuda.h PATHS ${CMAKE_BINARY_DIR}/cuda/include NO_DEFAULT_PATH
-            DOC "Folder of cuda.h and nvrtc.h")
+            DOC "Folder of cuda.h")
 endif()
 if(NOT KERNELWRIGHT_CUDA_INCLUDE)
   message(FATAL_ERROR "No cuda.h: set CUDA_HOME, or run scripts/setup.sh --build-dir ${CMAKE_BINARY_DIR} to fetch the headers")
 endif()
 
-# kernelwright_see_cuda(<file>...): lets these sources of the calling folder include cuda.h and nvrtc.h, through a link
+# kernelwright_see_cuda(<file>...): lets these sources of the calling folder include cuda.h, through a link
 # in the build tree whose name has the version. If a toolkit of the same version comes, goes or moves, nothing is
 # rebuilt; with another version, these files are. GCC must not resolve the link when it writes depfiles.
 file(STRINGS ${KERNELWRIGHT_CUDA_INCLUDE}/cuda.h cuda_version REGEX "^#define CUDA_VERSION [0-9]+")
