@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes python/kernelwright/_structs.py from runtime/c/c_api.h.
+"""Writes python/kernelwright/_structs.py and _version.py from runtime/c/c_api.h.
 
-    scripts/generate_structs.py           # writes the file
-    scripts/generate_structs.py --check   # fails if the file is not what the header gives
+    scripts/generate_structs.py           # writes the files
+    scripts/generate_structs.py --check   # fails if a file is not what the header gives
 
 The header is plain C of a few forms, and this script reads these forms alone: a struct of fields, an enum of numbers,
 a callback, an opaque handle, a name for an integer type, and a function. It refuses any other declaration, so that no
@@ -16,6 +16,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 HEADER = ROOT / "runtime" / "c" / "c_api.h"
 MODULE = ROOT / "python" / "kernelwright" / "_structs.py"
+VERSION_MODULE = MODULE.with_name("_version.py")
 
 HEAD = '''"""The structs, callbacks and constants of runtime/c/c_api.h.
 
@@ -24,6 +25,14 @@ scripts/generate_structs.py writes this file. Do not edit it: change the header 
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 from ._checked import Checked, Struct
+'''
+
+VERSION_TEXT = '''"""The version of runtime/c/c_api.h, and so of this package.
+
+scripts/generate_structs.py writes this file. Do not edit it: change the header and run the script.
+"""
+MAJOR, MINOR, PATCH = {0}, {1}, {2}
+__version__ = "{0}.{1}.{2}"
 '''
 
 TYPES = {"size_t": "c_size_t", "int32_t": "c_int32", "int64_t": "c_int64", "uint32_t": "c_uint32", "uint64_t": "c_uint64",
@@ -173,18 +182,28 @@ def module_of(header):
     return module.text
 
 
+def version_module_of(header):
+    """The text of the version's module for the text of a header."""
+    parts = [re.findall(rf"^#define KERNELWRIGHT_VERSION_{name} (\d+)$", header, re.M) for name in ("MAJOR", "MINOR", "PATCH")]
+    if any(len(found) != 1 for found in parts):
+        raise Unreadable("it does not define each of KERNELWRIGHT_VERSION_MAJOR, _MINOR and _PATCH once, as a number")
+    return VERSION_TEXT.format(*(found[0] for found in parts))
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--check", action="store_true", help="write nothing; fail if the file is not current")
     check = arguments.parse_args().check
     try:
-        text = module_of(HEADER.read_text(encoding="utf-8"))
+        header = HEADER.read_text(encoding="utf-8")
+        texts = {MODULE: module_of(header), VERSION_MODULE: version_module_of(header)}
     except Unreadable as error:
         sys.exit(f"{HEADER.relative_to(ROOT)}: {error}")
-    if not check:
-        MODULE.write_text(text, encoding="utf-8")
-    elif not MODULE.exists() or MODULE.read_text(encoding="utf-8") != text:
-        sys.exit(f"{MODULE.relative_to(ROOT)} is not what {HEADER.relative_to(ROOT)} gives; run scripts/generate_structs.py")
+    for module, text in texts.items():
+        if not check:
+            module.write_text(text, encoding="utf-8")
+        elif not module.exists() or module.read_text(encoding="utf-8") != text:
+            sys.exit(f"{module.relative_to(ROOT)} is not what {HEADER.relative_to(ROOT)} gives; run scripts/generate_structs.py")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, Launch, Quan
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
 from ._library import load
 from ._plan import Plan, plan
+from ._version import __version__
 
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
-           "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel", "fast_calls", "plan",
-           "version"]
+           "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel", "__version__",
+           "fast_calls", "plan", "version"]
 
 
 def version(library=None):

@@ -1,7 +1,7 @@
 """The shared library: where it is searched, the functions of runtime/c/c_api.h, and statuses as exceptions.
 
 Every struct starts with struct_size. So this file still works with a newer library, and an older library refuses only
-fields that are set (docs/embedding.md, "The C ABI").
+fields that are set (docs/embedding.md, "The C ABI"). A library of another major version is refused.
 """
 import ctypes
 import functools
@@ -13,6 +13,7 @@ from . import _structs as structs
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, MissingError, NotReadyError
 from ._structs import (AttentionTensors, Counters, EngineOptions, GemmTensors, HazardCallback, KernelInfo, KernelRowCallback,
                        Latency, PrepareOptions, QuantizeTensors, TextCallback)
+from ._version import MAJOR, __version__
 
 NAMES = ("libkernelwright_c.so", "libkernelwright_c.so.0")
 BY_STATUS = {structs.INVALID_ARGUMENT: ConfigError, structs.COMPILE_ERROR: CompileError, structs.MISSING: MissingError,
@@ -95,6 +96,9 @@ class Library:
                                         ("engine_destroy", None, (ENGINE,))):
             function = getattr(self.dll, "kernelwright_" + name)
             function.restype, function.argtypes = restype, argtypes
+        if int(self.version().partition(".")[0]) != MAJOR:
+            raise MissingError(f"{path} has version {self.version()}, and this package {__version__}, which needs {MAJOR}.x; "
+                               "install both from one wheel, or let KERNELWRIGHT_LIBRARY name another library")
         for name, argtypes in FUNCTIONS.items():
             try:
                 function = getattr(self.dll, "kernelwright_" + name)

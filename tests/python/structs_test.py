@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/generate_structs.py: its module is current, and a header in an unknown form is refused."""
+"""scripts/generate_structs.py: its modules are current, and a header in an unknown form is refused."""
 import importlib.util
 import pathlib
 import textwrap
@@ -23,6 +23,21 @@ class Structs(unittest.TestCase):
         current = generate.module_of(generate.HEADER.read_text(encoding="utf-8"))
         self.assertEqual(generate.MODULE.read_text(encoding="utf-8"), current,
                          "python/kernelwright/_structs.py is not what runtime/c/c_api.h gives; run scripts/generate_structs.py")
+
+    def test_the_version_is_current(self):
+        current = generate.version_module_of(generate.HEADER.read_text(encoding="utf-8"))
+        self.assertEqual(generate.VERSION_MODULE.read_text(encoding="utf-8"), current,
+                         "python/kernelwright/_version.py is not what runtime/c/c_api.h gives; run scripts/generate_structs.py")
+
+    def test_the_version_is_three_numbers_of_the_header(self):
+        lines = "".join(f"#define KERNELWRIGHT_VERSION_{name} {number}\n" for name, number in
+                        (("MAJOR", 2), ("MINOR", 10), ("PATCH", 3)))
+        names = {}
+        exec(generate.version_module_of(lines), names)
+        self.assertEqual((names["MAJOR"], names["MINOR"], names["PATCH"], names["__version__"]), (2, 10, 3, "2.10.3"))
+        for bad in (lines.replace("2\n", "TWO\n"), lines + lines, lines.replace("MINOR", "MIDDLE")):
+            with self.subTest(bad), self.assertRaisesRegex(generate.Unreadable, "does not define each of"):
+                generate.version_module_of(bad)
 
     def test_each_form_of_the_header_becomes_python(self):
         text = generate.module_of(textwrap.dedent("""\
