@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "cli/disassembler.h"
 #include "cli/exit_code.h"
 #include "cli/terminal.h"
@@ -99,10 +101,29 @@ bool find_compiler(std::vector<Finding>& findings, JsonValue& object) {
   } catch (const Error& error) {
     found.set("error", error.what());
     object.set("compiler", std::move(found));
-    findings.push_back(
-        {"compiler", false, error.what(),
-         "a CUDA toolkit from 12.8 on, with CUDA_HOME naming it, or KERNELWRIGHT_NVRTC naming libnvrtc"});
+    findings.push_back({"compiler", false, error.what(),
+                        "pip install 'kernelwright[cu13]', or a CUDA toolkit from 12.8 on, with CUDA_HOME naming it or "
+                        "KERNELWRIGHT_NVRTC naming libnvrtc"});
     return false;
+  }
+}
+
+/// If the Python package handed over: which Python, and whether its extension takes the calls of handles
+/// (python/kernelwright/_command.py). A text that the package did not write is passed over.
+void find_python(std::vector<Finding>& findings, JsonValue& object) {
+  const char* told = std::getenv("KERNELWRIGHT_PYTHON_CALLS");
+  if (!told || !*told) return;
+  try {
+    const JsonValue calls = JsonValue::parse(told);
+    const std::string& version = calls.at("/python").as_string();
+    const std::string& why = calls.at("/why").as_string();
+    const bool fast = calls.at("/fast").as_bool();
+    object.set("python", JsonValue::object().set("version", version).set("fast", fast).set("why", why));
+    findings.push_back({"python", fast,
+                        fast ? fmt::format("{}; calls of handles take the extension {}", version, why)
+                             : fmt::format("{}; calls of handles go through ctypes: {}", version, why),
+                        "results are the same, and a call takes longer"});
+  } catch (const Error&) {
   }
 }
 
@@ -181,6 +202,7 @@ int doctor(const Options& options) {
   if (!gpu_error.empty()) object.set("devices_error", gpu_error);
   find_emulator(findings, object);
   const bool can_compile = find_compiler(findings, object);
+  find_python(findings, object);
   find_cache(options, findings, object);
   find_tuned_rows(options, findings, object);
   const auto disassembler = find_disassembler();

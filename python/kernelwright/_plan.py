@@ -2,14 +2,12 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
-import sys
 import tempfile
 
+from ._command import NAME, find_command
 from ._errors import ConfigError, InternalError, MissingError
 
-NAME = "kernelwright"
 BY_EXIT_CODE = {2: ConfigError, 3: MissingError}
 
 
@@ -20,34 +18,6 @@ class Plan(dict):
         """The config of each problem, by its name, as Engine.prepare() takes it."""
         return {problem["name"]: {"version": 1, **{key: problem[key] for key in ("kind", "name", "problem")}}
                 for problem in self["problems"]}
-
-
-def commands():
-    """Where the command is searched, best first, if KERNELWRIGHT_COMMAND is not set: in the package, beside Python, in
-    the bin folder of an installed tree, in the build folders of the source tree, in PATH."""
-    package = pathlib.Path(__file__).resolve().parent
-    yield package / "bin" / NAME
-    yield pathlib.Path(sys.executable).parent / NAME
-    yield from (folder / "bin" / NAME for folder in package.parents[1:4])
-    root = package.parent.parent
-    built = [path for pattern in ("build/cli", "build/*/cli", "out/*/cli") for folder in root.glob(pattern)
-             for path in [folder / NAME] if path.exists()]
-    yield from sorted(built, key=lambda path: path.stat().st_mtime, reverse=True)
-    found = shutil.which(NAME)
-    if found:
-        yield pathlib.Path(found)
-
-
-def find_command():
-    """The command's path. If KERNELWRIGHT_COMMAND names it, no other place is searched."""
-    named = os.environ.get("KERNELWRIGHT_COMMAND")
-    for path in [pathlib.Path(named)] if named else commands():
-        if path.is_file() and os.access(path, os.X_OK):
-            return str(path)
-    if named:
-        raise MissingError(f"KERNELWRIGHT_COMMAND is {named}, which is no program")
-    raise MissingError(f"the command {NAME} is neither beside the package nor in PATH; build the target kernelwright_cli, "
-                       "or set KERNELWRIGHT_COMMAND to it")
 
 
 def _options(given):

@@ -291,6 +291,21 @@ TEST_F(Verbs, DoctorSaysWhatIsThereAndWhatWouldDo) {
   EXPECT_EQ(object.at("/cache/directory").as_string(), path("cache"));
 }
 
+TEST_F(Verbs, DoctorSaysHowPythonsCallsAreServedIfPythonHandedOver) {
+  const auto said = [&](const std::string& calls, std::vector<std::string> words = {"doctor"}) {
+    return run(words, {"KERNELWRIGHT_PYTHON_CALLS=" + calls}).out;
+  };
+  const std::string fast = R"({"python": "3.12.1", "fast": true, "why": "/site/kernelwright/_fast.abi3.so"})";
+  EXPECT_THAT(said(fast), HasSubstr("3.12.1; calls of handles take the extension /site/kernelwright/_fast.abi3.so\n"));
+  const std::string slow = R"({"python": "3.13.1", "fast": false, "why": "KERNELWRIGHT_FAST is 0"})";
+  EXPECT_THAT(said(slow), HasSubstr("3.13.1; calls of handles go through ctypes: KERNELWRIGHT_FAST is 0\n"));
+  const JsonValue object = JsonValue::parse(said(slow, {"doctor", "--json"}));
+  EXPECT_EQ(object.at("/python/version").as_string(), "3.13.1");
+  EXPECT_FALSE(object.at("/python/fast").as_bool());
+  for (const char* other : {"", "{", "[]", R"({"python": 3})", R"({"python": "3", "fast": "yes", "why": ""})"})
+    EXPECT_THAT(said(other), Not(HasSubstr("calls of handles"))) << other;
+}
+
 TEST_F(Verbs, DoctorWithoutCompilerAndGpuIsExit3) {
   if (has_gpu()) GTEST_SKIP() << "this machine has a GPU";
   const CommandResult result =

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 import kernelwright
-from kernelwright import ConfigError, MissingError, _plan
+from kernelwright import ConfigError, MissingError, _command
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "models"
 
@@ -51,7 +51,7 @@ class PlanTest(unittest.TestCase):
         with mock.patch.dict(os.environ, {"KERNELWRIGHT_COMMAND": "/nowhere"}):
             with self.assertRaisesRegex(MissingError, "KERNELWRIGHT_COMMAND is /nowhere, which is no program"):
                 kernelwright.plan({})
-        with mock.patch.dict(os.environ, {"KERNELWRIGHT_COMMAND": ""}), mock.patch.object(_plan, "commands", lambda: []):
+        with mock.patch.dict(os.environ, {"KERNELWRIGHT_COMMAND": ""}), mock.patch.object(_command, "commands", lambda: []):
             with self.assertRaisesRegex(MissingError, "build the target kernelwright_cli, or set KERNELWRIGHT_COMMAND"):
                 kernelwright.plan({})
 
