@@ -54,7 +54,7 @@ endforeach()
 # The Python module searches the folders above it for the library, so PYTHONPATH=<prefix>/<libdir>/kernelwright/python
 # is enough.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/kernelwright DESTINATION ${CMAKE_INSTALL_LIBDIR}/kernelwright/python
-        FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
+        FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 
 # The licences of the project and of the libraries that are linked or compiled in. The Python module carries its own
 # copy.

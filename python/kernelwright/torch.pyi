@@ -1,0 +1,15 @@
+"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm and quantize.
+
+scripts/generate_stubs.py writes this file. Do not edit it: change the sources or the script's tables, and run the script.
+"""
+from typing import TypeVar
+
+from . import GemmKernel, Kernel, QuantizeKernel
+
+_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel)
+
+def handle(kernel: Kernel | GemmKernel | QuantizeKernel) -> int: ...
+def release(number: int) -> None: ...
+def kernel_of(number: int, kind: type[_Kernel]) -> _Kernel: ...
+
+SCHEMAS: dict[str, str]
