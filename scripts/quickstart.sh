@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a bare Debian or Ubuntu machine to a verified kernel: sets the machine up, builds the command, and runs it on a
-# shipped config. The kernel is compiled, run and compared with the fp64 reference: on an NVIDIA GPU, else on the emulator,
+# From a bare Debian or Ubuntu machine to a verified kernel: sets the machine up, builds the command and the library, and runs
+# a shipped config. The kernel is compiled, run and compared with the fp64 reference: on an NVIDIA GPU, else on the emulator,
 # which also looks for races and missing fences, and the kernel is explained. A second run builds and compiles nothing anew.
 #
 #   scripts/quickstart.sh [CONFIG] [--device cuda|emulator] [--hide-toolkit] [--build-dir DIR]
@@ -36,7 +36,7 @@ logs=$build_dir/logs
 title "Kernelwright: from a config to a verified kernel"
 setup
 stage configure "$logs/configure.log" cmake --preset release -B "$build_dir" "-DKERNELWRIGHT_CUDA_INCLUDE=$cuda_include"
-stage build "$logs/build-cli.log" cmake --build "$build_dir" --target kernelwright_cli -j "$(nproc)"
+stage build "$logs/build-package.log" cmake --build "$build_dir" --target kernelwright_package -j "$(nproc)"
 command=$build_dir/cli/kernelwright
 shown=${config#"$root"/}
 
