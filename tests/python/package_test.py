@@ -122,7 +122,7 @@ class Versions(unittest.TestCase):
     def test_the_wheel_takes_its_version_from_the_header(self):
         import tomllib
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-        rule = project["tool"]["scikit-build"]["metadata"]["version"]
+        rule, = project["tool"]["dynamic-metadata"]
         found = re.search(rule["regex"], (ROOT / rule["input"]).read_text(encoding="utf-8"))
         self.assertEqual(rule["result"].format(**found.groupdict()), kernelwright.__version__)
         self.assertEqual(sorted(project["project"]["optional-dependencies"]), ["cu12", "cu13"])
