@@ -3,7 +3,7 @@
 # from ctest's own report; the exit status is 0 only if something ran and nothing failed.
 #
 #   scripts/test.sh [--filter REGEX] [--label REGEX] [--sanitize address,undefined|thread] [--fuzz SECONDS]
-#                   [--sanitize-smoke] [--kill-loops N] [--hide-toolkit] [--build-dir DIR] [--jobs N]
+#                   [--sanitize-smoke] [--kill-loops N] [--hide-toolkit] [--wheel] [--build-dir DIR] [--jobs N]
 #
 #   --filter      only tests whose name matches         --label       only tests with such a label (generator, runtime, ...)
 #   --sanitize    in a build folder of its own          --fuzz        each fuzz target that long as well (needs clang)
@@ -11,6 +11,7 @@
 #                 binary in DIR/asan and less than a minute of tests, which count like the others; none after --sanitize
 #   --kill-loops  rounds of the kill -9 tests of the cache, instead of 200
 #   --hide-toolkit  as on a machine without a CUDA toolkit: headers and NVRTC from PyPI, in build/wheels
+#   --wheel       also builds the wheel (scripts/wheel.sh) and tests it in new venvs; with --label wheel, that alone
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 cd "$root"
@@ -20,12 +21,13 @@ cd "$root"
 smoke_filter='^(PtxParser|EmulatorBackendTest|EmulatorAtomic|EmulatorCopyAsync|Mbarrier|TensorMap|Wgmma|WgmmaOperand|Tcgen05.*|(Small|Tensor)/Hazard)\.'
 smoke_filter+='|^Files/Conformance\..*/(bulk|tensor|mbarrier|matrix)_'
 
-preset=ci build_dir='' fuzz_seconds=0 smoke=0 jobs=$(nproc) select=() cmake_options=()
+preset=ci build_dir='' fuzz_seconds=0 smoke=0 wheel=OFF jobs=$(nproc) select=() cmake_options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --hide-toolkit) export KERNELWRIGHT_HIDE_TOOLKIT=1 && shift && continue ;;
     --sanitize-smoke) smoke=1 && shift && continue ;;
+    --wheel) wheel=ON && shift && continue ;;
     --filter | --label | --sanitize | --fuzz | --kill-loops | --build-dir | --jobs)
       [ $# -ge 2 ] || die "test.sh: $1 needs a value; see --help" ;;
     *) die "test.sh: $1 is not an option here; see --help" ;;
@@ -55,7 +57,7 @@ logs=$build_dir/logs
 
 title "Kernelwright: tests"
 setup
-cmake_options+=("-DKERNELWRIGHT_CUDA_INCLUDE=$cuda_include")
+cmake_options+=("-DKERNELWRIGHT_CUDA_INCLUDE=$cuda_include" "-DKERNELWRIGHT_TEST_WHEEL=$wheel")
 stage configure "$logs/configure.log" cmake --preset "$preset" -B "$build_dir" "${cmake_options[@]}"
 stage build "$logs/build.log" cmake --build "$build_dir" -j "$jobs"
 
