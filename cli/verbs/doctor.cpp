@@ -102,8 +102,8 @@ bool find_compiler(std::vector<Finding>& findings, JsonValue& object) {
     found.set("error", error.what());
     object.set("compiler", std::move(found));
     findings.push_back({"compiler", false, error.what(),
-                        "pip install 'kernelwright[cu13]', or a CUDA toolkit from 12.8 on, with CUDA_HOME naming it or "
-                        "KERNELWRIGHT_NVRTC naming libnvrtc"});
+                        "a CUDA toolkit from 12.8 on, with CUDA_HOME naming it, or KERNELWRIGHT_NVRTC naming libnvrtc; "
+                        "beside the Python package: pip install nvidia-cuda-nvrtc"});
     return false;
   }
 }

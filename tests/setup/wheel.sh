@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a person gets who types `pip install kernelwright[cu13]`: `wheel.sh PART BUILD`, where scripts/wheel.sh has left the wheel
+# What a person gets who installs the wheel, for instance with the extra cu13: `wheel.sh PART BUILD`, where scripts/wheel.sh has left the wheel
 # in BUILD/wheel/out. The wheel is installed into a new venv with what pip brings. It is used in an empty environment and in
 # the namespace of namespace.sh, on a machine without a toolkit.
 #
@@ -61,7 +61,7 @@ check_none() {
   says "'fast': True"
   env -i "$python" -m kernelwright doctor >"$work/said.txt" 2>&1 </dev/null || status=$?
   [ "$status" -eq 3 ] || die "doctor ended with $status, and 3 is due where neither a GPU nor a compiler is"
-  says "pip install 'kernelwright\[cu13\]'"
+  says 'beside the Python package: pip install nvidia-cuda-nvrtc'
 }
 
 check_types() {
