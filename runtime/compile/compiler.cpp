@@ -82,7 +82,7 @@ void* open_library(const std::string& path) {
   return library;
 }
 
-std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }  // with its slash
+std::string folder_with_slash(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
 /// Opens the builtins library that lies beside NVRTC. NVRTC itself opens it by its name alone. The loader finds that
 /// name only if a toolkit is in its cache, or if a library of that name is open already. `inside`: any address in
@@ -94,7 +94,7 @@ void open_builtins(const void* inside, const std::string& nvrtc_path, int major,
   for (const std::string& path : {nvrtc_path, loaded}) {
     std::array<char, PATH_MAX> real{};  // first: the cache's keys are made from it
     for (const std::string& folder :
-         {folder_of(realpath(path.c_str(), real.data()) ? real.data() : ""), folder_of(path)})
+         {folder_with_slash(realpath(path.c_str(), real.data()) ? real.data() : ""), folder_with_slash(path)})
       if (!folder.empty() && access((folder + name).c_str(), F_OK) == 0) {
         open_library(folder + name);
         return;
