@@ -33,7 +33,7 @@ struct Sight {
 
 int origin_of(const AttentionSpec& spec, int low) {
   const int box = spec.page_size > 0 ? contract::hopper_kv_box_rows(spec.block_n, spec.page_size) : 1;
-  return contract::first_tile_key(spec.mask, std::max(spec.chunk, 1), box, low);
+  return contract::first_tile_key(contract::hides_low(spec.mask), std::max(spec.chunk, 1), box, low);
 }
 
 /// The items of one head of a sequence, by query tile, before keys are split.

@@ -32,8 +32,11 @@ struct AttentionParams {
   // [batch * kv_heads * num_m_blocks] words of the workspace, used by policy/merge_parts.cuh. Any initial value is
   // valid. Used only if num_splits > 1 and the last CTA merges.
   uint64_t* merge_counters;
-  const int32_t* q_offsets;   // [batch + 1], ragged queries
-  const int32_t* kv_offsets;  // [batch + 1], ragged keys
+  const int32_t* q_offsets;  // [batch + 1], ragged queries
+  // [batch + 1], ragged keys. In kernels whose Spec has kKvStarts it is kv_starts, [batch], of padded or paged keys:
+  // the first key of each sequence; null: 0 for all. Kernels clamp a start to [0, the sequence's keys]. (One field for
+  // both: another field, or a union, changes the binaries of all kernels.)
+  const int32_t* kv_offsets;
   // [batch]; null: kv_len for all. For padded and paged keys. Kernels clamp a length to [0, kv_len].
   // CacheLength::kPrompt: never null, and a length excludes the sequence's own queries, whose keys lie behind the
   // counted ones.

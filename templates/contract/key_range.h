@@ -55,14 +55,27 @@ KERNELWRIGHT_INLINE KeyRange key_range(MaskKind kind, const KeyRangeNumbers& num
   return range;
 }
 
+/// The first key of a sequence with `kv_len` keys that exists for its queries. `start`: what a launch gives as
+/// kv_starts, any number.
+KERNELWRIGHT_INLINE int32_t first_key_of(int32_t start, int32_t kv_len) { return max_of(0, min_of(start, kv_len)); }
+
+/// The same as above where keys before `start`, at most kv_len, do not exist. They count all the same: the diagonal,
+/// windows and chunks stay where they are.
+KERNELWRIGHT_INLINE KeyRange key_range(MaskKind kind, const KeyRangeNumbers& numbers, int32_t own, int32_t kv_len,
+                                       int32_t start) {
+  const KeyRange range = key_range(kind, numbers, own, kv_len);
+  return {max_of(range.low, start), max_of(range.high, start)};
+}
+
 /// The key from which the tiles of an item are counted. `low` is the first key that any row of the item sees.
+/// `may_hide_low`: whether that may be another key than the first, because of the mask or of kv_starts.
 ///
-/// Under a window, tiles begin with that key: a window of 128 keys with a few queries then takes two tiles of 80, not
-/// three. Tiles have to begin with a box where keys come in boxes of `box_rows` of a page. Under a chunked mask they
-/// begin with a chunk, so that chunks can be counted from there; `chunk` is 1 for other masks. If a box and a chunk do
-/// not begin together, tiles begin with key 0.
-KERNELWRIGHT_INLINE int32_t first_tile_key(MaskKind kind, int32_t chunk, int32_t box_rows, int32_t low) {
-  if (!hides_low(kind)) return 0;
+/// Tiles then begin with `low`: a window of 128 keys with a few queries takes two tiles of 80, not three. Tiles have to
+/// begin with a box where keys come in boxes of `box_rows` of a page. Under a chunked mask they begin with a chunk, so
+/// that chunks can be counted from there; `chunk` is 1 for other masks. If a box and a chunk do not begin together,
+/// tiles begin with key 0.
+KERNELWRIGHT_INLINE int32_t first_tile_key(bool may_hide_low, int32_t chunk, int32_t box_rows, int32_t low) {
+  if (!may_hide_low) return 0;
   const int32_t step = chunk > box_rows ? chunk : box_rows;
   return step % chunk == 0 && step % box_rows == 0 ? low / step * step : 0;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "contract/attention_params.h"
+#include "contract/key_range.h"
 #include "contract/words.h"
 
 namespace kernelwright::policy {
@@ -154,6 +155,26 @@ struct WorkItem {
   template <class MaskT>
   __device__ MaskT mask(const contract::AttentionParams& params) const {
     return {params, sequence.kv_len, sequence.kv_len - sequence.q_len};
+  }
+};
+
+/// A work item of a sequence whose first key the launch may give.
+template <class Item>
+struct ItemFrom : Item {
+  int start;  // keys before it do not exist
+  template <class... Where>
+  __device__ ItemFrom(const contract::AttentionParams& params, const Where&... where)
+      : Item(params, where...), start(start_of(params, *this)) {}
+  template <class MaskT>
+  __device__ MaskT mask(const contract::AttentionParams& params) const {
+    return {params, this->sequence.kv_len, this->sequence.kv_len - this->sequence.q_len, start};
+  }
+
+ private:
+  __device__ static int start_of(const contract::AttentionParams& params, const Item& item) {
+    const int32_t* const kv_starts = params.kv_offsets;  // contract/attention_params.h
+    if (kv_starts == nullptr) return 0;
+    return contract::first_key_of(kv_starts[item.coord.batch], item.sequence.kv_len);
   }
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "policy/attention_item.cuh"
+#include "policy/item_tiles.cuh"
 #include "policy/mask.cuh"
 #include "ptx/memory.cuh"
 
@@ -26,24 +27,30 @@ struct alignas(16) ItemRecord {
     int64_t lse;     // index of the first row's LSE
   } target;
   int num_rows;
-  int last_keys;  // keys of the last tile that belong to the sequence; memory behind them may hold anything
+  // Keys of the last tile that belong to the sequence; memory behind them may hold anything. Where kHidesInTiles, the
+  // upper 16 bits have the keys of the first tile that are before the sequence's start.
+  int last_keys;
   // What policy/open_scores.cuh needs beyond `rows`. Written and read only if the Spec has open scores.
   int batch, origin;  // the key from which tiles are counted
 };
 static_assert(sizeof(ItemRecord) == 64, "kItemBytes");
 
-/// `origin`: the key from which tiles are counted. kOpen: whether the Spec uses policy/open_scores.cuh.
-template <int kBlockN, bool kOpen, class WorkItemT>
+/// `origin`: the key from which tiles are counted. kOpen: whether the Spec uses policy/open_scores.cuh. kHidesInTiles:
+/// whether the first tile may begin with keys before the start of the sequence.
+template <int kBlockN, bool kOpen, bool kHidesInTiles, class WorkItemT>
 __device__ __forceinline__ ItemRecord describe(const contract::AttentionParams& params, const WorkItemT& work,
                                                const TileList& tiles, int origin) {
   const int kv_len = work.sequence.kv_len - origin;
-  return {{tiles.begin, tiles.end, tiles.full_begin, tiles.full_end},
-          {work.first_row, work.coord.head, kv_len, kv_len - work.sequence.q_len},
-          {work.offset(params.o_strides, 0), work.lse_index(params, 0)},
-          work.num_rows,
-          min(kBlockN, kv_len - (tiles.end - 1) * kBlockN),
-          kOpen ? work.coord.batch : 0,
-          kOpen ? origin : 0};
+  ItemRecord record = {{tiles.begin, tiles.end, tiles.full_begin, tiles.full_end},
+                       {work.first_row, work.coord.head, kv_len, kv_len - work.sequence.q_len},
+                       {work.offset(params.o_strides, 0), work.lse_index(params, 0)},
+                       work.num_rows,
+                       min(kBlockN, kv_len - (tiles.end - 1) * kBlockN),
+                       kOpen ? work.coord.batch : 0,
+                       kOpen ? origin : 0};
+  if constexpr (kHidesInTiles)
+    record.last_keys |= hidden_keys<kHidesInTiles>(work, origin + tiles.begin * kBlockN) << 16;
+  return record;
 }
 
 __device__ __forceinline__ void post(uint32_t address, const ItemRecord& record) {
@@ -59,7 +66,14 @@ struct PostedItem {
   __device__ ItemRecord::Rows rows() const { return part<ItemRecord::Rows>(16); }
   __device__ ItemRecord::Target target() const { return part<ItemRecord::Target>(32); }
   __device__ int num_rows() const { return static_cast<int>(ptx::ld_shared_u32(address + 48)); }
-  __device__ int last_keys() const { return static_cast<int>(ptx::ld_shared_u32(address + 52)); }
+  /// kHidesInTiles: as for describe().
+  template <bool kHidesInTiles>
+  __device__ int last_keys() const {
+    const auto word = static_cast<int>(ptx::ld_shared_u32(address + 52));
+    return kHidesInTiles ? word & 0xffff : word;
+  }
+  /// Keys of the first tile that are before the sequence's start. Only where kHidesInTiles.
+  __device__ int hidden_keys() const { return static_cast<int>(ptx::ld_shared_u32(address + 52)) >> 16; }
   __device__ int batch() const { return static_cast<int>(ptx::ld_shared_u32(address + 56)); }
   __device__ int origin() const { return static_cast<int>(ptx::ld_shared_u32(address + 60)); }
 

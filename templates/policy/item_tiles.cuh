@@ -16,14 +16,41 @@ struct ItemTiles {
   __device__ int count() const { return list.end - list.begin; }
 };
 
+/// Keys of a tile that are before the sequence's start: the tile begins with `first_key`, and the start is one of its
+/// keys or before. 0 unless kHidesInTiles.
+template <bool kHidesInTiles, class WorkItemT>
+__device__ __forceinline__ int hidden_keys(const WorkItemT& work, int first_key) {
+  if constexpr (kHidesInTiles) return max(work.start - first_key, 0);
+  return 0;
+}
+
+/// That number where a role keeps it, as a base class: without kHidesInTiles it takes no room.
+template <bool kHidesInTiles>
+class HiddenKeys {
+  int count_ = 0;
+
+ protected:
+  __device__ void hide(int count) { count_ = count; }
+
+ public:
+  __device__ int hidden_keys() const { return count_; }
+};
+template <>
+class HiddenKeys<false> {
+ protected:
+  __device__ void hide(int) {}
+
+ public:
+  __device__ int hidden_keys() const { return 0; }
+};
+
 /// Keys come in boxes of kBoxRows. kChunk: keys of a chunk; 1 unless the mask is chunked.
 template <int kBlockN, int kBoxRows, int kChunk, class MaskT, class WorkItemT>
 __device__ __forceinline__ ItemTiles item_tiles(const contract::AttentionParams& params, const WorkItemT& work) {
   if (work.num_rows <= 0) return {{{0, 0}, 0, 0, 0, 0}, 0};
   const MaskT mask = work.template mask<MaskT>(params);
   const int first = work.query(0), last = work.query(work.num_rows - 1);
-  const int origin =
-      MaskT::hides_low ? contract::first_tile_key(MaskT::kind, kChunk, kBoxRows, mask.visible(first).low) : 0;
+  const int origin = MaskT::hides_low ? contract::first_tile_key(true, kChunk, kBoxRows, mask.visible(first).low) : 0;
   return {tile_list<kBlockN>(mask.counted_from(origin), first, last), origin};
 }
 

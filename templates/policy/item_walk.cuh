@@ -6,6 +6,7 @@
 #include "contract/attention_sm90.h"
 #include "contract/words.h"
 #include "policy/attention_item.cuh"
+#include "policy/either.cuh"
 #include "policy/item_queue.cuh"
 
 namespace kernelwright::policy {
@@ -209,15 +210,6 @@ class QueueWalk {
     if (queue_.exists() && !asked_) queue_.ask();
     asked_ = true;
   }
-};
-
-template <bool kTrue, class A, class B>
-struct Either {
-  using type = A;
-};
-template <class A, class B>
-struct Either<false, A, B> {
-  using type = B;
 };
 
 /// How the loading warps walk items under a schedule.

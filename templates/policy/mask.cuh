@@ -36,6 +36,28 @@ struct Mask {
   __device__ Mask counted_from(int origin) const { return {params, kv_len - origin, diagonal - origin}; }
 };
 
+/// The mask of a sequence whose first key a launch may give: keys before `start` do not exist.
+template <MaskKind kMask, int kChunk>
+struct MaskFrom : Mask<kMask, kChunk> {
+  using Whole = Mask<kMask, kChunk>;
+  enum : bool { hides_low = true };
+  static constexpr Side hides = Side::kBoth;
+  int start;
+
+  __device__ MaskFrom(const Whole& whole, int start) : Whole(whole), start(start) {}
+  __device__ MaskFrom(const contract::AttentionParams& params, int kv_len, int diagonal, int start)
+      : MaskFrom(Whole{params, kv_len, diagonal}, start) {}
+
+  __device__ KeyRange visible(int query) const {
+    return contract::key_range(
+        kMask, {this->params.window_left, this->params.window_right, kChunk > 0 ? kChunk : 1, this->params.chunk_reach},
+        query + this->diagonal, this->kv_len, start);
+  }
+
+  /// As for Mask.
+  __device__ MaskFrom counted_from(int origin) const { return {Whole::counted_from(origin), max(start - origin, 0)}; }
+};
+
 /// Key tiles of kBlockN keys that rows [first_query, last_query] walk: [begin, end). Every row sees all keys of the
 /// tiles [full_begin, full_end). `keys` is the union of the keys that the rows see.
 struct TileList {

@@ -16,6 +16,9 @@
 #include "ptx/tma.cuh"
 #include "tile/element.cuh"
 
+// Behind the others: the order in which namespaces appear is the order of variables in a binary.
+#include "kernels/attention/attention_defaults.cuh"
+
 namespace kernelwright {
 namespace {
 
@@ -38,10 +41,25 @@ static_assert(kStageKeys * kValueStages == spec::kBlockN && kStageKeys % (contra
               "a share of a sub-stage begins where the swizzle's pattern does");
 
 template <int kRows>
-using ItemOf =
-    policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kCacheLength, spec::kPackGqa, spec::kGroup, kRows>;
+using ItemOf = SpecItem<
+    policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kCacheLength, spec::kPackGqa, spec::kGroup, kRows>>;
 using WorkItem = ItemOf<spec::kBlockM>;
-using Mask = policy::Mask<spec::kMask, spec::kChunk>;
+using Mask = SpecMask<spec::kKvStarts>;
+
+enum : int {  // not variables, which would be in every binary
+  // Tiles begin with a multiple of both.
+  kFirstKeyStep = kPaged && !kGathersKv ? kBoxRows : 1,
+  kChunkStep = spec::kMask == MaskKind::kChunked ? spec::kChunk : 1,
+};
+enum : bool {
+  // Whether an item's first tile may begin with keys before the start of its sequence. Otherwise it begins with the
+  // start or behind, and no tile has to be masked for it.
+  kHidesInTiles = spec::kKvStarts && (kFirstKeyStep > 1 || kChunkStep > 1),
+  // Whether the values of such keys must be replaced by zeros. Gathering warps never copy them.
+  kCleansFirst = kHidesInTiles && !kGathersKv,
+};
+/// The mask of a sequence whose keys are counted from the first of an item's tiles.
+using TileMask = SpecMask<kHidesInTiles>;
 
 __device__ __forceinline__ uint32_t share_rank() {
   if constexpr (kShares > 1)
@@ -53,9 +71,7 @@ __device__ __forceinline__ uint32_t share_rank() {
 /// The key tiles of `work`, the item of a CTA or of a cluster.
 template <class WorkItemT>
 __device__ __forceinline__ policy::ItemTiles tiles_of(const contract::AttentionParams& params, const WorkItemT& work) {
-  constexpr int kStart = kPaged && !kGathersKv ? kBoxRows : 1;
-  constexpr int kChunk = spec::kMask == MaskKind::kChunked ? spec::kChunk : 1;
-  return policy::item_tiles<spec::kBlockN, kStart, kChunk, Mask>(params, work);
+  return policy::item_tiles<spec::kBlockN, kFirstKeyStep, kChunkStep, Mask>(params, work);
 }
 
 /// `tiles` are all tiles that the CTAs of a cluster see. This call finds which of them need no mask for the rows of
@@ -153,8 +169,8 @@ __device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::Tile
 #pragma unroll 1
     for (int row = 0; row < Part::kRows; row += kBoxRows) {
       const int key = tile.first_key + first_row + row;
-      // The table may end with the sequence, and begin with the window. A page outside of the tensor reads as zeros:
-      // the map knows how many pages exist, so a wrong entry of the table needs no check here.
+      // The table may end with the sequence, and begin with the window or the start. A page outside of the tensor reads
+      // as zeros: the map knows how many pages exist, so a wrong entry of the table needs no check here.
       const int page = key < tile.high && key + kBoxRows > tile.low ? tile.pages[key / kPage] : -1;
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab) {

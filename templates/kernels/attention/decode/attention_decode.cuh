@@ -38,6 +38,9 @@
 #include "tile/kv_buffer.cuh"
 #include "tile/row_tile.cuh"
 
+// Behind the others: the order in which namespaces appear is the order of variables in a binary.
+#include "kernels/attention/attention_defaults.cuh"
+
 namespace kernelwright {
 namespace decode {
 
@@ -51,9 +54,10 @@ constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
 static_assert(spec::kPackGqa, "rows are the queries x heads of one KV head");
 
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
-using WorkItem =
+using AnyItem =
     policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kCacheLength, true, spec::kGroup, spec::kBlockM>;
-using Mask = policy::Mask<spec::kMask, spec::kChunk>;
+using WorkItem = SpecItem<AnyItem>;
+using Mask = SpecMask<spec::kKvStarts>;
 using Bound = tile::RowBound<Mask::hides_low>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;

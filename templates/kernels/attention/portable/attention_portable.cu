@@ -32,6 +32,9 @@
 #include "tile/kv_rows.cuh"
 #include "tile/row_tile.cuh"
 
+// Behind the others: the order in which namespaces appear is the order of variables in a binary.
+#include "kernels/attention/attention_defaults.cuh"
+
 namespace kernelwright {
 namespace {
 
@@ -66,9 +69,10 @@ static_assert(kLayout.statistics + Columns::statistics_bytes <= kLayout.partials
                   kLayout.partials + Columns::partials_bytes <= kLayout.total,
               "the host counts the same");
 
-using WorkItem =
+using AnyItem =
     policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kCacheLength, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
-using Mask = policy::Mask<spec::kMask, spec::kChunk>;
+using WorkItem = SpecItem<AnyItem>;
+using Mask = SpecMask<spec::kKvStarts>;
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;

@@ -44,11 +44,13 @@ constexpr uint32_t kMmaWarp = 12, kLoadWarp = 13, kCleanWarp = 14, kFirstGatherW
 __device__ __forceinline__ uint32_t warp_index() { return __shfl_sync(0xffffffff, ptx::opaque(threadIdx.x) / 32, 0); }
 
 /// The numbers of an item that the correcting, multiplying and cleaning roles have to know.
-struct Extent {
+struct Extent : policy::HiddenKeys<kCleansFirst> {
   int tiles = 0, last_keys = 0;
   Extent() = default;
   __device__ __forceinline__ Extent(const contract::AttentionParams& params, const Work& work)
-      : tiles(work.tiles.count()), last_keys(work.last_keys(params)) {}
+      : tiles(work.tiles.count()), last_keys(work.last_keys(params)) {
+    hide(work.hidden_keys());
+  }
 };
 
 /// Called by one thread.
@@ -116,7 +118,7 @@ __device__ __forceinline__ void run_other_role(const BlackwellAttentionParams& p
       Multiplier multiplier(shared, tensor);
       for_each_item<true>(shared, [&](const auto& items) {
         const Extent item = extent(items);
-        multiplier.run(item.tiles, item.last_keys < spec::kBlockN);
+        multiplier.run(item.tiles, (item.last_keys < spec::kBlockN), (item.hidden_keys() > 0));
       });
     }
   } else if (warp == kLoadWarp) {
@@ -132,7 +134,7 @@ __device__ __forceinline__ void run_other_role(const BlackwellAttentionParams& p
     Cleaner cleaner(shared);
     for_each_item<false>(shared, [&](const auto& items) {
       const Extent item = extent(items);
-      cleaner.run(item.tiles, item.last_keys);
+      cleaner.run(item.tiles, item.last_keys, item.hidden_keys());
     });
   } else if constexpr (kTokenScales) {
     load_key_scales(params.attention, shared);

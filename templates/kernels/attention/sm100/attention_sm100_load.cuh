@@ -198,17 +198,20 @@ __device__ __forceinline__ void load_key_scales(const contract::AttentionParams&
   }
 }
 
-/// Role of one warp: writes zeros into the first tile of V for keys that are not the sequence's, if there are some.
-/// Their probability is 0, but 0 times the bytes there may be NaN.
+/// Role of one warp: writes zeros into the tile of V that comes first for keys behind the sequence's, if there are
+/// some. Their probability is 0, but 0 times the bytes there may be NaN. It does the same in the tile that comes last
+/// for keys before the sequence's start.
 class Cleaner {
   const Shared shared_;
-  int before_ = 0, cleaned_ = 0;  // slots of V's ring that earlier items took; items that were cleaned
+  int before_ = 0, cleaned_ = 0;  // slots of V's ring that earlier items took; tiles that were cleaned
 
  public:
   __device__ __forceinline__ explicit Cleaner(const Shared& shared) : shared_(shared) {}
 
-  __device__ __forceinline__ void run(int key_tiles, int last_keys) {
+  __device__ __forceinline__ void run(int key_tiles, int last_keys, int hidden_keys) {
     if (last_keys < spec::kBlockN) clean(key_tiles, last_keys);
+    if constexpr (kCleansFirst)
+      if (hidden_keys > 0) clean_first(key_tiles, hidden_keys);
     if constexpr (kQueued) before_ = (before_ + (kSharedRing ? 2 : 1) * key_tiles) % spec::kNumKvStages;
   }
 
@@ -230,7 +233,25 @@ class Cleaner {
     ptx::fence_proxy_async_shared();
     __syncwarp();
     if (threadIdx.x % 32 == 0) shared_.values_clean().publish_at(kLeader);
-    if constexpr (kQueued) ++cleaned_;
+    if constexpr (kQueued || kCleansFirst) ++cleaned_;
+  }
+
+  /// The same for the first `keys` keys of the tile that comes last. Where it is also the tile that comes first, it is
+  /// cleaned twice.
+  __device__ __forceinline__ void clean_first(int key_tiles, int keys) {
+    shared_.values_landed().wait_published(cleaned_);
+    const int slot = (before_ + (kSharedRing ? 2 * key_tiles - 1 : key_tiles - 1)) % spec::kNumKvStages;
+    const uint32_t values = shared_.values() + static_cast<uint32_t>(slot * kLayout.value_slot);
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x % 32); i < keys * kRowPieces; i += 32)
+#pragma unroll
+      for (int slab = 0; slab < kCtaSlabsV; ++slab)
+        ptx::st_shared_v4(
+            values + slab * kValueSlabBytes + i * 16 + between_stages<Consumer::mma_v_bytes>(i / kRowPieces), {});
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared_.values_clean().publish_at(kLeader);
+    ++cleaned_;
   }
 };
 

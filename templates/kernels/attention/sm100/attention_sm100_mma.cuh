@@ -29,26 +29,28 @@ class Multiplier {
       : shared_(shared), tensor_(tensor), kv_(shared.kv_barriers(), shared.keys(), shared.values(), {}) {}
 
   /// Multiplies one item. `cleans`: the cleaning warp writes zeros into the first tile of V before it is multiplied.
-  __device__ __forceinline__ void run(int key_tiles, bool cleans) {
+  /// `cleans_last`: it does so with the last tile.
+  __device__ __forceinline__ void run(int key_tiles, bool cleans, bool cleans_last) {
     if constexpr (kQueued)
       if (key_tiles == 0) return;
     shared_.query_full(0).wait(items_);
     if constexpr (kTwoQueryTiles)
-      run_two(key_tiles, cleans);
+      run_two(key_tiles, cleans, cleans_last);
     else
-      run_one(key_tiles, cleans);
+      run_one(key_tiles, cleans, cleans_last);
     before_.add(key_tiles);
     if constexpr (kQueued) ++items_;
   }
 
  private:
-  __device__ __forceinline__ void run_two(int key_tiles, bool cleans) {
+  __device__ __forceinline__ void run_two(int key_tiles, bool cleans, bool cleans_last) {
     uint32_t keys = 0;
     scores_as_they_land<0>(0, keys);
     shared_.query_full(1).wait(items_);
     scores_again(keys);
     release_keys<0>();
     uint32_t values = take_values(cleans);
+    if (cleans_last && key_tiles == 1) let_clean_first();
     output<kAsItLands>(0, values, 0);
 #pragma unroll 1
     for (int n = 1; n < key_tiles; ++n) {
@@ -57,12 +59,13 @@ class Multiplier {
       scores_again(keys);
       release_keys<0>();
       values = take_values(false);
+      if (cleans_last && n == key_tiles - 1) let_clean_first();
       output<kAsItLands>(0, values, n);
     }
     output<kThenReleases>(1, values, key_tiles - 1);
   }
 
-  __device__ __forceinline__ void run_one(int key_tiles, bool cleans) {
+  __device__ __forceinline__ void run_one(int key_tiles, bool cleans, bool cleans_last) {
     uint32_t keys = 0;
 #pragma unroll 1
     for (int n = 0; n <= key_tiles; ++n) {
@@ -71,7 +74,9 @@ class Multiplier {
         release_keys<0>();
       }
       if (n > 0) {
-        output<kAsItLands | kThenReleases>((n - 1) % 2, take_values(cleans && n == 1), (n - 1) / 2);
+        const uint32_t values = take_values(cleans && n == 1);
+        if (cleans_last && n == key_tiles) let_clean_first();
+        output<kAsItLands | kThenReleases>((n - 1) % 2, values, (n - 1) / 2);
       }
     }
   }
@@ -129,9 +134,19 @@ class Multiplier {
 #pragma unroll
       for (uint32_t rank = 0; rank < kCtas; ++rank) shared_.values_landed().publish_at(rank);
       shared_.values_clean().wait_published(cleaned_);
-      if constexpr (kQueued) ++cleaned_;
+      if constexpr (kQueued || kCleansFirst) ++cleaned_;
     }
     return values;
+  }
+  /// Lets the cleaning warp write zeros for the keys before the sequence's start to the tile of V that was taken last.
+  __device__ __forceinline__ void let_clean_first() {
+    if constexpr (kCleansFirst) {
+      kv_.template wait_more_v<1>();
+#pragma unroll
+      for (uint32_t rank = 0; rank < kCtas; ++rank) shared_.values_landed().publish_at(rank);
+      shared_.values_clean().wait_published(cleaned_);
+      ++cleaned_;
+    }
   }
 
   /// What a product with V does besides: it waits for sub-stages behind the first, or releases the tile.
@@ -189,7 +204,7 @@ class Multiplier {
   const Tensor tensor_;
   Consumer kv_;
   StepsBefore before_;
-  int items_ = 0, cleaned_ = 0;  // earlier items with keys, and those whose values were cleaned
+  int items_ = 0, cleaned_ = 0;  // earlier items with keys, and tiles of values that were cleaned
 };
 
 }  // namespace

@@ -86,7 +86,7 @@ class SoftmaxThread {
         if constexpr (OpenRow::exists)
           open(scores, seen, tile * spec::kBlockN);
         else if (tiles.is_partial(tile))
-          policy::hide_keys<Mask::hides>(Fragment{scores}, tile * spec::kBlockN, [&](int) { return seen; });
+          policy::hide_keys<TileMask::hides>(Fragment{scores}, tile * spec::kBlockN, [&](int) { return seen; });
         largest = largest_of(scores);
       }
       const float factor = softmax_.follow(largest, scale_);

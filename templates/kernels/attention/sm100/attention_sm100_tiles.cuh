@@ -244,6 +244,11 @@ struct Work {
     if (!kPaged && spec::kKvLayout == KvLayoutKind::kPadded && params.kv_lengths == nullptr) return spec::kBlockN;
     return min(spec::kBlockN, item.sequence.kv_len - tiles.origin - (tiles.list.end - 1) * spec::kBlockN);
   }
+  /// Keys of the first tile that are before the sequence's start, and whose values must be cleaned.
+  __device__ int hidden_keys() const {
+    if (!kCleansFirst || tiles.empty()) return 0;
+    return policy::hidden_keys<kCleansFirst>(item, tiles.origin + tiles.list.begin * spec::kBlockN);
+  }
 
  private:
   __device__ static int heads(const contract::AttentionParams& params) {

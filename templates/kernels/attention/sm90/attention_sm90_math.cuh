@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention/attention_open.cuh"
+#include "kernels/attention/sm90/attention_sm90_rows.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "mma/sm90.cuh"
 #include "policy/item_record.cuh"
@@ -38,7 +39,7 @@ using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
 using Softmax = policy::RowSoftmax<spec::kRescale>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 
-class MathWarpgroup {
+class MathWarpgroup : policy::HiddenKeys<kCleansFirst> {
  public:
   __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
                                            uint32_t warpgroup)
@@ -124,7 +125,7 @@ class MathWarpgroup {
     walk_ = item_.walk();
     walk_ = {ptx::uniform(walk_.begin), ptx::uniform(walk_.end), ptx::uniform(walk_.full_begin),
              ptx::uniform(walk_.full_end)};
-    if constexpr (kSkipsRows && !kGathersKv) posted_keys_ = ptx::uniform(item_.last_keys());
+    if constexpr (kSkipsRows && !kGathersKv) posted_keys_ = ptx::uniform(item_.last_keys<kHidesInTiles>());
     items_.step();
     if constexpr (PlaceMod::exists) {
 #pragma unroll
@@ -143,6 +144,7 @@ class MathWarpgroup {
   __device__ __forceinline__ DoneItem leave_item() {
     const DoneItem done{item_, queries_.state.index};
     if constexpr (!kStagesOutput) release(done);
+    if constexpr (kCleansFirst) hide(ptx::uniform(item_.hidden_keys()));  // of the item's first tile, which comes last
     queries_.step();
     return done;
   }
@@ -335,7 +337,7 @@ class MathWarpgroup {
   }
   __device__ __forceinline__ void open_scores(int tile) {
     const policy::ItemRecord::Rows item = item_.rows();
-    const Mask limits{params_, item.kv_len, item.diagonal};
+    const TileMask limits = limits_of(item);
     const int rows = item_.num_rows(), batch = item_.batch(), first = item_.origin();
     const int origin = first + tile * spec::kBlockN + lane_ % 4 * 2;
     policy::open_keys(Fragment{scores_}, origin, [&](int r) {
@@ -352,6 +354,7 @@ class MathWarpgroup {
   template <bool kCleans>
   __device__ __forceinline__ uint32_t take_values() {
     const uint32_t values = tiles_.template wait_v<0>();
+    if constexpr (kCleans && kCleansFirst) clean_first(values);
     if (kCleans && last_keys_ < spec::kBlockN) {
       tiles_.template wait_more_v<1>();
       const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
@@ -368,10 +371,19 @@ class MathWarpgroup {
     }
     return values;
   }
+  /// Writes zeros for keys before the sequence's start, with which an item's first tile may begin.
+  __device__ __forceinline__ void clean_first(uint32_t values) {
+    if (hidden_keys() == 0) return;
+    tiles_.template wait_more_v<1>();
+    clear_first_rows(values, hidden_keys());
+    ptx::fence_proxy_async_shared();
+    ptx::bar_sync(kCleanBarrier, kMathThreads);
+    hide(0);
+  }
   /// The item's count is read late. Where warpgroups may have no rows, that read would stand behind a condition; there
   /// it is read early.
   __device__ __forceinline__ void note_last_keys() {
-    const int keys = kSkipsRows || kGathersKv ? posted_keys_ : ptx::uniform(item_.last_keys());
+    const int keys = kSkipsRows || kGathersKv ? posted_keys_ : ptx::uniform(item_.last_keys<kHidesInTiles>());
     last_keys_ = foreign_keys() ? keys : spec::kBlockN;
   }
   /// Whether a tile of V may hold more than the sequence's keys. TMA fills with zeros past the end of a tensor.
@@ -409,48 +421,36 @@ class MathWarpgroup {
     return static_cast<int>(warpgroup_ * 64 + threadIdx.x / 32 % 4 * 16 + lane_ / 4);
   }
 
+  /// The item's mask, with keys counted as tiles are.
+  template <bool kHides = kHidesInTiles>
+  __device__ __forceinline__ SpecMask<kHides> limits_of(const policy::ItemRecord::Rows& item) const {
+    if constexpr (kHides)
+      return SpecMask<kHides>{params_, item.kv_len, item.diagonal, walk_.begin * spec::kBlockN + item_.hidden_keys()};
+    else
+      return SpecMask<kHides>{params_, item.kv_len, item.diagonal};
+  }
   __device__ __forceinline__ void mask_if_partial(int tile) {
     if (walk_.is_partial(tile)) mask(tile);
   }
   __device__ __forceinline__ void mask(int tile) {
     if constexpr (OpenRow::exists) return;  // hidden with the rest
     const policy::ItemRecord::Rows item = item_.rows();
-    const Mask limits{params_, item.kv_len, item.diagonal};
+    const TileMask limits = limits_of(item);
     const int origin = tile * spec::kBlockN + lane_ % 4 * 2;
     policy::KeyRange range[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) range[r] = limits.visible(Rows::query(item.first_row + row() + Fragment::row(r)));
     const auto range_of = [&](int r) { return range[r]; };
     // A narrow window's tiles have an end each: looking for both in both would double the work.
-    if (Mask::hides_low && tile < walk_.full_begin)
+    if (TileMask::hides_low && tile < walk_.full_begin)
       policy::hide_keys<policy::Side::kBefore>(Fragment{scores_}, origin, range_of);
-    if (!Mask::hides_low || tile >= walk_.full_end)
+    if (!TileMask::hides_low || tile >= walk_.full_end)
       policy::hide_keys<policy::Side::kFrom>(Fragment{scores_}, origin, range_of);
   }
 
   using Scores = float[spec::kBlockN / 2];
   using Probabilities = uint32_t[spec::kBlockN / 16][4];
   using Output = float[spec::kHeadDimV / 2];
-
-  /// The places of an item's rows. They are computed anew for every item, from an opaque thread index. Otherwise values
-  /// that follow from the row alone would hold registers through the loop over keys.
-  struct OutputRows {
-    const contract::AttentionParams& params;
-    policy::ItemRecord::Target target;
-    int num_rows;
-    __device__ __forceinline__ OutputRows(const contract::AttentionParams& params, const policy::PostedItem& item)
-        : params(params), target(item.target()), num_rows(item.num_rows()) {}
-    __device__ bool exists(int row) const { return row < num_rows; }
-    __device__ uint16_t* row(int row) const {
-      return static_cast<uint16_t*>(params.o) + target.output + Rows::query(row) * params.o_strides.token +
-             Rows::head_in_group(row) * params.o_strides.head;
-    }
-    __device__ float* lse(int row) const {
-      constexpr bool kRagged = spec::kQLayout == QLayout::kRagged;
-      return params.lse + target.lse + static_cast<int64_t>(Rows::query(row)) * (kRagged ? params.q_heads : 1) +
-             static_cast<int64_t>(Rows::head_in_group(row)) * (kRagged ? 1 : params.q_len);
-    }
-  };
 
   __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, const Output& output) {
     softmax.finish();
@@ -491,6 +491,7 @@ class MathWarpgroup {
     }
   }
 
+  // HiddenKeys: of the next tile of V, which must be cleaned of them.
   const contract::AttentionParams& params_;
   const Shared shared_;
   const uint32_t warpgroup_, lane_;

@@ -20,10 +20,15 @@ using contract::HopperAttentionParams;
 
 constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
 // The launch gives each thread the same number of registers. The warpgroups deal them out anew: loading takes few,
-// gathering a few more.
+// gathering and counting of hidden keys a few more.
 constexpr int kLaunchRegisters = 65536 / kNumThreads / 8 * 8;
-constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 3 ? 32 : kGathersKv ? 40 : 24;
-constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : spec::kMathWarpgroups == 2 && kGathersKv ? 232 : 240;
+constexpr int kLoadRegisters = spec::kMathWarpgroups == 1    ? 56
+                               : spec::kMathWarpgroups == 3  ? 32
+                               : kGathersKv || kHidesInTiles ? 40
+                                                             : 24;
+constexpr int kMathRegisters = spec::kMathWarpgroups == 3                                    ? 160
+                               : spec::kMathWarpgroups == 2 && (kGathersKv || kHidesInTiles) ? 232
+                                                                                             : 240;
 static_assert(spec::kMathWarpgroups * kMathRegisters + kLoadRegisters <= (spec::kMathWarpgroups + 1) * kLaunchRegisters,
               "the last warpgroup to ask would wait for ever");
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");

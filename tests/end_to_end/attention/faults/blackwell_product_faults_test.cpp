@@ -54,10 +54,7 @@ const BlackwellFault kFaults[] = {
      "race"},
     {"values_let_go_of_before_they_are_multiplied",
      kOneQueryTile,
-     {change("run_one", "take_values",
-             "output<kAsItLands | kThenReleases>((n - 1) % 2, take_values(cleans && n == 1), (n - 1) / 2)",
-             "const uint32_t values = take_values(cleans && n == 1); kv_.release_v(); output<kAsItLands>((n - 1) % 2, "
-             "values, (n - 1) / 2)")},
+     {change("run_one", "kThenReleases", "output<kAsItLands | kThenReleases>", "kv_.release_v(); output<kAsItLands>")},
      "race"},
     {"keys_let_go_of_twice", kTwoQueryTiles, {after("run_two", "release_keys #2", "release_keys<0>();")}, "deadlock"},
     {"last_values_not_let_go_of",

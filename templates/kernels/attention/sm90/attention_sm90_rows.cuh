@@ -1,0 +1,44 @@
+/// Rows of tiles that the math warpgroups of attention_sm90 touch one by one: those of V that they clean, and those of
+/// the output.
+#pragma once
+
+#include "kernels/attention/sm90/attention_sm90_tiles.cuh"
+#include "policy/item_record.cuh"
+#include "ptx/memory.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// Writes zeros to the first `keys` rows of the tile of V at `values`: a share of each math thread.
+__device__ __forceinline__ void clear_first_rows(uint32_t values, int keys) {
+  const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
+#pragma unroll 1
+  for (int i = thread; i < keys * kRowPieces; i += kMathThreads)
+#pragma unroll
+    for (int slab = 0; slab < kSlabsV; ++slab)
+      ptx::st_shared_v4(
+          values + slab * kValueSlabBytes + i * 16 + between_stages<Consumer::mma_v_bytes>(i / kRowPieces), {});
+}
+
+/// The places of an item's rows. They are computed anew for every item, from an opaque thread index. Otherwise values
+/// that follow from the row alone would hold registers through the loop over keys.
+struct OutputRows {
+  const contract::AttentionParams& params;
+  policy::ItemRecord::Target target;
+  int num_rows;
+  __device__ __forceinline__ OutputRows(const contract::AttentionParams& params, const policy::PostedItem& item)
+      : params(params), target(item.target()), num_rows(item.num_rows()) {}
+  __device__ bool exists(int row) const { return row < num_rows; }
+  __device__ uint16_t* row(int row) const {
+    return static_cast<uint16_t*>(params.o) + target.output + Rows::query(row) * params.o_strides.token +
+           Rows::head_in_group(row) * params.o_strides.head;
+  }
+  __device__ float* lse(int row) const {
+    constexpr bool kRagged = spec::kQLayout == QLayout::kRagged;
+    return params.lse + target.lse + static_cast<int64_t>(Rows::query(row)) * (kRagged ? params.q_heads : 1) +
+           static_cast<int64_t>(Rows::head_in_group(row)) * (kRagged ? 1 : params.q_len);
+  }
+};
+
+}  // namespace
+}  // namespace kernelwright
