@@ -191,11 +191,13 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int rest = (may_skip ? 40 : 32) + mod + open;
   return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + rest;
 }
-/// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads or gathers keys.
-inline int hopper_register_budget(int math_warpgroups, int page_size) {
+/// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs
+/// more where it gathers keys, and where it counts those before a sequence's start (attention_mapped.cuh).
+inline int hopper_register_budget(const AttentionSpec& spec, int math_warpgroups) {
   if (math_warpgroups == 3) return 160;
   if (math_warpgroups == 1) return 256;
-  return contract::hopper_gathers_kv(page_size) ? 232 : 240;
+  const bool hides_in_tiles = spec.kv_starts && (spec.page_size > 0 || spec.chunk > 1);
+  return contract::hopper_gathers_kv(spec.page_size) || hides_in_tiles ? 232 : 240;
 }
 
 }  // namespace kernelwright::detail

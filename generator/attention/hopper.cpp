@@ -107,7 +107,7 @@ void check_hopper_prefill(const AttentionSpec& spec, const ArchInfo& arch, Viola
                        "longest_first would do",
                        spec.cluster_m));
 
-  const int budget = hopper_register_budget(spec.math_warpgroups, spec.page_size);
+  const int budget = hopper_register_budget(spec, spec.math_warpgroups);
   if (hopper_registers(spec) > budget) {
     AttentionSpec smaller = spec;
     const int step = staged_key_step(smaller, 16);

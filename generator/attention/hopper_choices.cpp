@@ -90,7 +90,7 @@ class Tile {
  private:
   bool fits() const {
     return static_cast<int>(shared_bytes(spec_)) <= machine_.shared_bytes_per_cta &&
-           detail::hopper_registers(spec_) <= detail::hopper_register_budget(spec_.math_warpgroups, spec_.page_size);
+           detail::hopper_registers(spec_) <= detail::hopper_register_budget(spec_, spec_.math_warpgroups);
   }
 
   void choose_rows() {
@@ -99,8 +99,7 @@ class Tile {
     int warpgroups = target_.math_warpgroups;
     if (!schedule_.block_n.is_auto()) {
       spec_.block_n = schedule_.block_n.value();
-      while (warpgroups > 1 &&
-             detail::hopper_registers(spec_) > detail::hopper_register_budget(warpgroups, spec_.page_size))
+      while (warpgroups > 1 && detail::hopper_registers(spec_) > detail::hopper_register_budget(spec_, warpgroups))
         --warpgroups;
     }
     spec_.math_warpgroups =

@@ -20,10 +20,12 @@ void choose_prefill_tile(AttentionSpec& spec, const AttentionSchedule& schedule,
   const bool two_row_tiles = depth <= 128 && !registers;
   const bool roomy = arch.shared_bytes_per_cta >= 128 * 1024;
   const int most_rows = depth > 192 && !roomy ? 64 : 128;
-  // A window's lower limits and a softcap's constants need the registers that 16 more keys of scores would take.
-  const bool low_limits = spec.mask == MaskKind::kSlidingWindow || spec.mask == MaskKind::kChunked;
-  const bool crowded =
-      depth > 96 && two_row_tiles && (low_limits || spec.opens_scores() || spec.score_mod != ScoreModKind::kNone);
+  // Lower limits, of windows and starts, and a softcap's constants need the registers that 16 more keys of scores would
+  // take.
+  const bool low_limits = spec.kv_starts || spec.mask == MaskKind::kSlidingWindow || spec.mask == MaskKind::kChunked;
+  const int roomy_depth = spec.kv_starts ? 80 : 96;
+  const bool crowded = depth > roomy_depth && two_row_tiles &&
+                       (low_limits || spec.opens_scores() || spec.score_mod != ScoreModKind::kNone);
   const int keys = depth > 192 && !roomy ? 32 : crowded ? 48 : 64;
   // Warps that split the keys of a tile keep the rows of one warp that does not. So there are more warps, or fewer rows
   // in all.

@@ -1,6 +1,7 @@
 #include "kernelwright/generator/attention/work.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,28 +20,37 @@ constexpr double kMostItems = 16384;  // items that are followed one by one; of 
                                       // head
 constexpr double kItemTiles = 1.5;    // fixed cost of an item, in tiles, when items are dealt
 
-/// The keys that a query sees.
+/// The keys that a query sees. `start`: the sequence's first key.
 struct Sight {
   const RangeMask& mask;
-  int kv_len, diagonal;
+  int kv_len, diagonal, start;
 
   contract::KeyRange operator()(int query) const {
     return contract::key_range(mask.kind,
                                {mask.window.left, mask.window.right, std::max(mask.chunk, 1), mask.chunk_reach},
-                               query + diagonal, kv_len);
+                               query + diagonal, kv_len, start);
   }
 };
 
 int origin_of(const AttentionSpec& spec, int low) {
   const int box = spec.page_size > 0 ? contract::hopper_kv_box_rows(spec.block_n, spec.page_size) : 1;
-  return contract::first_tile_key(contract::hides_low(spec.mask), std::max(spec.chunk, 1), box, low);
+  return contract::first_tile_key(contract::hides_low(spec.mask) || spec.kv_starts, std::max(spec.chunk, 1), box, low);
 }
 
+/// Sequences of equal lengths that follow each other.
+struct Sequences {
+  int q_len, kv_len, start;
+  int count;
+  Sight sight(const RangeMask& mask) const {
+    return {mask, kv_len, kv_len - q_len, contract::first_key_of(start, kv_len)};
+  }
+};
+
 /// The items of one head of a sequence, by query tile, before keys are split.
-std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& mask, int q_len, int kv_len) {
+std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& mask, const Sequences& sequence) {
   std::vector<TimelineItem> items;
-  const std::int64_t packed = spec.pack_gqa ? spec.group : 1, rows = q_len * packed;
-  const Sight sight{mask, kv_len, kv_len - q_len};
+  const std::int64_t packed = spec.pack_gqa ? spec.group : 1, rows = sequence.q_len * packed;
+  const Sight sight = sequence.sight(mask);
   for (std::int64_t row = 0; row < rows; row += spec.block_m) {
     const std::int64_t end = std::min<std::int64_t>(row + spec.block_m, rows);
     // A pair of CTAs walks the tiles that either of them sees.
@@ -61,24 +71,21 @@ std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& m
   return items;
 }
 
-/// Sequences of equal lengths that follow each other.
-struct Sequences {
-  int q_len, kv_len;
-  int count;
-};
-
 std::vector<Sequences> sequences_of(const AttentionShape& shape) {
-  if (shape.q_lens.empty() && shape.kv_lens.empty()) return {{shape.q_len, shape.kv_len, shape.batch}};
+  if (shape.q_lens.empty() && shape.kv_lens.empty() && shape.kv_starts.empty())
+    return {{shape.q_len, shape.kv_len, 0, shape.batch}};
   std::vector<Sequences> sequences;
   const auto length = [](const std::vector<int>& lens, int i, int all) {
     return static_cast<std::size_t>(i) < lens.size() ? lens[static_cast<std::size_t>(i)] : all;
   };
   for (int i = 0; i < shape.batch; ++i) {
     const int q_len = length(shape.q_lens, i, shape.q_len), kv_len = length(shape.kv_lens, i, shape.kv_len);
-    if (!sequences.empty() && sequences.back().q_len == q_len && sequences.back().kv_len == kv_len)
+    const int start = length(shape.kv_starts, i, 0);
+    if (!sequences.empty() && sequences.back().q_len == q_len && sequences.back().kv_len == kv_len &&
+        sequences.back().start == start)
       ++sequences.back().count;
     else
-      sequences.push_back({q_len, kv_len, 1});
+      sequences.push_back({q_len, kv_len, start, 1});
   }
   return sequences;
 }
@@ -87,10 +94,11 @@ std::vector<Sequences> sequences_of(const AttentionShape& shape) {
 struct Seen {
   double together, any;
 };
-Seen seen_keys(const RangeMask& mask, int q_len, int kv_len) {
+Seen seen_keys(const RangeMask& mask, const Sequences& sequence) {
+  const int q_len = sequence.q_len;
   if (q_len <= 0) return {0, 0};
   constexpr int kLookedAt = 1 << 16;  // of more queries, every n-th
-  const Sight sight{mask, kv_len, kv_len - q_len};
+  const Sight sight = sequence.sight(mask);
   const int every = (q_len + kLookedAt - 1) / kLookedAt;
   double sum = 0, looked_at = 0;
   for (int query = 0; query < q_len; query += every, ++looked_at) {
@@ -184,15 +192,15 @@ TimelineWork timeline_work(const AttentionSpec& spec, const AttentionProblem& pr
   const double kv_row = (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
   const int heads = spec.pack_gqa ? problem.heads.kv : problem.heads.q;
   TimelineWork work;
-  std::map<std::pair<int, int>, Kind> kinds;
+  std::map<std::array<int, 3>, Kind> kinds;
   std::vector<std::pair<const Kind*, std::int64_t>> runs;  // the number of heads of such sequences that follow each
                                                            // other
   for (const Sequences& alike : sequences_of(shape)) {
-    const auto [found, is_new] = kinds.try_emplace({alike.q_len, alike.kv_len});
+    const auto [found, is_new] = kinds.try_emplace({alike.q_len, alike.kv_len, alike.start});
     Kind& kind = found->second;
     if (is_new) {
-      kind.items = split(items_of(spec, mask, alike.q_len, alike.kv_len), launch.num_splits);
-      kind.seen = seen_keys(mask, alike.q_len, alike.kv_len);
+      kind.items = split(items_of(spec, mask, alike), launch.num_splits);
+      kind.seen = seen_keys(mask, alike);
       for (const TimelineItem& item : kind.items) kind.tiles += item.tiles;
     }
     const double count = alike.count, rows = count * alike.q_len * problem.heads.q;

@@ -47,6 +47,10 @@ void check_layouts(const AttentionProblem& problem, Violations& violations) {
     violations.push_back({"/problem/kv_offsets",
                           "false leaves ragged keys beside padded queries without offsets; "
                           "set it to true, or make q_layout \"ragged\""});
+  if (problem.kv_starts && kv.kind == KvLayoutKind::kRagged)
+    violations.push_back({"/problem/kv_starts",
+                          "true has no meaning for kv_layout \"ragged\", whose offsets say where sequences begin; "
+                          "leave it out"});
   if (problem.cache_length == CacheLength::kPrompt && kv.kind == KvLayoutKind::kRagged)
     violations.push_back({"/problem/cache_length",
                           "\"prompt\" has no meaning for kv_layout \"ragged\", whose offsets say where all keys lie; "
@@ -164,15 +168,32 @@ void check_rope(const AttentionProblem& problem, Violations& violations) {
         {"/problem/rope/dtype", in_quotes(to_string(rope.dtype)) + " does not fit; it takes f16 or bf16"});
 }
 
+void check_starts(const AttentionProblem& problem, const AttentionShape& shape, const std::string& path,
+                  Violations& violations) {
+  if (!shape.kv_starts.empty() && !problem.kv_starts)
+    violations.push_back(
+        {path + "/kv_starts",
+         "has no meaning for a problem without kv_starts; leave it out, or set the problem's to true"});
+  for (std::size_t i = 0; i < shape.kv_starts.size(); ++i) {
+    const int keys = i < shape.kv_lens.size() ? shape.kv_lens[i] : shape.kv_len;
+    if (shape.kv_starts[i] > keys)
+      violations.push_back({pointer_to(path + "/kv_starts", i),
+                            std::to_string(shape.kv_starts[i]) + " is behind the sequence's keys; it takes at most " +
+                                std::to_string(keys)});
+  }
+}
+
 void check_shape(const AttentionProblem& problem, const AttentionShape& shape, const std::string& path,
                  Violations& violations) {
-  const auto check_list = [&](const char* name, const std::vector<int>& lens) {
-    if (lens.empty() || lens.size() == static_cast<std::size_t>(shape.batch)) return;
-    violations.push_back({path + "/" + name, "has " + std::to_string(lens.size()) + " lengths for batch " +
+  const auto check_list = [&](const char* name, const char* entries, const std::vector<int>& list) {
+    if (list.empty() || list.size() == static_cast<std::size_t>(shape.batch)) return;
+    violations.push_back({path + "/" + name, "has " + std::to_string(list.size()) + " " + entries + " for batch " +
                                                  std::to_string(shape.batch) + "; it takes one for each sequence"});
   };
-  check_list("q_lens", shape.q_lens);
-  check_list("kv_lens", shape.kv_lens);
+  check_list("q_lens", "lengths", shape.q_lens);
+  check_list("kv_lens", "lengths", shape.kv_lens);
+  check_list("kv_starts", "starts", shape.kv_starts);
+  check_starts(problem, shape, path, violations);
   if (!shape.q_lens.empty() && problem.q_layout == QLayout::kPadded)
     violations.push_back({path + "/q_lens",
                           "has no meaning for q_layout \"padded\", where every sequence has q_len "

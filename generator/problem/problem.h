@@ -175,6 +175,8 @@ struct AttentionProblem {
   Rope rope;
   ScaleKind scales = ScaleKind::kNone;
   bool kv_offsets = false;
+  /// A launch may say which key is the first of each sequence: left padding. Keys are padded or paged.
+  bool kv_starts = false;
   /// kAccurate: kv_lengths[b] counts all keys of sequence b. kPrompt: it counts the keys that were there before the
   /// sequence's queries. Each query has a key of its own behind those, so the sequence has kv_lengths[b] + q_len keys.
   /// With kPrompt, keys are padded or paged.
@@ -203,6 +205,7 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
   field("rope", problem.rope, any{}, "rotary part of the head in a dtype of its own");
   field("scales", problem.scales, any{}, "granularity of the key and value scales");
   field("kv_offsets", problem.kv_offsets, any{}, "keys have cumulative offsets of their own");
+  field("kv_starts", problem.kv_starts, any{}, "a launch may give the first key of each sequence: left padding");
   field("cache_length", problem.cache_length, any{},
         "what kv_lengths count: all keys, or those of the cache without the prompt's");
   field("max_q_len", problem.max_q_len, range{0, 1 << 20},

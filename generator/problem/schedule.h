@@ -119,6 +119,7 @@ struct AttentionShape {
   std::string name;
   int batch = 1, q_len = 1, kv_len = 1;
   std::vector<int> q_lens, kv_lens;
+  std::vector<int> kv_starts;  // empty: every sequence begins with its key 0
   bool check = false;
   bool operator==(const AttentionShape&) const = default;
 };
@@ -130,6 +131,7 @@ void visit_fields(AttentionShape& shape, Visitor&& field) {
   field("kv_len", shape.kv_len, range{0, 1 << 24}, "keys of each sequence");
   field("q_lens", shape.q_lens, range{0, 1 << 24}, "queries of each sequence, one number each");
   field("kv_lens", shape.kv_lens, range{0, 1 << 24}, "keys of each sequence, one number each");
+  field("kv_starts", shape.kv_starts, range{0, 1 << 24}, "first key of each sequence, one number each");
   field("check", shape.check, any{}, "a shape for run: small, and awkward on purpose");
 }
 

@@ -79,6 +79,22 @@ sequence's queries then has a key of its own behind those, so that it has kv_len
 Such keys are padded or paged: offsets of ragged ones place all keys. `kv_len` of a launch bounds
 all keys, and so do shapes here.
 
+**Left padding.** With `kv_starts` a launch may give the first key of each sequence, in a tensor
+beside `kv_lengths`. Keys before it do not exist for any query. Their memory may hold anything, NaN
+too. A page that holds no other keys needs no entry in the page table. Such keys count all the same:
+`kv_lengths` and `kv_len` include them. The diagonal, windows, chunks, ALiBi and the places that a
+source sees stay where they are. A row whose keys all lie before the start sees no key. Tiles before
+the start are skipped. A launch without the tensor begins every sequence with its key 0. Keys are
+padded or paged: offsets of ragged ones say where sequences begin. Shapes have `kv_starts` too.
+
+In a batch that transformers' `generate` pads on the left, `kv_starts[b]` is the number of padding
+tokens of sequence b. In the prefill, q has a row for each key, and its first kv_starts[b] rows are
+padding too. Under a causal mask these rows see no key, so their O is 0 and their LSE is -inf. A
+decode step has one row for each sequence and takes the same starts. In a static cache, `kv_lengths`
+say where the keys end. The same keys behind another padding give the same result but for rounding.
+They give the same bits where tiles begin with the start. Tiles do so in kernels of blackwell and in
+prefill kernels of hopper, unless the mask is chunked or TMA loads pages.
+
 **Masks** are aligned to the bottom right: the last query's diagonal key is the last key.
 
 - `sliding_window` counts keys besides the diagonal, and -1 is unbounded. Where the window is the
@@ -111,9 +127,10 @@ keep the rotary part unscaled, divide q_rope and k_rope by the scales when you w
 the queries. Keys and values have the queries' dtype, or e4m3 or e5m2; `scales` go with the latter
 only. `page_size` belongs to `paged`. `kv_offsets` belong to `ragged`, which needs them beside
 padded queries. `window`, `chunk` and `operands` belong to their mask kinds, `cap` to its score
-modifier, `tensor` and the fields of a source to kinds of these names. `q_lens` and `kv_lens` have
-one entry per sequence, and `q_lens` goes with ragged queries. The names of a config's shapes
-differ, and are spelt like its own.
+modifier, `tensor` and the fields of a source to kinds of these names. `q_lens`, `kv_lens` and
+`kv_starts` of a shape have one entry per sequence. `q_lens` goes with ragged queries, and
+`kv_starts` with a problem that has it. The names of a config's shapes differ, and are spelt like
+its own.
 )";
 
 std::string code(std::string_view word) { return "`" + std::string(word) + "`"; }

@@ -140,6 +140,7 @@ struct AttentionSpec {
   KvLayoutKind kv_layout = KvLayoutKind::kPadded;
   int page_size = 0;
   CacheLength cache_length = CacheLength::kAccurate;
+  bool kv_starts = false;
   MaskKind mask = MaskKind::kNone;  // as range_mask() has it
   int chunk = 0;
   ScoreModKind score_mod = ScoreModKind::kNone;
@@ -271,6 +272,8 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
     if (spec.token_gen) field("merge", spec.merge, any{}, "who merges the parts of split keys");
   }
+  // Part of the text only where it is true: templates/kernels/attention/attention_defaults.cuh.
+  if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");
   if (spec.opens_scores()) {
     field("mask_tensor", spec.mask_tensor, any{}, "bytes of a tensor hide keys");
     field("bias", spec.bias, any{}, "dtype of the tensor that score_mod adds");

@@ -126,7 +126,8 @@ std::optional<double> row_distance(const AttentionProblem& problem, const Attent
                           ratio_distance(problem.kv_layout.page_size, from.kv_layout.page_size) / 2 +
                           mask_distance(problem.mask, from.mask) + differ(problem.q_layout, from.q_layout, 0.5) +
                           differ(problem.dtype.out, from.dtype.out, 0.5) + differ(problem.sinks, from.sinks, 0.25) +
-                          differ(problem.lse, from.lse, 0.25) + differ(problem.kv_offsets, from.kv_offsets, 0.25);
+                          differ(problem.lse, from.lse, 0.25) + differ(problem.kv_offsets, from.kv_offsets, 0.25) +
+                          differ(problem.kv_starts, from.kv_starts, 0.25);
   if (distance > kFarthestRow) return std::nullopt;
   return distance;
 }

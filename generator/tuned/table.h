@@ -38,7 +38,7 @@ struct SkippedRow {
 /// - 1/4 times |log2| of KV heads;
 /// - 1/2 times |log2| of page sizes, of chunks and of window widths;
 /// - 1/2 for another query layout or output dtype;
-/// - 1/4 for sinks, an LSE or offsets on one side only.
+/// - 1/4 for sinks, an LSE, offsets or starts on one side only.
 ///
 /// A sum above kFarthestRow is too far: a schedule that was best there says little here.
 std::optional<double> row_distance(const AttentionProblem& problem, const AttentionProblem& from);

@@ -117,6 +117,32 @@ TEST(ValidateAttention, ChecksLayouts) {
       changed([](auto& config) { config.problem.kv_offsets = true; }),
       ElementsAre("/problem/kv_offsets: true has no meaning for kv_layout \"padded\"; leave it out, or make the kind "
                   "\"ragged\""));
+  EXPECT_THAT(changed([](auto& config) {
+                config.problem.kv_layout.kind = KvLayoutKind::kRagged;
+                config.problem.kv_offsets = config.problem.kv_starts = true;
+              }),
+              ElementsAre("/problem/kv_starts: true has no meaning for kv_layout \"ragged\", whose offsets say where "
+                          "sequences begin; leave it out"));
+}
+
+TEST(ValidateAttention, ChecksStartsOfShapes) {
+  const auto with_starts = [](bool problem_has_them, std::vector<int> starts) {
+    return changed([&](auto& config) {
+      config.problem.kv_starts = problem_has_them;
+      AttentionShape shape;
+      shape.name = "s", shape.batch = 2, shape.kv_lens = {3, 1}, shape.kv_starts = starts;
+      config.shapes = {shape};
+    });
+  };
+  EXPECT_THAT(with_starts(true, {0, 1}), ElementsAre());
+  EXPECT_THAT(with_starts(true, {0}),
+              ElementsAre("/shapes/0/kv_starts: has 1 starts for batch 2; it takes one for each sequence"));
+  EXPECT_THAT(with_starts(true, {3, 2}),
+              ElementsAre("/shapes/0/kv_starts/1: 2 is behind the sequence's keys; it takes at most 1"));
+  EXPECT_THAT(
+      with_starts(false, {0, 1}),
+      ElementsAre("/shapes/0/kv_starts: has no meaning for a problem without kv_starts; leave it out, or set the "
+                  "problem's to true"));
 }
 
 TEST(ValidateAttention, ChecksTheFieldsOfEachMask) {
