@@ -87,7 +87,7 @@ class AttentionProblem(Struct):
                 ("q_layout", c_char_p), ("kv_layout", c_char_p), ("page_size", c_int32), ("mask", c_char_p),
                 ("window_left", c_int32), ("window_right", c_int32), ("score_mod", c_char_p), ("softcap", c_double),
                 ("sinks", c_int32), ("lse", c_int32), ("scales", c_char_p), ("max_q_len", c_int32), ("kv_offsets", c_int32),
-                ("deterministic", c_int32), ("batch_invariant", c_int32), ("mask_chunk", c_int32)]
+                ("deterministic", c_int32), ("batch_invariant", c_int32), ("mask_chunk", c_int32), ("kv_starts", c_int32)]
 
 
 PENDING = 0
@@ -131,7 +131,7 @@ class AttentionTensors(Struct):
                 ("kv_tokens", c_int64), ("sm_budget", c_int32), ("alibi_slopes", c_uint64), ("pdl", c_int32),
                 ("q_rope", c_uint64), ("k_rope", c_uint64), ("q_rope_strides", Strides), ("k_rope_strides", Strides),
                 ("q_scale", c_uint64), ("num_pages", c_int32), ("zero_padding", c_int32), ("mask", c_uint64),
-                ("mask_strides", Strides), ("bias", c_uint64), ("bias_strides", Strides)]
+                ("mask_strides", Strides), ("bias", c_uint64), ("bias_strides", Strides), ("kv_starts", c_uint64)]
 
 
 SET_ALPHA = 1

@@ -52,6 +52,8 @@ inline constexpr OptionalOperand kOptionalOperands[] = {
        return spec.cache_length == CacheLength::kPrompt ? must_have(not_ragged, "cache_length \"prompt\"")
                                                         : may_have(not_ragged, "padded or paged keys");
      }},
+    {"/kv_starts", &AttentionTensors::kv_starts,
+     [](const AttentionSpec& spec) { return may_have(spec.kv_starts, "\"kv_starts\": true"); }},
     {"/page_table", &AttentionTensors::page_table,
      [](const AttentionSpec& spec) { return must_have(spec.kv_layout == KvLayoutKind::kPaged, "paged keys"); }},
     {"/sinks", &AttentionTensors::sinks,

@@ -54,7 +54,9 @@ class Checker {
     } else if (tensors_.kv_lengths) {
       read_lengths(q_lens, kv_lens);
     }
-    if (spec.kv_layout == KvLayoutKind::kPaged && tensors_.page_table) read_pages(q_lens, kv_lens);
+    std::vector<std::int64_t> starts(batch, 0);
+    if (tensors_.kv_starts) read_starts(kv_lens, starts);
+    if (spec.kv_layout == KvLayoutKind::kPaged && tensors_.page_table) read_pages(q_lens, kv_lens, starts);
     return text_.take();
   }
 
@@ -103,20 +105,35 @@ class Checker {
     }
   }
 
+  void read_starts(const std::vector<std::int64_t>& kv_lens, std::vector<std::int64_t>& starts) {
+    const std::vector<std::int32_t> given = read(tensors_.kv_starts, starts.size());
+    for (std::size_t b = 0; b < starts.size(); ++b) {
+      if (given[b] < 0)
+        text_.add("kv_starts[{}] is {}; it is read as 0", b, given[b]);
+      else if (given[b] > kv_lens[b])
+        text_.add("kv_starts[{}] is {}, above the sequence's {} keys; it is read as {}", b, given[b], kv_lens[b],
+                  kv_lens[b]);
+      starts[b] = contract::first_key_of(given[b], static_cast<int>(kv_lens[b]));
+    }
+  }
+
   /// The first key that some query of a sequence sees.
-  std::int64_t first_key(std::int64_t q_len, std::int64_t kv_len) const {
+  std::int64_t first_key(std::int64_t q_len, std::int64_t kv_len, std::int64_t start) const {
     const AttentionSpec& spec = kernel_.spec;
     const Window window = tensors_.window.value_or(kernel_.window);
     const contract::KeyRangeNumbers numbers{window.left, window.right, std::max(spec.chunk, 1), kernel_.chunk_reach};
-    return contract::key_range(spec.mask, numbers, static_cast<int>(kv_len - q_len), static_cast<int>(kv_len)).low;
+    return contract::key_range(spec.mask, numbers, static_cast<int>(kv_len - q_len), static_cast<int>(kv_len),
+                               static_cast<int>(start))
+        .low;
   }
 
-  void read_pages(const std::vector<std::int64_t>& q_lens, const std::vector<std::int64_t>& kv_lens) {
+  void read_pages(const std::vector<std::int64_t>& q_lens, const std::vector<std::int64_t>& kv_lens,
+                  const std::vector<std::int64_t>& starts) {
     const std::int64_t size = kernel_.spec.page_size, pages = tensors_.num_pages;
     const auto stride = static_cast<std::size_t>(tensors_.page_table_stride);
     for (std::size_t b = 0; b < kv_lens.size(); ++b) {
-      if (q_lens[b] <= 0) continue;
-      const auto first = static_cast<std::size_t>(first_key(q_lens[b], kv_lens[b]) / size);
+      if (q_lens[b] <= 0 || starts[b] >= kv_lens[b]) continue;
+      const auto first = static_cast<std::size_t>(first_key(q_lens[b], kv_lens[b], starts[b]) / size);
       const auto end = static_cast<std::size_t>((kv_lens[b] + size - 1) / size);
       if (end <= first) continue;
       const DevicePtr row = tensors_.page_table + (b * stride + first) * sizeof(std::int32_t);

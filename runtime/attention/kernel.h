@@ -113,6 +113,12 @@ struct AttentionTensors {
   /// hides a key.
   DevicePtr bias = 0;
   TensorStrides bias_strides;
+
+  /// [batch] i32, for a problem with "kv_starts": the first key of each sequence. Keys before it do not exist for any
+  /// query, and their memory may hold anything. They count all the same: kv_len and kv_lengths include them, and
+  /// diagonals, windows, chunks and ALiBi stay where they are. A start is read as the nearest of 0 and the sequence's
+  /// keys. 0: every sequence begins with its key 0.
+  DevicePtr kv_starts = 0;
 };
 
 /// The one list of the fields that the C ABI's struct has too, by the same names. `field` takes a field of `tensors`
@@ -158,6 +164,7 @@ void visit_fields(AttentionTensors& tensors, Other& other, Field&& field, IfSet&
   field(tensors.mask_strides, other.mask_strides);
   field(tensors.bias, other.bias);
   field(tensors.bias_strides, other.bias_strides);
+  field(tensors.kv_starts, other.kv_starts);
   if_set(tensors.scale, other.scale);
   if_set(tensors.softcap, other.softcap);
   if_set(tensors.window, other.window_left, other.window_right);

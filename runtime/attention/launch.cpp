@@ -82,7 +82,7 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
                             ? pointer<std::uint64_t>(tensors.workspace + launch.merge_counters_offset)
                             : nullptr,
       .q_offsets = pointer<const std::int32_t>(tensors.q_offsets),
-      .kv_offsets = pointer<const std::int32_t>(tensors.kv_offsets),
+      .kv_offsets = pointer<const std::int32_t>(kernel.spec.kv_starts ? tensors.kv_starts : tensors.kv_offsets),
       .kv_lengths = pointer<const std::int32_t>(tensors.kv_lengths),
       .page_table = pointer<const std::int32_t>(tensors.page_table),
       .sinks = pointer<const float>(tensors.sinks),

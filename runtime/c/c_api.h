@@ -266,6 +266,7 @@ typedef struct kernelwright_attention_problem {
   int32_t kv_offsets; /* 1: ragged keys have offsets of their own, not the queries' */
   int32_t deterministic, batch_invariant;
   int32_t mask_chunk; /* keys of a chunk, for "chunked" */
+  int32_t kv_starts;  /* 1: a launch may give the first key of each sequence */
 } kernelwright_attention_problem;
 
 KERNELWRIGHT_API kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
@@ -361,6 +362,7 @@ typedef struct kernelwright_attention_tensors {
   kernelwright_strides mask_strides;
   uint64_t bias;
   kernelwright_strides bias_strides;
+  uint64_t kv_starts; /* [batch] i32: the first key of each sequence, for a problem with kv_starts; 0: its key 0 */
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

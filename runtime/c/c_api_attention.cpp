@@ -30,6 +30,7 @@ AttentionProblem problem_of(const kernelwright_attention_problem* given) {
   problem.kv_offsets = c.kv_offsets != 0;
   problem.deterministic = c.deterministic != 0;
   problem.batch_invariant = c.batch_invariant != 0;
+  problem.kv_starts = c.kv_starts != 0;
   return problem;
 }
 

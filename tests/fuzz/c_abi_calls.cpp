@@ -407,6 +407,7 @@ class Calls {
       if (in_.one_in(2)) tensors.q_len = 1;
       if (in_.one_in(2)) tensors.lse = 0x5000000;
       if (in_.one_in(2)) tensors.kv_lengths = 0x5100000;
+      if (in_.one_in(8)) tensors.kv_starts = 0x5180000;
       if (in_.one_in(3))
         tensors.page_table = 0x5200000, tensors.page_table_stride = 200, tensors.num_pages = some(1000);
       if (in_.one_in(3)) tensors.q_offsets = 0x5300000, tensors.q_tokens = 1 + some(200), tensors.kv_lengths = 0;

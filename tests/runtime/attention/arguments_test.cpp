@@ -108,6 +108,10 @@ INSTANTIATE_TEST_SUITE_P(
                     "/tensors/num_pages: -1 is negative; give the pages that k and v have"},
         BadArgument{"lengths", [](AttentionTensors& t) { t.kv_lengths = 0x90002; },
                     "/tensors/kv_lengths: address 0x90002 is not a multiple of 4"},
+        BadArgument{
+            "starts", [](AttentionTensors& t) { t.kv_starts = 0x90000; },
+            "/tensors/kv_starts: is given, and the problem does not have \"kv_starts\": true; leave it null, or "
+            "prepare a problem that has"},
         BadArgument{"stride_that_wraps_to_nothing",  // 2^60 elements of 16 bits are 2^64 bits
                     [](AttentionTensors& t) {
                       t.q_strides = {std::int64_t{1} << 60, 1024, 128};
@@ -320,6 +324,7 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     spec.kv_layout = static_cast<KvLayoutKind>(any(0, 0, 1, 2));
     spec.page_size = spec.kv_layout == KvLayoutKind::kPaged ? 64 : 0;
     spec.sinks = any(0, 0, 0, 1);
+    spec.kv_starts = spec.kv_layout != KvLayoutKind::kRagged && any(0, 1);
     spec.lse = any(0, 1);
     spec.scales = any(0, 0, 0, 1) ? ScaleKind::kPerHead : ScaleKind::kNone;
     spec.mask = any(0, 1) ? MaskKind::kSlidingWindow : MaskKind::kNone;
@@ -345,6 +350,7 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     t.q_offsets = rarely(spec.q_layout == QLayout::kRagged);
     t.kv_offsets = rarely(spec.kv_layout == KvLayoutKind::kRagged);
     t.kv_lengths = rarely(spec.kv_layout != KvLayoutKind::kRagged);
+    t.kv_starts = rarely(spec.kv_starts);
     t.page_table = rarely(spec.kv_layout == KvLayoutKind::kPaged);
     t.k_scale = rarely(spec.scales != ScaleKind::kNone), t.v_scale = rarely(spec.scales != ScaleKind::kNone);
     t.mask = rarely(spec.mask_tensor), t.bias = rarely(spec.score_mod == ScoreModKind::kTensor);

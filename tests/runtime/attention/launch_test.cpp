@@ -59,6 +59,16 @@ TEST_F(LaunchTest, RaggedAndPagedOperandsHaveTheirOwnStrides) {
   EXPECT_EQ(params.page_table_stride, 5);
 }
 
+// Kernels with starts read them where ragged ones read offsets: contract/attention_params.h.
+TEST_F(LaunchTest, StartsArePassedWhereTheProblemHasThem) {
+  AttentionProblem problem = prefill_problem();
+  problem.kv_starts = true;
+  EXPECT_EQ(launched(problem, some_tensors()).kv_offsets, nullptr);
+  AttentionTensors tensors = some_tensors();
+  tensors.kv_starts = 0x60000;
+  EXPECT_EQ(launched(problem, tensors).kv_offsets, reinterpret_cast<const std::int32_t*>(0x60000));
+}
+
 TEST_F(LaunchTest, RunTimeNumbersOverrideTheProblems) {
   AttentionProblem problem = prefill_problem();
   problem.mask = {.kind = MaskKind::kSlidingWindow, .window = {.left = 256, .right = 0}};

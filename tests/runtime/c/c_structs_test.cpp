@@ -152,6 +152,7 @@ TEST(CStructs, EveryFieldOfAnAttentionLaunchReachesIt) {
   EXPECT_SAME(q_offsets);
   EXPECT_SAME(kv_offsets);
   EXPECT_SAME(kv_lengths);
+  EXPECT_SAME(kv_starts);
   EXPECT_SAME(page_table);
   EXPECT_SAME(sinks);
   EXPECT_SAME(k_scale);
