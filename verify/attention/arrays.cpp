@@ -72,6 +72,7 @@ class Reader {
     unread("q_offsets", ragged_q(), "q_layout is not ragged");
     unread("kv_offsets", ragged_kv(), "kv_layout.kind is not ragged");
     unread("kv_lengths", !ragged_kv(), "ragged keys have kv_offsets");
+    unread("kv_starts", problem_.kv_starts, "the problem has no kv_starts");
     unread("sinks", problem_.sinks, "the problem has no sinks");
     unread("alibi_slopes", problem_.score_mod.kind == ScoreModKind::kAlibi, "the problem's score_mod is not alibi");
     unread("k_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
@@ -176,6 +177,8 @@ class Reader {
     if (paged() || prompt() || (!ragged_kv() && there("kv_lengths")))
       if (const auto lengths = read_array<std::int32_t>("kv_lengths", {batch_dim()}))
         call_.kv_lengths = lengths->values;
+    if (problem_.kv_starts && there("kv_starts"))
+      if (const auto starts = read_array<std::int32_t>("kv_starts", {batch_dim()})) call_.kv_starts = starts->values;
   }
 
   void read_extras() {
@@ -278,10 +281,15 @@ class Reader {
                                  paged() ? "its row of page_table.npy" : "k.npy", room));
       call_.kv_lens[b] = static_cast<int>(length + own);
     }
+    for (std::size_t b = 0; b < call_.kv_starts.size(); ++b)
+      if (call_.kv_starts[b] < 0 || call_.kv_starts[b] > call_.kv_lens[b])
+        return fault("kv_starts", fmt::format("sequence {} starts at key {}; it has {} keys, so 0 to {} would do", b,
+                                              call_.kv_starts[b], call_.kv_lens[b], call_.kv_lens[b]));
     if (!paged()) return;
     const int size = problem_.kv_layout.page_size;
     for (std::size_t b = 0; b < batch; ++b)
-      for (int page = 0; page < (call_.kv_lens[b] + size - 1) / size; ++page) {
+      for (int page = call_.first_key(static_cast<int>(b)) / size; page < (call_.kv_lens[b] + size - 1) / size;
+           ++page) {
         const std::int32_t id = call_.page_table[b * static_cast<std::size_t>(call_.page_table_stride) + page];
         if (id < 0 || id >= k_shape_[0])
           return fault("page_table",

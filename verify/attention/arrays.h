@@ -7,6 +7,7 @@
 ///   page_table   [batch, max_pages], paged keys
 ///   q_offsets, kv_offsets  [batch + 1], ragged queries, ragged keys (without kv_offsets.npy keys share the queries')
 ///   kv_lengths   [batch]; required for paged keys and cache_length "prompt", optional for padded keys
+///   kv_starts    [batch], for a problem with kv_starts; without it every sequence begins with its key 0
 ///   alibi_slopes [q_heads], for score_mod alibi; without it the slopes are the geometric series
 ///   sinks        [q_heads];  k_scale, v_scale  [1] or [kv_heads]
 ///   q_rope, k_rope  as q and k with rope.width, if the problem has a rotary part; q and k then lack that part

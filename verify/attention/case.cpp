@@ -60,10 +60,17 @@ KeyRange keys_seen(const Mask& mask, const Window& window, std::int64_t diagonal
 
 }  // namespace
 
+int AttentionCase::first_key(int sequence) const {
+  if (kv_starts.empty()) return 0;
+  return std::clamp(kv_starts[static_cast<std::size_t>(sequence)], 0, kv_lens[static_cast<std::size_t>(sequence)]);
+}
+
 AttentionCase::Range AttentionCase::visible(int sequence, int query) const {
   const std::int64_t keys = kv_lens[sequence];
   // Aligned to the bottom right: the last query's diagonal key is the last key.
-  return keys_seen(problem.mask, window, diagonal_key(sequence, query), keys);
+  const KeyRange range = keys_seen(problem.mask, window, diagonal_key(sequence, query), keys);
+  const int start = first_key(sequence);
+  return {std::max(range.first, start), std::max(range.last, start)};
 }
 
 double AttentionCase::alibi_slope(int head) const {
@@ -152,7 +159,7 @@ double AttentionCase::operations() const {
   double pairs = 0;
   for (int b = 0; b < batch; ++b) {
     if (problem.mask.kind == MaskKind::kNone)
-      pairs += static_cast<double>(q_lens[b]) * kv_lens[b];
+      pairs += static_cast<double>(q_lens[b]) * (kv_lens[b] - first_key(b));
     else
       for (int i = 0; i < q_lens[b]; ++i) pairs += visible(b, i).size();
   }

@@ -58,6 +58,7 @@ struct AttentionCase {
   std::vector<std::int32_t> q_offsets;   // [batch + 1], ragged queries
   std::vector<std::int32_t> kv_offsets;  // [batch + 1], ragged keys
   std::vector<std::int32_t> kv_lengths;  // [batch]; empty: kv_len for all; with cache_length prompt it excludes q_lens
+  std::vector<std::int32_t> kv_starts;   // [batch]; empty: 0 for all
   std::vector<std::int32_t> page_table;  // [batch, page_table_stride]
   int page_table_stride = 0;
   std::vector<float> sinks;             // [q_heads]
@@ -78,6 +79,8 @@ struct AttentionCase {
   /// applies.
   bool random_values = true;
 
+  /// The first key of a sequence that exists for its queries: kv_starts, bounded.
+  int first_key(int sequence) const;
   /// The keys [first, last) that query `query` of sequence `sequence` sees.
   struct Range {
     int first, last;
@@ -142,10 +145,11 @@ struct InputOptions {
 };
 
 /// Seeded normal data rounded to the problem's dtypes. Pages are in random order. Memory that no query may read holds
-/// NaN: unused pages, slots past a sequence's length, padding. The tail of each row of the page table holds numbers
-/// that are no pages. Three of four bytes of a mask show their key; one row of eight hides all keys. A bias is normal,
-/// and -inf for one key of 32; elements of a bias that no query reads are NaN. Scales are drawn from (0.25, 2), sinks
-/// from the standard normal distribution. Throws ConfigError if the shape does not fit the problem
+/// NaN: unused pages, keys before a sequence's start, slots past its length, padding. The tail of each row of the page
+/// table holds numbers that are no pages. Three of four bytes of a mask show their key; one row of eight hides all
+/// keys. A bias is normal, and -inf for one key of 32; elements of a bias that no query reads are NaN. Scales are drawn
+/// from (0.25, 2), sinks from the standard normal distribution. Throws ConfigError if the shape does not fit the
+/// problem
 /// ("/shapes/NAME/...").
 AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape,
                           const InputOptions& options = {});

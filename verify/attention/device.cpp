@@ -26,6 +26,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
   tensors_.q_offsets = memory_.upload(call.q_offsets);
   tensors_.kv_offsets = memory_.upload(call.kv_offsets);
   tensors_.kv_lengths = memory_.upload(call.kv_lengths);
+  tensors_.kv_starts = memory_.upload(call.kv_starts);
   tensors_.page_table = memory_.upload(call.page_table);
   tensors_.page_table_stride = call.page_table_stride;
   if (problem.kv_layout.kind == KvLayoutKind::kPaged) tensors_.num_pages = call.num_pages();

@@ -102,7 +102,8 @@ void assign_pages(AttentionCase& call, const InputOptions& options) {
   for (int b = 0; b < call.batch; ++b)
     for (int page = 0; page < counts[b]; ++page) {
       const std::int32_t taken = order[next++];
-      const bool shared = share && b > 0 && page == 0 && std::min(size, call.kv_lens[b]) <= call.kv_lens[0];
+      const bool shared = share && b > 0 && page == 0 && std::min(size, call.kv_lens[b]) <= call.kv_lens[0] &&
+                          call.first_key(b) >= call.first_key(0);
       call.page_table[static_cast<std::size_t>(b) * call.page_table_stride + page] =
           shared ? call.page_table[0] : taken;
     }
@@ -123,7 +124,7 @@ void draw_token_scales(AttentionCase& call, Random& random) {
   call.q_scale.resize(static_cast<std::size_t>(call.q_tokens) * call.problem.heads.q);
   for (float& scale : call.q_scale) scale = draw();
   for (int b = 0; b < call.batch; ++b)
-    for (int key = 0; key < call.kv_lens[b]; ++key)
+    for (int key = call.first_key(b); key < call.kv_lens[b]; ++key)
       for (int h = 0; h < call.problem.heads.kv; ++h) call.k_scale[call.k_scale_index(b, key, h)] = draw();
 }
 
@@ -138,7 +139,7 @@ void fill_rope(AttentionCase& call, const InputOptions& options) {
       for (int h = 0; h < problem.heads.q; ++h)
         fill_normal(queries, problem.rope.dtype, width, options.q_magnitude,
                     ragged ? call.q_rope.row(0, call.q_offsets[b] + token, h) : call.q_rope.row(b, token, h));
-    for (int token = 0; token < call.kv_lens[b]; ++token)
+    for (int token = call.first_key(b); token < call.kv_lens[b]; ++token)
       for (int h = 0; h < problem.heads.kv; ++h)
         fill_normal(keys, problem.rope.dtype, width, 1, call.k_rope_row(b, token, h));
   }
@@ -152,10 +153,11 @@ void fill_scores(const AttentionCase& call, const ScoreTensor& shape, ScoreArray
     // An element that all sequences share is read as far as the longest sequence reads.
     const int queries = shape.batch ? call.q_lens[static_cast<std::size_t>(b)] : call.q_len;
     const int keys = shape.batch ? call.kv_lens[static_cast<std::size_t>(b)] : call.kv_len;
+    const int first = shape.batch ? call.first_key(b) : 0;
     for (int h = 0; h < (shape.heads ? call.problem.heads.q : 1); ++h)
       for (int i = 0; i < (shape.q ? queries : 1); ++i, ++row) {
         float* const to = array.values.data() + b * array.batch_stride + h * array.head_stride + i * array.query_stride;
-        for (int key = 0; key < keys; ++key) to[key] = value(row);
+        for (int key = first; key < keys; ++key) to[key] = value(row);
       }
   }
 }
@@ -243,6 +245,11 @@ AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& 
                                     sum.or_most(), kMostTokens));
   }
   lay_out(call);
+  if (!shape.kv_starts.empty() && shape.kv_starts.size() != call.kv_lens.size())
+    throw ConfigError(
+        "/shapes/" + shape.name + "/kv_starts",
+        fmt::format("{} starts for {} sequences; one each would do", shape.kv_starts.size(), call.kv_lens.size()));
+  call.kv_starts.assign(shape.kv_starts.begin(), shape.kv_starts.end());
   call.scale = 1 / std::sqrt(static_cast<float>(problem.head_dim.qk));
   call.softcap = static_cast<float>(problem.score_mod.cap);
   call.window = problem.mask.window;
@@ -295,7 +302,8 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
     const auto [operand, b, first, last] = blocks[item];
     Random random(options.seed,
                   stream_of(operand, static_cast<std::uint64_t>(b) << 24 | static_cast<std::uint64_t>(first)));
-    const int skipped = operand != kQueries && shares_first_page(b) ? problem.kv_layout.page_size : 0;
+    const int shared = operand != kQueries && shares_first_page(b) ? problem.kv_layout.page_size : 0;
+    const int skipped = operand == kQueries ? 0 : std::max(shared, call.first_key(b));
     for (int token = std::max(first, skipped); token < last; ++token)
       for (int h = 0; h < (operand == kQueries ? problem.heads.q : problem.heads.kv); ++h) {
         if (operand == kQueries)

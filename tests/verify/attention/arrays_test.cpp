@@ -96,6 +96,31 @@ TEST_F(Arrays, LengthsCutPaddedKeysShort) {
   EXPECT_EQ(call.k.strides.batch, 5 * 2 * 8);
 }
 
+TEST_F(Arrays, StartsHideTheFirstKeys) {
+  padded();
+  ints("kv_starts", {2}, {4, 0});
+  EXPECT_THAT(refusal(), HasSubstr("kv_starts.npy: is not read: the problem has no kv_starts"));
+  problem_.kv_starts = true;
+  const AttentionCase call = read();
+  EXPECT_EQ(call.visible(0, 2).first, 4);
+  EXPECT_EQ(call.visible(0, 2).last, 5);
+  EXPECT_EQ(call.visible(1, 2).first, 0);
+  ints("kv_lengths", {2}, {5, 3});
+  ints("kv_starts", {2}, {5, 4});
+  EXPECT_THAT(refusal(), HasSubstr("kv_starts.npy: sequence 1 starts at key 4; it has 3 keys, so 0 to 3 would do"));
+  std::filesystem::remove(folder_ / "kv_starts.npy");
+  EXPECT_EQ(read().visible(0, 2).first, 0);
+}
+
+TEST_F(Arrays, PagesBeforeTheStartAreNotChecked) {
+  paged();
+  problem_.kv_starts = true;
+  ints("page_table", {2, 3}, {-1, 0, 3, 1, 999, -7});
+  EXPECT_THAT(refusal(), HasSubstr("page_table.npy: [0, 0] is -1 and in use"));
+  ints("kv_starts", {2}, {2, 0});
+  EXPECT_EQ(read().visible(0, 0).first, 2);
+}
+
 TEST_F(Arrays, PagesInUseAreChecked) {
   paged();
   const AttentionCase call = read();  // 999 and -7 lie past the second sequence's length
