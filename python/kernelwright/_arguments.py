@@ -11,7 +11,8 @@ from ._tensors import is_contiguous, read
 
 DTYPE_FIELDS = {"q": "q", "k": "kv", "v": "kv", "o": "out"}
 STRIDED = ("q", "o", "k", "v", "q_rope", "k_rope")  # in the order in which they are checked
-PER_SEQUENCE = {"q_offsets": 1, "kv_offsets": 1, "kv_lengths": 0}  # int32 vectors: entries beyond one a sequence
+# int32 vectors: entries beyond one a sequence
+PER_SEQUENCE = {"q_offsets": 1, "kv_offsets": 1, "kv_lengths": 0, "kv_starts": 0}
 
 
 def check_place(name, view, device, own_memory):

@@ -421,7 +421,7 @@ class Kernel(AttentionCalls, _Handle):
              k_scale=None, v_scale=None, alibi_slopes=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
              kv_tokens=None, page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None,
              sm_budget=0, pdl=False, q_rope=None, k_rope=None, q_scale=None, num_pages=None, zero_padding=False,
-             mask=None, bias=None):
+             mask=None, bias=None, kv_starts=None):
         """A Launch of these tensors: read and checked once, launched any number of times.
 
         Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses.
@@ -439,6 +439,9 @@ class Kernel(AttentionCalls, _Handle):
         the problem has one. q_scale and k_scale go with scales per_token, in the shapes of q and k without their last
         dimension. zero_padding sets rows of ragged o that belong to no sequence to zero; otherwise they are not
         written.
+
+        kv_starts (i32 [batch]), if the problem has "kv_starts", is the first key of each sequence: left padding. Keys
+        before it do not exist for any query.
 
         mask (u8 or bool) and bias, if the problem has them, are [batch or 1, q_heads or 1, q_len or 1, kv_len], keys
         contiguous. A dimension of one, or a broadcast one, means one element for all.

@@ -114,8 +114,8 @@ class Draw:
             tensors["kv_offsets"], numbers["kv_len"] = self.tensor((batch + 1,), "i32", False), kv_len
         if kind == "paged":
             tensors["page_table"] = self.tensor((batch, 3), "i32")
-        small = {"kv_lengths": ((batch,), "i32"), "sinks": ((heads,), "f32"), "alibi_slopes": ((heads,), "f32"),
-                 "v_scale": ((1,), "f32"), "workspace": ((512,), "u8"),
+        small = {"kv_lengths": ((batch,), "i32"), "kv_starts": ((batch,), "i32"), "sinks": ((heads,), "f32"),
+                 "alibi_slopes": ((heads,), "f32"), "v_scale": ((1,), "f32"), "workspace": ((512,), "u8"),
                  "k_scale": ((*kv_rows, kv_heads) if per_token else (pick((1, kv_heads)),), "f32"),
                  "lse": ((*q_rows, heads) if ragged else (batch, heads, q_len), "f32")}
         if per_token:
@@ -262,9 +262,9 @@ class OnTheEmulator(unittest.TestCase):
         good = dict(q=q, k=k, v=v, out=out, lse=lse)
         wrong = [{"q": self.lent(q.shape, "bf16")}, {"q": self.lent((1, 5, 3, HEAD))}, {"v": self.lent((1, 8, 1, HEAD))},
                  {"k": self.lent((2, 9, 1, HEAD))}, {"lse": self.lent((1, 5, 2), "f32")}, {"q": "a string"},
-                 {"kv_lengths": self.lent((2,), "i32")}, {"sinks": self.lent((2,), "f32")}, {"batch": 3}, {"scale": math.nan},
-                 {"sm_budget": -1}, {"sm_budget": 1 << 31}, {"q": Lent(q.address, q.shape, None, "f16", (2, 0))},
-                 {"out": Lent(out.address + 2, out.shape)}, {"q": None}, {"window": (1, 2)}, {"stream": "default"}]
+                 {"kv_lengths": self.lent((2,), "i32")}, {"kv_starts": self.lent((1,), "i32")}, {"sinks": self.lent((2,), "f32")},
+                 {"batch": 3}, {"scale": math.nan}, {"sm_budget": -1}, {"sm_budget": 1 << 31},
+                 {"q": Lent(q.address, q.shape, None, "f16", (2, 0))}, {"out": Lent(out.address + 2, out.shape)}, {"q": None}, {"window": (1, 2)}, {"stream": "default"}]
         for change in wrong:
             given = good | change
             with self.subTest(change), self.assertRaises(ConfigError) as called:
@@ -280,6 +280,22 @@ class OnTheEmulator(unittest.TestCase):
                 self.kernel(*arguments, **named)
         with self.assertRaisesRegex(ConfigError, "out: is missing; beside an address it cannot be allocated"):
             self.kernel(q.address, k, v)
+
+    def test_a_call_has_the_first_keys_of_its_sequences(self):
+        kernel = self.engine.prepare({"problem": self.problem | {"lse": False, "kv_starts": True}})
+        q, k, v = self.operands()
+        starts = self.lent((1,), "i32", [4], "i")
+        want, whole = self.engine.empty(q.shape, "f16"), self.engine.empty(q.shape, "f16")
+        kernel.launch(q=q.owner, k=k.owner, v=v.owner, o=want, kv_starts=starts.owner)
+        kernel.launch(q=q.owner, k=k.owner, v=v.owner, o=whole)
+        self.assertNotEqual(want.read(), whole.read())
+        for *tensors, first in self.ways(q, k, v, starts):
+            out, fast = self.called(kernel, *tensors, kv_starts=first)
+            self.assertEqual(fast, FAST and first is starts)
+            self.assertEqual(getattr(out, "owner", out).read(), want.read())
+        with self.assertRaisesRegex(ConfigError, "kv_starts: makes batch 2"):
+            kernel(q, k, v, out=self.lent(q.shape), kv_starts=self.lent((2,), "i32", [4, 4], "i"))
+        self.assertEqual(self.engine.take_hazards(), [])
 
     def test_a_workspace_is_allocated_once_and_only_grows(self):
         kernel = self.engine.prepare({"problem": self.problem | {"lse": False, "max_q_len": 1}, "schedule": {"splits": 2}})

@@ -212,6 +212,21 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, "/tensors/scale: nan is not finite"):
             kernel.launch(**tensors, scale=math.nan, workspace=self.engine.empty((need,), "u8"))
 
+    def test_left_padding_hides_the_first_keys(self):
+        kv_len, start = 19, 7
+        kernel = self.engine.prepare({"problem": problem(kv_starts=True, max_q_len=1)})
+        q, k, v = normal(2 * HEAD, 4), normal(kv_len * HEAD, 5), normal(kv_len * HEAD, 6)
+        hole = [math.nan] * (start * HEAD)
+        tensors = dict(q=self.array((1, 1, 2, HEAD), q), k=self.array((1, kv_len, 1, HEAD), hole + k[start * HEAD:]),
+                       v=self.array((1, kv_len, 1, HEAD), hole + v[start * HEAD:]),
+                       o=self.array((1, 1, 2, HEAD), [math.nan] * (2 * HEAD)))
+        kernel.launch(**tensors, kv_starts=self.array((1,), [start], "i", "i32"),
+                      workspace=self.engine.empty((1 << 20,), "u8"))
+        seen = kv_len - start
+        want, _ = attention(nested(q, 1, 2, HEAD), nested(k[start * HEAD:], seen, 1, HEAD),
+                            nested(v[start * HEAD:], seen, 1, HEAD), causal=False)
+        self.assert_near(self.values(tensors["o"]), flat(want), max(map(abs, v)), "o")
+
     def test_a_gemm_adds_parts_of_k_in_a_workspace(self):
         engine = kernelwright.Engine("emulator", hazards=True, emulator_arch="sm_100a")
         rows, n, k = 5, 24, 136
@@ -320,6 +335,8 @@ class OnTheEmulator(unittest.TestCase):
                 ({"q": "a string"}, "q: a str is no tensor here"),
                 ({"kv_lengths": empty((2,), "i32")}, "kv_lengths: makes batch 2"),
                 ({"kv_lengths": empty((1, 1), "i32")}, r"kv_lengths: has shape \[1, 1\]"),
+                ({"kv_starts": empty((2,), "i32")}, "kv_starts: makes batch 2"),
+                ({"kv_starts": empty((1,), "i32")}, "/kv_starts: is given, and the problem does not have"),
                 ({"sinks": empty((2,), "f32")}, "/sinks: is given, and the problem does not have"),
                 ({"batch": 3}, "q: makes batch 1, and it is 3"),
                 ({name: array.address for name, array in tensors.items()}, "batch: is missing")]:

@@ -90,6 +90,19 @@ class Cases:
             OPS.attention(self.handle, self.q, self.k, self.v, out=out, lse=lse, kv_lengths=length, **more)
             self.assertTrue(torch.equal(out, found))
 
+    def test_left_padding(self):
+        """Rows of the padding see no key, so they are zeros. What k and v hold there does not matter."""
+        problem = {"dtype": {"q": "f16", "kv": "f16", "out": "f16"}, "head_dim": {"qk": 64, "v": 64}, "heads": {"q": 4, "kv": 2},
+                   "mask": {"kind": "causal"}, "kv_starts": True}
+        handle = kernelwright.torch.handle(self.engine.prepare({"problem": problem}))
+        q, starts = self.randn(2, 9, 4, 64), torch.tensor([0, 5], dtype=torch.int32, device=self.device)
+        k, v = self.k.clone(), self.v.clone()
+        k[1, :5] = v[1, :5] = torch.nan
+        out = OPS.attention(handle, q, k, v, kv_starts=starts)
+        self.assert_near(out[:1], self.reference(q[:1], self.k[:1], self.v[:1], 0))
+        self.assert_near(out[1:, 5:], self.reference(q[1:, 5:], self.k[1:, 5:], self.v[1:, 5:], 0))
+        self.assertEqual(out[1, :5].abs().sum().item(), 0)
+
     def test_opcheck(self):
         out, lse = torch.empty_like(self.q), torch.empty(2, 4, 3, device=self.device)
         strided = self.q.transpose(1, 2).contiguous().transpose(1, 2)
