@@ -58,6 +58,10 @@ AttentionProblem token_scaled(AttentionProblem problem) {
   problem.scales = ScaleKind::kPerToken;
   return problem;
 }
+AttentionShape starting(AttentionShape shape, std::vector<int> kv_starts) {
+  shape.kv_starts = std::move(kv_starts);
+  return shape;
+}
 AttentionShape padded(int q_len, std::vector<int> kv_lens) {
   AttentionShape shape = lists({}, std::move(kv_lens));
   shape.q_len = q_len;
@@ -68,6 +72,10 @@ AttentionShape padded(int q_len, std::vector<int> kv_lens) {
 const std::vector<HostileCase>& hostile_cases() {
   const AttentionShape keys = padded(20, {150, 0, 150, 0, 70, 150}), tokens = padded(1, {150, 0, 150, 0, 70, 150});
   const AttentionShape rows = lists({50, 30, 0, 0}, {150, 70, 0, 0}), few = lists({2, 1, 0, 0}, {150, 70, 0, 0});
+  // None, all, a few; the first two are told lies about.
+  const std::vector<int> starts{0, 0, 150, 0, 33, 77};
+  const AttentionShape paged_starts = starting(keys, starts),
+                       padded_starts = starting(padded(20, {150, 0, 150, 0, 70, 150}), starts);
   static const std::vector<HostileCase> cases{
       {"portable_pages", Arch::kSm80, causal(paged(small(), 16)), keys, on(Family::kPortable)},
       {"portable_converted_pages", Arch::kSm80, causal(fp8(paged(small(), 64))), keys, on(Family::kPortable)},
@@ -88,6 +96,16 @@ const std::vector<HostileCase>& hostile_cases() {
       {"blackwell_scaled_tokens", Arch::kSm100a, token_scaled(paged(small(), 16)), keys, on(Family::kBlackwell)},
       {"blackwell_ragged", Arch::kSm100a, causal(ragged(small())), rows, on(Family::kBlackwell)},
       {"blackwell_ragged_queue", Arch::kSm100a, causal(ragged(small())), rows, queued()},
+      {"portable_starts", Arch::kSm80, left_padded(causal(small())), padded_starts, on(Family::kPortable)},
+      {"portable_decode_starts", Arch::kSm80, decode(left_padded(paged(small(), 64))), starting(tokens, starts),
+       decoding_on(Family::kPortable, Merge::kInKernel)},
+      {"hopper_starts", Arch::kSm90a, left_padded(causal(small())), padded_starts, on(Family::kHopper)},
+      {"hopper_paged_starts", Arch::kSm90a, left_padded(causal(paged(small(), 16))), paged_starts, on(Family::kHopper)},
+      {"hopper_decode_starts", Arch::kSm90a, decode(left_padded(paged(small(128), 16))), starting(tokens, starts),
+       decoding_on(Family::kHopper, Merge::kInKernel)},
+      {"blackwell_starts", Arch::kSm100a, left_padded(causal(small())), padded_starts, on(Family::kBlackwell)},
+      {"blackwell_paged_starts", Arch::kSm100a, left_padded(causal(paged(small(), 16))), paged_starts,
+       on(Family::kBlackwell)},
   };
   return cases;
 }
@@ -120,6 +138,10 @@ Lie lie(const HostileCase& test) {
     const int own = test.problem.cache_length == CacheLength::kPrompt ? told.q_lens[b] : 0;
     if (told.kv_lens[b] == told.kv_len) told.kv_lengths[b] = above[next++ % 3];
     if (told.kv_lens[b] == own) told.kv_lengths[b] = below[next++ % 2];
+  }
+  for (std::size_t b = 0; b < told.kv_starts.size(); ++b) {
+    if (told.kv_starts[b] == 0) told.kv_starts[b] = below[next++ % 2];
+    if (told.kv_starts[b] == told.kv_lens[b]) told.kv_starts[b] = above[next++ % 3];
   }
   if (test.problem.kv_layout.kind == KvLayoutKind::kPaged) {
     made.num_pages = told.num_pages();
@@ -251,7 +273,7 @@ TEST_P(HostileDataOnTheEmulator, IsReadAsTheNearestThatThereIs) {
   EXPECT_TRUE(bad_data().empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, HostileDataOnTheEmulator, testing::Range<std::size_t>(0, 15), name_of);
+INSTANTIATE_TEST_SUITE_P(Families, HostileDataOnTheEmulator, testing::Range<std::size_t>(0, 22), name_of);
 
 class HostileDataOnCuda : public testing::TestWithParam<std::size_t> {};
 
@@ -267,7 +289,7 @@ TEST_P(HostileDataOnCuda, IsReadAsTheNearestThatThereIs) {
   expect_padding(*engine, test);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, HostileDataOnCuda, testing::Range<std::size_t>(0, 15), name_of);
+INSTANTIATE_TEST_SUITE_P(Families, HostileDataOnCuda, testing::Range<std::size_t>(0, 22), name_of);
 
 // ---- reports ----
 
@@ -282,20 +304,27 @@ TEST(HostileData, IsToldByRowAndValue) {
     if (event.kind == EventKind::kBadData) told.push_back(event.name + ": " + event.detail);
   };
   Engine engine(options);
-  const AttentionProblem problem = windowed(paged(small(), 16), 20);
+  const AttentionProblem problem = left_padded(windowed(paged(small(), 16), 20));
   AttentionCase call = make_inputs(problem, padded(2, {100, 64, 0}));
   call.kv_lengths = {101, 64, -3};
+  call.kv_starts = {-2, 65, 0};
   call.page_table[0] = -1;  // left of the window: no query reads it
   call.page_table[6] = 99;
   call.page_table[static_cast<std::size_t>(call.page_table_stride) + 3] = -5;
   DeviceCase on_device(engine.device(0), call, engine.prepare(problem, on(Family::kPortable)));
   on_device.launch();
-  EXPECT_THAT(told,
-              testing::ElementsAre(
-                  "attention_portable: kv_lengths[0] is 101, above kv_len 100; it is read as 100",
-                  "attention_portable: kv_lengths[2] is -3; it is read as 0",
-                  "attention_portable: page_table[0, 6] is 99, and there are pages 0 to 13; its keys are read as zeros",
-                  "attention_portable: page_table[1, 3] is -5, which is no page; its keys are read as zeros"));
+  EXPECT_THAT(
+      told, testing::ElementsAre(
+                "attention_portable: kv_lengths[0] is 101, above kv_len 100; it is read as 100",
+                "attention_portable: kv_lengths[2] is -3; it is read as 0",
+                "attention_portable: kv_starts[0] is -2; it is read as 0",
+                "attention_portable: kv_starts[1] is 65, above the sequence's 64 keys; it is read as 64",
+                "attention_portable: page_table[0, 6] is 99, and there are pages 0 to 13; its keys are read as zeros"));
+  told.clear();
+  call.kv_starts = {0, 47, 0};
+  DeviceCase again(engine.device(0), call, engine.prepare(problem, on(Family::kPortable)));
+  again.launch();
+  EXPECT_EQ(told.back(), "attention_portable: page_table[1, 3] is -5, which is no page; its keys are read as zeros");
 }
 
 // ---- NaN and infinities ----

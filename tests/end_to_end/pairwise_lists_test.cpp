@@ -87,6 +87,7 @@ std::vector<Factor<DrawnKernel>> attention_factors(Arch arch) {
                                        {KvLayoutKind::kPaged, 128}},
                  &AttentionProblem::kv_layout),
       of_problem("kv_offsets", std::vector<bool>{false, true}, &AttentionProblem::kv_offsets),
+      of_problem("kv_starts", std::vector<bool>{false, true}, &AttentionProblem::kv_starts),
       of_problem("mask",
                  std::vector<Mask>{
                      mask_of(MaskKind::kNone), mask_of(MaskKind::kCausal), mask_of(MaskKind::kSlidingWindow, {79, 0}),

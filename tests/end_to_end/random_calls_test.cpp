@@ -91,6 +91,7 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
     problem.scales = draw.chance(0.5) ? ScaleKind::kPerTensor : ScaleKind::kPerHead;
   }
   if (form == kHopperDecode || form == kPortableDecode) problem.max_q_len = draw.chance(0.6) ? 1 : draw.between(2, 4);
+  problem.kv_starts = draw.chance(0.3) && problem.kv_layout.kind != KvLayoutKind::kRagged;
   return problem;
 }
 
@@ -171,6 +172,8 @@ DrawnCall draw_call(const AttentionProblem& problem, const CallLimits& limits, s
     call.other_window = true;
     call.window = {draw.between(-1, 200), draw.between(-1, 40)};
   }
+  if (problem.kv_starts && draw.chance(0.9))  // any key, the first, and behind the last
+    for (const int keys : shape.kv_lens) shape.kv_starts.push_back(draw.chance(0.2) ? 0 : draw.between(0, keys));
   return call;
 }
 

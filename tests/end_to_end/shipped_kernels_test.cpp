@@ -200,8 +200,8 @@ TEST(GuardedReductions, AreFoundBehindPredicatesAndInShortBlocks) {
 // ---- What can be combined ----------------------------------------------------------------------------------------
 
 /// One choice of each factor below, by index.
-constexpr std::array<int, 8> kLevels = {4, 3, 5, 5, 5, 4, 2, 2};
-enum Factor { kMask, kMod, kLayout, kDTypes, kHead, kRows, kSinks, kLse };
+constexpr std::array<int, 9> kLevels = {4, 3, 5, 5, 5, 4, 2, 2, 2};
+enum Factor { kMask, kMod, kLayout, kDTypes, kHead, kRows, kSinks, kLse, kStarts };
 using Row = std::array<int, kLevels.size()>;
 
 AttentionProblem problem_of(const Row& row) {
@@ -235,6 +235,7 @@ AttentionProblem problem_of(const Row& row) {
   problem.max_q_len = std::array{0, 1, 1, 4}[row[kRows]];
   problem.sinks = row[kSinks];
   problem.lse = row[kLse];
+  problem.kv_starts = row[kStarts] && problem.kv_layout.kind != KvLayoutKind::kRagged;
   return problem;
 }
 
@@ -282,11 +283,11 @@ std::vector<Row> covering_rows() {
 }
 
 std::string name_of(const AttentionProblem& problem) {
-  return fmt::format("{}+{} q {} kv {} {} {}/{}/{} d{}x{} max_q_len {} group {} sinks {} lse {}",
+  return fmt::format("{}+{} q {} kv {} {} {}/{}/{} d{}x{} max_q_len {} group {} sinks {} lse {} starts {}",
                      to_string(problem.mask.kind), to_string(problem.score_mod.kind), to_string(problem.q_layout),
                      to_string(problem.kv_layout.kind), problem.kv_layout.page_size, to_string(problem.dtype.q),
                      to_string(problem.dtype.kv), to_string(problem.dtype.out), problem.head_dim.qk, problem.head_dim.v,
-                     problem.max_q_len, problem.group(), problem.sinks, problem.lse);
+                     problem.max_q_len, problem.group(), problem.sinks, problem.lse, problem.kv_starts);
 }
 
 TEST_F(ShippedKernels, OfEveryPairOfFeaturesCompileWithoutSpills) {

@@ -131,18 +131,21 @@ inline Findings run_with_edits(const std::string& kernel, const std::vector<Temp
 
 /// As above, for the attention case `test`, whose main kernel is `kernel`.
 inline Findings run_with_edits(const std::string& kernel, const CudaCase& test, const std::vector<TemplateEdit>& edits,
-                               Arch arch) {
+                               Arch arch, int num_sms = 0) {
   AttentionCase call = make_inputs(test.problem, test.shape, test.options);
   if (test.change) test.change(call);
-  return run_with_edits(kernel, edits, arch, [&](Engine& engine) -> std::string {
-    DeviceCase on_device(engine.device(0), call, engine.prepare(test.problem, test.schedule));
-    on_device.tensors().pdl = true;
-    on_device.poison();
-    on_device.launch();
-    const Verdict verdict = verify(call, on_device.download(), {.budget_operations = 1e9});
-    if (!on_device.guards_are_intact()) return "memory beside the outputs was written\n" + verdict.text;
-    return verdict.passed ? "" : verdict.text + " ";
-  });
+  return run_with_edits(
+      kernel, edits, arch,
+      [&](Engine& engine) -> std::string {
+        DeviceCase on_device(engine.device(0), call, engine.prepare(test.problem, test.schedule));
+        on_device.tensors().pdl = true;
+        on_device.poison();
+        on_device.launch();
+        const Verdict verdict = verify(call, on_device.download(), {.budget_operations = 1e9});
+        if (!on_device.guards_are_intact()) return "memory beside the outputs was written\n" + verdict.text;
+        return verdict.passed ? "" : verdict.text + " ";
+      },
+      num_sms);
 }
 
 /// As above, for a GEMM.

@@ -219,6 +219,43 @@ void prompts(std::vector<CudaCase>& cases) {
                    splits(5)});
 }
 
+/// Left padding. Sequences begin in the middle of a tile, at the end of one, behind their last key, and with key 0.
+void starts(std::vector<CudaCase>& cases) {
+  const AttentionProblem problem = left_padded(heads(dims(default_problem(), 64, 64), 2, 1));
+  AttentionShape several = lists({}, {300, 130, 64, 77, 200});
+  several.q_len = 64;
+  several.kv_starts = {70, 128, 64, 1, 0};
+  AttentionShape few = several, mixed = several, equal = shape_of(3, 70, 150);
+  few.q_len = 3;
+  mixed.q_lens = {64, 3, 0, 77, 150};
+  equal.kv_starts = {149, 40, 100};
+  const auto ragged_queries = [](AttentionProblem p) {
+    p.q_layout = QLayout::kRagged;
+    return p;
+  };
+  cases.push_back({"starts_dense", problem, equal});
+  cases.push_back({"starts_causal", causal(problem), several});
+  cases.push_back({"starts_not_given", causal(problem), shape_of(2, 40, 100)});
+  cases.push_back({"starts_window_sinks", windowed(with_sinks(problem), 60, 3), several});
+  cases.push_back({"starts_chunks", masked(problem, chunks(48)), several});
+  cases.push_back({"starts_chunks_paged", masked(paged(problem, 16), chunks(100)), several});
+  cases.push_back({"starts_alibi_ragged_queries", causal(with_alibi(ragged_queries(problem))), mixed});
+  cases.push_back({"starts_paged", causal(paged(ragged_queries(problem), 32)), mixed});
+  cases.push_back({"starts_paged_dense", paged(problem, 64), several});
+  cases.push_back({"starts_small_pages", windowed(paged(problem, 5), 100, 0), several});
+  cases.push_back({"starts_fp8", causal(fp8(paged(problem, 16))), several});
+  CudaCase prompt{"starts_prompt", causal(problem), several};
+  prompt.problem.cache_length = CacheLength::kPrompt;
+  cases.push_back(prompt);
+  CudaCase shared{"starts_shared_pages", causal(paged(problem, 64)), several};
+  shared.options.share_pages = true;
+  cases.push_back(shared);
+  cases.push_back({"starts_decode", decode(causal(problem), 3), few, splits(3)});
+  cases.push_back({"starts_decode_paged", decode(paged(problem, 16), 3), few, splits(5)});
+  cases.push_back({"starts_decode_window", decode(windowed(paged(problem, 64), 90, 0), 3), few, splits(1)});
+  cases.push_back({"starts_decode_fp8", decode(fp8(problem), 3), few, splits(2)});
+}
+
 void memory(std::vector<CudaCase>& cases) {
   for (const int page : {1, 5, 16, 32, 64, 128, 256})
     for (const Variant& v : three_dtypes([page](auto p) { return causal(paged(p, page)); })) {
@@ -319,6 +356,7 @@ const std::vector<CudaCase>& all_cuda_cases() {
     masks(cases);
     biases(cases);
     prompts(cases);
+    starts(cases);
     memory(cases);
     add_value_cases(cases);
     swizzles(cases);

@@ -82,6 +82,10 @@ inline AttentionProblem with_sinks(AttentionProblem problem) {
   problem.sinks = true;
   return problem;
 }
+inline AttentionProblem left_padded(AttentionProblem problem) {
+  problem.kv_starts = true;
+  return problem;
+}
 inline AttentionProblem capped(AttentionProblem problem, double cap) {
   problem.score_mod = {ScoreModKind::kSoftcap, cap};
   return problem;

@@ -210,6 +210,32 @@ void sequences(List& list) {
   list.add("bounded_ragged", decode(causal(ragged(small())), 200), lists({200, 0, 129}, {300, 4, 129}), whole);
 }
 
+/// Left padding. Sequences begin in the middle of a tile, at its end, behind their last key, and with key 0. With
+/// pages, the tile that holds the start is cleaned, in every form that walks tiles in its own way.
+void starts(List& list) {
+  const AttentionProblem problem = left_padded(causal(small()));
+  AttentionShape shape = lengths_of(70, {300, 130, 64, 77, 200});
+  shape.kv_starts = {70, 128, 64, 1, 0};
+  const auto add = [&](const char* name, const AttentionProblem& taken, auto&& change) {
+    AttentionSchedule schedule = blackwell();
+    schedule.block_n = 64;
+    change(schedule);
+    list.add(name, taken, shape, schedule);
+  };
+  const AttentionProblem pages = paged(problem, 32);
+  add("starts_padded", problem, [](AttentionSchedule&) {});
+  add("starts_chunks", masked(problem, chunks(48)), [](AttentionSchedule&) {});
+  add("starts_paged", pages, [](AttentionSchedule&) {});
+  add("starts_paged_stages", dims(pages, 128, 128), [](AttentionSchedule& s) { s.num_mma_stages = 2; });
+  add("starts_small_pages", paged(problem, 5), [](AttentionSchedule&) {});
+  add("starts_paged_one_query_tile", pages, [](AttentionSchedule& s) { s.num_q = 1, s.kv_ring = KvRing::kShared; });
+  add("starts_paged_split_ring", pages, [](AttentionSchedule& s) { s.num_q = 1, s.kv_ring = KvRing::kSplit; });
+  add("starts_queued", pages, [](AttentionSchedule& s) { s.scheduler = Scheduler::kQueued; });
+  add("starts_pair", pages, [](AttentionSchedule& s) { s.cta_group = 2; });
+  add("starts_parts", decode(pages, 70), [](AttentionSchedule& s) { s.num_q = 1, s.splits = 3; });
+  add("starts_cluster", pages, [](AttentionSchedule& s) { s.num_q = 1, s.cluster = ClusterShape{1, 2}; });
+}
+
 AttentionProblem narrow(AttentionProblem problem, ScaleKind scales = ScaleKind::kNone, DType out = DType::kBf16) {
   problem.dtype = {DType::kE4m3, DType::kE4m3, out};
   problem.scales = scales;
@@ -407,6 +433,7 @@ std::vector<CudaCase> blackwell_cases() {
   operands(list);
   parts(list);
   sequences(list);
+  starts(list);
   types(list);
   narrow_forms(list);
   rotary_parts(list);
