@@ -82,6 +82,9 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wno-missing-field-initializers)
 add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 # GCC's flow analysis loses track of a std::variant that is moved, and warns.
 add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+# GCC 12 leaves an empty part of a function behind where its cold blocks end in a call that never returns. LLD then drops
+# the unwind table of what lies at the same address, and an exception from there ends the process.
+add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fno-reorder-blocks-and-partition>)
 if(KERNELWRIGHT_SANITIZE)
   add_compile_options(-fsanitize=${KERNELWRIGHT_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KERNELWRIGHT_SANITIZE})
