@@ -34,18 +34,18 @@ constexpr std::array<std::uint32_t, 256> crc_table() {
 }
 
 /// Little-endian numbers, one after another.
-class Record {
+class ZipRecord {
  public:
-  Record& u16(std::uint64_t value) { return number(value, 2); }
-  Record& u32(std::uint64_t value) { return number(value, 4); }
-  Record& text(std::string_view text) {
+  ZipRecord& u16(std::uint64_t value) { return number(value, 2); }
+  ZipRecord& u32(std::uint64_t value) { return number(value, 4); }
+  ZipRecord& text(std::string_view text) {
     for (const char c : text) bytes_.push_back(static_cast<std::byte>(c));
     return *this;
   }
   Bytes take() { return std::move(bytes_); }
 
  private:
-  Record& number(std::uint64_t value, int size) {
+  ZipRecord& number(std::uint64_t value, int size) {
     for (int i = 0; i < size; ++i) bytes_.push_back(static_cast<std::byte>(value >> 8 * i & 0xff));
     return *this;
   }
@@ -60,7 +60,7 @@ std::uint64_t number_at(std::span<const std::byte> bytes, std::size_t offset, in
 }
 
 /// What both headers of a member say: from the version that reads it to the length of its extra field.
-Record& facts(Record& record, const ArchiveMember& member) {
+ZipRecord& facts(ZipRecord& record, const ArchiveMember& member) {
   return record.u16(kReaderVersion)
       .u16(0)  // no flags
       .u16(0)  // stored
@@ -74,14 +74,14 @@ Record& facts(Record& record, const ArchiveMember& member) {
 }
 
 Bytes local_header(const ArchiveMember& member) {
-  Record record;
+  ZipRecord record;
   return facts(record.u32(kLocalMagic), member).text(member.name).take();
 }
 
 std::uint64_t header_offset(const ArchiveMember& member) { return member.offset - kLocalBytes - member.name.size(); }
 
 Bytes central_header(const ArchiveMember& member) {
-  Record record;
+  ZipRecord record;
   return facts(record.u32(kCentralMagic).u16(kMadeBy), member)
       .u16(0)  // no comment
       .u16(0)  // the first disk
@@ -93,7 +93,7 @@ Bytes central_header(const ArchiveMember& member) {
 }
 
 Bytes end_record(std::size_t members, std::uint64_t directory_bytes, std::uint64_t directory_offset) {
-  return Record()
+  return ZipRecord()
       .u32(kEndMagic)
       .u16(0)
       .u16(0)
@@ -105,7 +105,9 @@ Bytes end_record(std::size_t members, std::uint64_t directory_bytes, std::uint64
       .take();
 }
 
-void append(Bytes& bytes, std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); }
+void append_bytes(Bytes& bytes, std::span<const std::byte> more) {
+  bytes.insert(bytes.end(), more.begin(), more.end());
+}
 
 bool is_at(std::span<const std::byte> bytes, std::size_t offset, const Bytes& wanted) {
   return offset <= bytes.size() && wanted.size() <= bytes.size() - offset &&
@@ -155,13 +157,13 @@ std::vector<std::byte> write_archive(const std::map<std::string, std::vector<std
     if (bytes.size() + contents.size() > kMaxArchiveBytes)
       throw Error(fmt::format("an archive with {} would be larger than {} bytes", name, kMaxArchiveBytes));
     const ArchiveMember member{name, bytes.size() + kLocalBytes + name.size(), contents.size(), crc32(contents)};
-    append(bytes, local_header(member));
-    append(bytes, contents);
-    append(directory, central_header(member));
+    append_bytes(bytes, local_header(member));
+    append_bytes(bytes, contents);
+    append_bytes(directory, central_header(member));
   }
   const std::uint64_t directory_offset = bytes.size();
-  append(bytes, directory);
-  append(bytes, end_record(members.size(), directory.size(), directory_offset));
+  append_bytes(bytes, directory);
+  append_bytes(bytes, end_record(members.size(), directory.size(), directory_offset));
   return bytes;
 }
 
