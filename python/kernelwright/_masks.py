@@ -1,0 +1,123 @@
+"""Masks of transformers for kernelwright's attention.
+
+transformers asks a mask function for a mask, once for each kind of layer and step, and hands the result to every such
+layer. The results of padding_mask() are
+- None: a query sees what the layer's causality and window let it see.
+- bool [batch, keys]: the keys of each sequence that exist. They are one run of keys. In a causal layer the last one is
+  the last query's own. A kernel takes them as the first key and the length of each sequence.
+- int32 [batch, tokens]: several sequences lie in a row, and each token has the number of its sequence.
+- bool [batch, 1, queries, keys]: any other mask. No kernel takes it, and torch's attention serves.
+"""
+import torch
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
+
+_AND = "and_masks.<locals>.and_mask"
+_WINDOW = "sliding_window_overlay.<locals>.inner_mask"
+_PACKED = "packed_sequence_mask_function.<locals>.inner_mask"
+
+
+def _parts(function):
+    """The masks that are joined by "and" in a mask function of transformers."""
+    if getattr(function, "__qualname__", "") != _AND:
+        return [function]
+    joined = function.__closure__[function.__code__.co_freevars.index("mask_functions")].cell_contents
+    return [part for each in joined for part in _parts(each)]
+
+
+def _known(function):
+    """(whether the mask is causal, the numbers of packed sequences or None), or None if a kernel does not know the mask."""
+    causal, packed = False, None
+    for part in _parts(function):
+        name = getattr(part, "__qualname__", "")
+        if part is causal_mask_function:
+            causal = True
+        elif name == _PACKED:
+            packed = part.__closure__[part.__code__.co_freevars.index("packed_sequence_mask")].cell_contents
+        elif part is not bidirectional_mask_function and name != _WINDOW:
+            return None
+    return causal, packed
+
+
+def first_and_end(mask):
+    """The first key and the number behind the last key of each row of bool [batch, keys]. A row without keys: (keys, 0)."""
+    width, some = mask.shape[1], mask.any(-1)
+    first = torch.where(some, mask.int().argmax(-1), width)
+    end = torch.where(some, width - mask.flip(-1).int().argmax(-1), 0)
+    return first.to(torch.int32), end.to(torch.int32)
+
+
+def bounds(mask):
+    """What first_and_end() finds, once for a mask that this module made."""
+    if torch.compiler.is_compiling():
+        return first_and_end(mask)
+    found = getattr(mask, "_kernelwright_bounds", None)
+    return first_and_end(mask) if found is None else found
+
+
+def packed_offsets(numbers):
+    """(offsets, the longest length) of the sequences that `numbers`, int32 [batch, tokens], has. A row of the batch begins
+    a sequence."""
+    found = getattr(numbers, "_kernelwright_offsets", None)
+    if found is None:
+        starts = torch.ones_like(numbers, dtype=torch.bool)
+        starts[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
+        begins = starts.flatten().nonzero().flatten()
+        offsets = torch.cat([begins, begins.new_tensor([numbers.numel()])]).to(torch.int32)
+        found = numbers._kernelwright_offsets = offsets, int(offsets.diff().max())
+    return found
+
+
+def _columns(attention_mask, kv_offset, kv_length):
+    """The part of a mask of all tokens that is about the layer's keys. It is shorter than kv_length in a cache that is
+    not yet full, and is filled up with keys that do not exist."""
+    tokens = attention_mask.shape[1]
+    if tokens > kv_length:
+        begin = kv_offset if kv_offset + kv_length <= tokens else tokens - kv_length
+        return attention_mask[:, begin:begin + kv_length]
+    return torch.nn.functional.pad(attention_mask, (0, kv_length - tokens)) if tokens < kv_length else attention_mask
+
+
+def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=causal_mask_function,
+                 attention_mask=None, device="cpu", **more):
+    """The mask function that register() gives to transformers."""
+    known, compiling = _known(mask_function), torch.compiler.is_compiling()
+
+    def any_mask():
+        skips = dict(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+        return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function=mask_function,
+                         attention_mask=attention_mask, device=device, **{**more, **skips})
+    if known is None:
+        return any_mask()
+    causal, packed = known
+    if packed is not None:
+        # How many sequences there are is not known while torch.compile traces.
+        return any_mask() if compiling or attention_mask is not None else packed.to(torch.int32)
+    # The keys that are written. In a static cache this is a tensor, or less than the keys that there are.
+    written = q_offset + q_length - kv_offset if causal else kv_length
+    static = isinstance(written, torch.Tensor) or written < kv_length
+    if attention_mask is None and not static:
+        return None
+    places = torch.arange(kv_length, device=device)
+    exist = torch.ones(batch_size, kv_length, dtype=torch.bool, device=device)
+    if attention_mask is not None:
+        exist = _columns(attention_mask.to(device=device, dtype=torch.bool), kv_offset, kv_length)
+    if static:
+        exist = exist & (places < written)
+    first, end = first_and_end(exist)
+    kept = exist
+    if causal:
+        # A query sees no key behind its own, so padding behind a sequence hides nothing. The diagonal is counted from the
+        # last written key, which such padding must not hide.
+        kept = (places >= first[:, None]) & (places < written) if static else places >= first[:, None]
+    if not compiling:
+        holes = exist.sum(-1) != end - first.minimum(end)
+        padded = (~attention_mask.bool()).any() if attention_mask is not None else holes.any()
+        if causal and attention_mask is not None:
+            padded = padded & (first_and_end(attention_mask.bool())[0] > 0).any()
+        holes, padded = torch.stack([holes.any(), padded]).tolist()  # the one wait of a step
+        if holes:
+            return any_mask()
+        if not padded and not static:
+            return None
+        kept._kernelwright_bounds = first_and_end(kept)
+    return kept
