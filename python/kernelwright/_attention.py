@@ -130,6 +130,12 @@ def handle_of(kind, index, *problem):
         return 0
 
 
+@torch.compiler.assume_constant_result
+def handle_of_gemm(kind, index, problem, *fields):
+    """The same for a problem of another type. Raises ConfigError if no kernel takes it."""
+    return kernels.find(kind, index, problem(*fields))[1]
+
+
 def why_not(device, problem):
     """Why no kernel takes the problem; None if one does."""
     if torch.compiler.is_compiling():

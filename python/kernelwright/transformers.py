@@ -17,8 +17,10 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 
 from ._attention import DTYPES, attend, contiguous_heads, kernels, problem_of, refuse_gradients, why_not
 from ._errors import ConfigError
+from ._linears import Report, accelerate
 from ._masks import bounds, first_and_end, packed_offsets, padding_mask
 
+__all__ = ["NAME", "Report", "accelerate", "attention", "padding_mask", "problems", "register"]
 NAME = "kernelwright"
 _warned, _sinks = set(), WeakIdKeyDictionary()
 
