@@ -72,6 +72,7 @@ class Kernels:
     def __init__(self):
         self._lock = threading.Lock()
         self._engines, self._found = {}, {}
+        self.steps = {}  # of a layer's call, as far as it tells problems apart: the problem, for which a kernel is there
 
     def use(self, engine):
         """From here on `engine` serves: tensors of the CPU if it emulates, else those of GPUs."""
@@ -79,6 +80,7 @@ class Kernels:
         with self._lock:
             self._engines[kind] = engine
             self._found = {key: found for key, found in self._found.items() if key[0] != kind}
+            self.steps = {}
 
     def engine(self, kind):
         """The engine for tensors of a device of that type. The one for GPUs is made when it is first needed."""

@@ -77,27 +77,35 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     if unused.get("output_attentions"):
         _warn_once("kernelwright gives no attention weights; output_attentions needs attn_implementation=\"eager\"")
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    layer = _Layer(causal, sliding_window, softcap, s_aux, scaling)
-    packing = _packing(query, key, attention_mask, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
-    query, key, value = _autocast(query, key, value)
-    problem, reason = layer.problem(query, key, value, attention_mask, packing, position_bias)
-    if reason is None:
-        reason = why_not(query.device, problem)
-    if reason is not None:
-        _warn_once(f"kernelwright leaves this attention to torch: {reason}")
-        return layer.by_torch(module, query, key, value, attention_mask, packing, position_bias), None
+    step, problem, packing = None, None, None
+    if cu_seq_lens_q is None and position_bias is None and not torch.compiler.is_compiling() and (
+            attention_mask is None or (attention_mask.dtype is torch.bool and attention_mask.dim() == 2)):
+        # Most calls differ from one before them in lengths alone. Finding the problem anew would cost them microseconds.
+        rows = query.shape
+        step = (query.dtype, query.device, rows[1], rows[3], rows[2] == 1, key.shape[1], value.shape[3], attention_mask is None,
+                causal, sliding_window, softcap, s_aux is None)
+        problem = kernels.steps.get(step)
+    if problem is None:
+        layer = _Layer(causal, sliding_window, softcap, s_aux, scaling)
+        packing = _packing(query, key, attention_mask, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
+        query, key, value = _autocast(query, key, value)
+        problem, reason = layer.problem(query, key, value, attention_mask, packing, position_bias)
+        reason = reason or why_not(query.device, problem)
+        if reason is not None:
+            _warn_once(f"kernelwright leaves this attention to torch: {reason}")
+            return layer.by_torch(module, query, key, value, attention_mask, packing, position_bias), None
+        if step and query.dtype == step[0]:
+            kernels.steps[step] = problem
     q, k, v = (contiguous_heads(tensor.transpose(1, 2)) for tensor in (query, key, value))
-    named = {"scale": scaling, "sinks": None if s_aux is None else _sinks_of(s_aux)}
+    sinks = None if s_aux is None else _sinks_of(s_aux)
     if packing:
-        batch, tokens = q.shape[:2]
-        named |= packing.arguments()
-        q, k, v = (tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v))
-        out = attend(problem, q, k, v, **named)
-        return out.view(batch, tokens, *out.shape[1:]), None
-    if attention_mask is not None:
-        named["kv_starts"], named["kv_lengths"] = bounds(attention_mask[:, -k.shape[1]:]
-                                                         if attention_mask.shape[1] > k.shape[1] else attention_mask)
-    return attend(problem, q, k, v, **named), None
+        flat = (tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v))
+        out = attend(problem, *flat, scale=scaling, sinks=sinks, **packing.arguments())
+        return out.view(*q.shape[:2], *out.shape[1:]), None
+    if attention_mask is None:
+        return attend(problem, q, k, v, scale=scaling, sinks=sinks), None
+    starts, lengths = bounds(attention_mask[:, -k.shape[1]:] if attention_mask.shape[1] > k.shape[1] else attention_mask)
+    return attend(problem, q, k, v, scale=scaling, sinks=sinks, kv_starts=starts, kv_lengths=lengths), None
 
 
 def _autocast(*tensors):
