@@ -81,6 +81,7 @@ def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_
                  attention_mask=None, device="cpu", **more):
     """The mask function that register() gives to transformers."""
     known, compiling = _known(mask_function), torch.compiler.is_compiling()
+    blind = compiling or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())  # values cannot be read
 
     def any_mask():
         skips = dict(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
@@ -90,8 +91,8 @@ def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_
         return any_mask()
     causal, packed = known
     if packed is not None:
-        # How many sequences there are is not known while torch.compile traces.
-        return any_mask() if compiling or attention_mask is not None else packed.to(torch.int32)
+        # How many sequences there are is not known while torch.compile traces or a graph is captured.
+        return any_mask() if blind or attention_mask is not None else packed.to(torch.int32)
     # The keys that are written. In a static cache this is a tensor, or less than the keys that there are.
     written = q_offset + q_length - kv_offset if causal else kv_length
     static = isinstance(written, torch.Tensor) or written < kv_length
@@ -109,7 +110,7 @@ def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_
         # A query sees no key behind its own, so padding behind a sequence hides nothing. The diagonal is counted from the
         # last written key, which such padding must not hide.
         kept = (places >= first[:, None]) & (places < written) if static else places >= first[:, None]
-    if not compiling:
+    if not blind:
         holes = exist.sum(-1) != end - first.minimum(end)
         padded = (~attention_mask.bool()).any() if attention_mask is not None else holes.any()
         if causal and attention_mask is not None:
@@ -119,5 +120,6 @@ def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_
             return any_mask()
         if not padded and not static:
             return None
+    if not compiling:
         kept._kernelwright_bounds = first_and_end(kept)
     return kept

@@ -10,6 +10,7 @@ attention in bf16 differs by, at each layer too. Tokens are given, not generated
 weights follows from rounding.
 """
 import copy
+import os
 import subprocess
 import sys
 import unittest
@@ -24,7 +25,9 @@ import kernelwright.transformers as ours
 from kernelwright import ConfigError, _masks
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ENGINE = kernelwright.Engine("cuda" if DEVICE == "cuda" else "emulator", **({} if DEVICE == "cuda" else {"emulator_arch": "sm_90a"}))
+# The emulator looks for missing synchronisation too. Without KERNELWRIGHT_TEST_ARCH it is an H100.
+EMULATED = dict(backend="emulator", emulator_arch=os.environ.get("KERNELWRIGHT_TEST_ARCH", "sm_90a"), hazards=True)
+ENGINE = kernelwright.Engine(**EMULATED if DEVICE == "cpu" else {"backend": "cuda"})
 GATE = 1.1
 TOKENS, PROMPT, WINDOW, PADDING = 24, 16, 6, 7
 
@@ -109,6 +112,7 @@ class Case(unittest.TestCase):
         warnings.simplefilter("error")  # what torch would serve is a failure here
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", category=FutureWarning)
+        self.addCleanup(lambda: self.assertEqual(ENGINE.take_hazards(), []))
 
     def compared(self, kind, run, mask=None, seen=None, truth_run=None, **more):
         """Errors of ours and of torch's, for each layer."""
@@ -215,7 +219,7 @@ class Generation(Case):
         for kind, layers in (("llama", 1), ("gemma2", 2), ("gpt_oss", 2)):
             for cache in ({}, {"cache_implementation": "static"}):
                 with self.subTest(kind, **cache):
-                    engine = kernelwright.Engine("emulator", emulator_arch="sm_90a") if DEVICE == "cpu" else kernelwright.Engine("cuda")
+                    engine = kernelwright.Engine(**EMULATED if DEVICE == "cpu" else {"backend": "cuda"})
                     ours.register(engine)
                     self.addCleanup(ours.register, ENGINE)
                     model = made(kind, "kernelwright", torch.bfloat16)
@@ -332,6 +336,18 @@ class Masks(unittest.TestCase):
         self.assertIsNone(_masks.padding_mask(2, 4, 4, attention_mask=torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])))
         made = _masks.padding_mask(2, 4, 8, q_offset=torch.tensor(0))
         self.assertEqual(made.sum(-1).tolist(), [4, 4])
+
+    @unittest.skipUnless(DEVICE == "cuda", "there is no GPU")
+    def test_a_graph_captures_the_mask(self):
+        mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], device=DEVICE)
+        want = _masks.padding_mask(2, 1, 8, q_offset=4, attention_mask=mask, device=DEVICE)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = _masks.padding_mask(2, 1, 8, q_offset=4, attention_mask=mask, device=DEVICE)
+            first, end = _masks.bounds(found)
+        graph.replay()
+        self.assertTrue(torch.equal(found, want))
+        self.assertEqual((first.tolist(), end.tolist()), ([2, 0], [5, 5]))
 
     def test_rows_without_keys(self):
         first, end = _masks.first_and_end(torch.zeros(1, 3, dtype=torch.bool))
