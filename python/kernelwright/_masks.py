@@ -98,28 +98,30 @@ def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_
     static = isinstance(written, torch.Tensor) or written < kv_length
     if attention_mask is None and not static:
         return None
-    places = torch.arange(kv_length, device=device)
-    exist = torch.ones(batch_size, kv_length, dtype=torch.bool, device=device)
     if attention_mask is not None:
-        exist = _columns(attention_mask.to(device=device, dtype=torch.bool), kv_offset, kv_length)
+        attention_mask = attention_mask.to(device=device, dtype=torch.bool)
+        if not static and not blind and attention_mask.all():
+            return None
+    places = torch.arange(kv_length, device=device)
+    exist = None if attention_mask is None else _columns(attention_mask, kv_offset, kv_length)
     if static:
-        exist = exist & (places < written)
+        exist = (places < written).expand(batch_size, kv_length) if exist is None else exist & (places < written)
     first, end = first_and_end(exist)
-    kept = exist
+    kept, holes = exist, exist.sum(-1) != end - first.minimum(end)
     if causal:
         # A query sees no key behind its own, so padding behind a sequence hides nothing. The diagonal is counted from the
         # last written key, which such padding must not hide.
-        kept = (places >= first[:, None]) & (places < written) if static else places >= first[:, None]
-    if not blind:
-        holes = exist.sum(-1) != end - first.minimum(end)
-        padded = (~attention_mask.bool()).any() if attention_mask is not None else holes.any()
-        if causal and attention_mask is not None:
-            padded = padded & (first_and_end(attention_mask.bool())[0] > 0).any()
-        holes, padded = torch.stack([holes.any(), padded]).tolist()  # the one wait of a step
+        kept = places >= first[:, None]
+        kept = kept & (places < written) if static else kept
+        end = torch.where(first < kv_length, written, 0).to(torch.int32)
+    if attention_mask is not None and not blind:
+        # Padding that has left the window counts, so that the kernel stays the same.
+        padded = ~attention_mask[:, 0].all() if causal else ~exist.all()
+        holes, padded = torch.stack([holes.any(), padded]).tolist()
         if holes:
             return any_mask()
         if not padded and not static:
             return None
     if not compiling:
-        kept._kernelwright_bounds = first_and_end(kept)
+        kept._kernelwright_bounds = first, end
     return kept

@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
 
 import kernelwright
 import kernelwright.transformers as ours
-from kernelwright import ConfigError, _masks
+from kernelwright import ConfigError, _attention, _masks
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The emulator looks for missing synchronisation too. Without KERNELWRIGHT_TEST_ARCH it is an H100.
@@ -264,6 +264,10 @@ class Refusals(Case):
         with self.assertRaisesRegex(ConfigError, r"dropout: is 0.1, and kernelwright has none; call model.eval\(\)"):
             model.train()(tokens())
 
+    def test_tensors_of_the_cpu_need_an_engine_that_emulates(self):
+        with self.assertRaisesRegex(ConfigError, r'lies on a device of type "cpu"; move it to a GPU, or give .*Engine\("emulator"\)'):
+            _attention.Kernels().engine("cpu")
+
     def test_names_that_transformers_takes_for_its_own(self):
         with self.assertRaisesRegex(ConfigError, 'leave out "flash"'):
             ours.register(name="kernelwright_flash")
@@ -327,6 +331,7 @@ class Masks(unittest.TestCase):
         self.assertTrue(torch.equal(made, again))
         first, end = _masks.bounds(made)
         self.assertEqual((first.tolist(), end.tolist(), first.dtype), ([2, 0], [5, 5], torch.int32))
+        self.assertTrue(all(map(torch.equal, (first, end), _masks.first_and_end(made))))
         window = _masks.padding_mask(2, 1, 3, q_offset=4, kv_offset=2, attention_mask=mask)
         self.assertEqual(window.int().tolist(), [[1, 1, 1], [1, 1, 1]])  # padded before: the kernel stays the same
 
@@ -336,6 +341,16 @@ class Masks(unittest.TestCase):
         self.assertIsNone(_masks.padding_mask(2, 4, 4, attention_mask=torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])))
         made = _masks.padding_mask(2, 4, 8, q_offset=torch.tensor(0))
         self.assertEqual(made.sum(-1).tolist(), [4, 4])
+        self.assertEqual([bound.tolist() for bound in _masks.bounds(made)], [[0, 0], [4, 4]])
+
+    def test_masks_of_layers_that_are_not_causal(self):
+        from transformers.masking_utils import bidirectional_mask_function as both
+        mask = torch.tensor([[0, 1, 1, 0], [1, 1, 1, 1]])
+        made = _masks.padding_mask(2, 4, 4, mask_function=both, attention_mask=mask)
+        self.assertEqual([bound.tolist() for bound in _masks.bounds(made)], [[1, 0], [3, 4]])
+        self.assertIsNone(_masks.padding_mask(2, 4, 4, mask_function=both, attention_mask=torch.ones(2, 4)))
+        mask[1, 2] = 0
+        self.assertEqual(_masks.padding_mask(2, 4, 4, mask_function=both, attention_mask=mask).shape, (2, 1, 4, 4))
 
     @unittest.skipUnless(DEVICE == "cuda", "there is no GPU")
     def test_a_graph_captures_the_mask(self):
@@ -352,6 +367,9 @@ class Masks(unittest.TestCase):
     def test_rows_without_keys(self):
         first, end = _masks.first_and_end(torch.zeros(1, 3, dtype=torch.bool))
         self.assertEqual((first.tolist(), end.tolist()), ([3], [0]))
+        made = _masks.padding_mask(2, 3, 3, attention_mask=torch.tensor([[0, 0, 0], [0, 1, 1]]))
+        self.assertEqual([bound.tolist() for bound in _masks.bounds(made)], [[3, 1], [0, 3]])
+        self.assertEqual(made.int().tolist(), [[0, 0, 0], [0, 1, 1]])
 
 
 class Imports(unittest.TestCase):
