@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a call costs the host, in one process: handles of kernelwright from Python in every way that there is, and beside
-them a launch of Triton, torch's own attention and torch's own product.
+them a launch of Triton, torch's own attention and torch's own product. The functions of FlashAttention and of a layer of
+transformers are there too, on handles that they find themselves.
 
     bench/python/calls.py [--json FILE] [--rounds 200] [--core N]
 
@@ -63,7 +64,7 @@ def attention_candidates(engine):
             ("op attention", lambda: op(handle, q, k, v), None, 1),
             ("graph of one op, a replay", one, out, 1),
             ("graph of 20 ops, an op", twenty, out, 20),
-            ("torch sdpa (grouped heads)", lambda: sdpa().transpose(1, 2), None, 1)]
+            ("torch sdpa (grouped heads)", lambda: sdpa().transpose(1, 2), None, 1), *layer_candidates(engine, q, k, v)]
     with torch.no_grad():
         for name, call, result, _ in rows:
             if result is False:
@@ -74,6 +75,28 @@ def attention_candidates(engine):
             error = ((out if result is out else found).float() - reference).abs().max().item()
             assert error < 0.01, f"{name}: differs from fp32 by {error}"
     return rows, kernel
+
+
+def layer_candidates(engine, q, k, v):
+    """What callers of FlashAttention and layers of transformers call."""
+    from kernelwright import flash_attn
+    flash_attn.use_engine(engine)
+    rows = [("flash_attn_func(q, k, v)", lambda: flash_attn.flash_attn_func(q, k, v, causal=True), None, 1)]
+    try:
+        import kernelwright.transformers
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    except ImportError as error:
+        print(f"transformers is left out: {error}", file=sys.stderr)
+        return rows
+
+    class Layer:
+        is_causal, num_key_value_groups = True, Q_HEADS // KV_HEADS
+    given = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+
+    def layer_of(function):
+        return lambda: function(Layer, *given, None, scaling=HEAD ** -0.5)[0]
+    return rows + [("a layer of transformers", layer_of(kernelwright.transformers.attention), None, 1),
+                   ("a layer of transformers, sdpa", layer_of(sdpa_attention_forward), None, 1)]
 
 
 def gemm_candidates(engine):

@@ -8,8 +8,8 @@ import copy
 import unittest
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.integrations.finegrained_fp8 import FP8Linear
+from transformers import AutoConfig, AutoModelForCausalLM, FineGrainedFP8Config
+from transformers.integrations.finegrained_fp8 import FP8Linear, replace_with_fp8_linear
 
 import kernelwright
 import kernelwright.transformers as ours
@@ -91,6 +91,25 @@ class Linears(unittest.TestCase):
                 self.assertEqual((found.shape, found.dtype), (want.shape, torch.bfloat16))
                 self.assertLess(relative(found, exact), 0.003)  # the result's rounding to bf16
                 self.assertLess(relative(found, want), 0.04)  # that of e4m3 on top
+
+    def test_a_model_of_fp8(self):
+        """Its layers as FineGrainedFP8Config makes them."""
+        truth = tiny(tie_word_embeddings=False).bfloat16().float()
+        model = copy.deepcopy(truth).bfloat16()
+        replace_with_fp8_linear(model, ["lm_head"], FineGrainedFP8Config())
+        layers = [name for name, module in model.named_modules() if isinstance(module, FP8Linear)]
+        self.assertEqual(len(layers), 14)
+        for name in layers:  # what each weight stands for goes into the model of fp32
+            module, exact = model.get_submodule(name), truth.get_submodule(name)
+            layer, weight = fp8_layer(*exact.weight.shape)
+            module.weight, module.weight_scale_inv = layer.weight, layer.weight_scale_inv
+            norm = exact.weight.norm() / weight.norm()
+            module.weight_scale_inv.data *= norm
+            exact.weight.data.copy_(weight * norm)
+        report, ids = self.accelerate(model), torch.arange(40, device=DEVICE).view(2, 20) + 1
+        self.assertEqual(len(report.swapped), 15, report)
+        self.assertIn("fp8 of 128 x 128 blocks", str(report))
+        self.assertLess(relative(model(ids).logits, truth(ids).logits), 0.1)
 
     def test_scales_of_eight_bits(self):
         layer, _ = fp8_layer(256, 256, scale_fmt="ue8m0")
