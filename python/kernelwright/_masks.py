@@ -38,6 +38,17 @@ def _known(function):
     return causal, packed
 
 
+def _known_by_arguments(function, attention_mask, local_size=None, use_vmap=False, config=None, **more):
+    """The same while torch.compile traces, when what a function joins cannot be read. transformers' arguments tell a plain
+    window from packed sequences (which have no attention_mask), a model's own masks (use_vmap), layers that are not causal
+    (allow_is_bidirectional_skip) and chunks."""
+    if function is causal_mask_function or function is bidirectional_mask_function:
+        return function is causal_mask_function, None
+    window, chunk = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    plain = getattr(function, "__qualname__", "") == _AND and not use_vmap and "allow_is_bidirectional_skip" not in more
+    return (True, None) if plain and attention_mask is not None and local_size and window == local_size != chunk else None
+
+
 def first_and_end(mask):
     """The first key and the number behind the last key of each row of bool [batch, keys]. A row without keys: (keys, 0)."""
     width, some = mask.shape[1], mask.any(-1)
@@ -80,7 +91,8 @@ def _columns(attention_mask, kv_offset, kv_length):
 def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=causal_mask_function,
                  attention_mask=None, device="cpu", **more):
     """The mask function that register() gives to transformers."""
-    known, compiling = _known(mask_function), torch.compiler.is_compiling()
+    compiling = torch.compiler.is_compiling()
+    known = _known_by_arguments(mask_function, attention_mask, **more) if compiling else _known(mask_function)
     blind = compiling or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())  # values cannot be read
 
     def any_mask():

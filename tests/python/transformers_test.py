@@ -18,11 +18,11 @@ import warnings
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
+from transformers import AutoConfig, AutoModelForCausalLM, CompileConfig, StaticCache
 
 import kernelwright
 import kernelwright.transformers as ours
-from kernelwright import ConfigError, _attention, _masks
+from kernelwright import ConfigError, _attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The emulator looks for missing synchronisation too. Without KERNELWRIGHT_TEST_ARCH it is an H100.
@@ -256,6 +256,22 @@ class Compiled(Case):
         torch._dynamo.reset()
 
 
+    def test_generate_compiles_its_steps_and_has_the_eager_tokens(self):
+        given = dict(attention_mask=left_padding(), max_new_tokens=8, min_new_tokens=8, do_sample=False,
+                     cache_implementation="static")
+        how = CompileConfig(backend="aot_eager", mode=None, fullgraph=True)
+        how._compile_all_devices = True
+        for kind in ("llama", "mistral", "gemma3_text"):
+            with self.subTest(kind), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of torch.compile
+                model = made(kind, "kernelwright", torch.bfloat16)
+                want = model.generate(tokens(), disable_compile=True, **given)
+                ours._warned.clear()
+                self.assertTrue(torch.equal(model.generate(tokens(), compile_config=how, **given), want))
+                self.assertEqual(ours._warned, set())
+        torch._dynamo.reset()
+
+
 class Refusals(Case):
     def test_gradients_and_dropout_are_refused_with_the_remedy(self):
         model = made("llama", "kernelwright", torch.bfloat16, attention_dropout=0.1)
@@ -308,68 +324,6 @@ class Refusals(Case):
         self.assertIn("tensors are torch.float32", str(caught[0].message))
         seen = left_padding().bool()
         self.assertLess(errors([found], [truth(tokens(), attention_mask=left_padding()).logits], seen)[0], 1e-4)
-
-
-class Masks(unittest.TestCase):
-    def test_kinds_of_masks_are_told_apart(self):
-        from transformers import masking_utils as of
-        self.assertEqual(_masks._known(of.causal_mask_function), (True, None))
-        self.assertEqual(_masks._known(of.sliding_window_causal_mask_function(4)), (True, None))
-        self.assertEqual(_masks._known(of.bidirectional_mask_function), (False, None))
-        numbers = torch.zeros(1, 4, dtype=torch.int64)
-        packed = of.and_masks(of.sliding_window_causal_mask_function(4), of.packed_sequence_mask_function(numbers))
-        self.assertIs(_masks._known(packed)[1], numbers)
-        for unknown in (of.or_masks(of.causal_mask_function, lambda *_: True), of.chunked_causal_mask_function(4, numbers[0]),
-                        of.and_masks(of.causal_mask_function, of.blockwise_overlay(numbers)), lambda *_: True):
-            self.assertIsNone(_masks._known(unknown))
-
-    def test_masks_shorter_and_longer_than_the_keys(self):
-        mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-        made = _masks.padding_mask(2, 1, 8, q_offset=torch.tensor(4), attention_mask=mask)
-        self.assertEqual(made.int().tolist(), [[0, 0, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0, 0, 0]])
-        again = _masks.padding_mask(2, 1, 8, q_offset=torch.tensor(4), attention_mask=made)
-        self.assertTrue(torch.equal(made, again))
-        first, end = _masks.bounds(made)
-        self.assertEqual((first.tolist(), end.tolist(), first.dtype), ([2, 0], [5, 5], torch.int32))
-        self.assertTrue(all(map(torch.equal, (first, end), _masks.first_and_end(made))))
-        window = _masks.padding_mask(2, 1, 3, q_offset=4, kv_offset=2, attention_mask=mask)
-        self.assertEqual(window.int().tolist(), [[1, 1, 1], [1, 1, 1]])  # padded before: the kernel stays the same
-
-    def test_no_mask_where_nothing_is_padded(self):
-        self.assertIsNone(_masks.padding_mask(2, 4, 4, attention_mask=torch.ones(2, 4)))
-        self.assertIsNone(_masks.padding_mask(2, 4, 4))
-        self.assertIsNone(_masks.padding_mask(2, 4, 4, attention_mask=torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])))
-        made = _masks.padding_mask(2, 4, 8, q_offset=torch.tensor(0))
-        self.assertEqual(made.sum(-1).tolist(), [4, 4])
-        self.assertEqual([bound.tolist() for bound in _masks.bounds(made)], [[0, 0], [4, 4]])
-
-    def test_masks_of_layers_that_are_not_causal(self):
-        from transformers.masking_utils import bidirectional_mask_function as both
-        mask = torch.tensor([[0, 1, 1, 0], [1, 1, 1, 1]])
-        made = _masks.padding_mask(2, 4, 4, mask_function=both, attention_mask=mask)
-        self.assertEqual([bound.tolist() for bound in _masks.bounds(made)], [[1, 0], [3, 4]])
-        self.assertIsNone(_masks.padding_mask(2, 4, 4, mask_function=both, attention_mask=torch.ones(2, 4)))
-        mask[1, 2] = 0
-        self.assertEqual(_masks.padding_mask(2, 4, 4, mask_function=both, attention_mask=mask).shape, (2, 1, 4, 4))
-
-    @unittest.skipUnless(DEVICE == "cuda", "there is no GPU")
-    def test_a_graph_captures_the_mask(self):
-        mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], device=DEVICE)
-        want = _masks.padding_mask(2, 1, 8, q_offset=4, attention_mask=mask, device=DEVICE)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            found = _masks.padding_mask(2, 1, 8, q_offset=4, attention_mask=mask, device=DEVICE)
-            first, end = _masks.bounds(found)
-        graph.replay()
-        self.assertTrue(torch.equal(found, want))
-        self.assertEqual((first.tolist(), end.tolist()), ([2, 0], [5, 5]))
-
-    def test_rows_without_keys(self):
-        first, end = _masks.first_and_end(torch.zeros(1, 3, dtype=torch.bool))
-        self.assertEqual((first.tolist(), end.tolist()), ([3], [0]))
-        made = _masks.padding_mask(2, 3, 3, attention_mask=torch.tensor([[0, 0, 0], [0, 1, 1]]))
-        self.assertEqual([bound.tolist() for bound in _masks.bounds(made)], [[3, 1], [0, 3]])
-        self.assertEqual(made.int().tolist(), [[0, 0, 0], [0, 1, 1]])
 
 
 class Imports(unittest.TestCase):
