@@ -4,12 +4,14 @@ fp32, and what a generated token takes.
 
     bench/python/models.py accuracy [--json FILE] [--model NAME ...]   # two layers of full width
     bench/python/models.py decode [--json FILE] [--accelerate]         # 32 layers of Llama-3-8B's shape
-    bench/python/models.py accuracy --tiny; bench/python/models.py decode --tiny   # without a GPU: the emulator, tiny models
+    bench/python/models.py generate [--json FILE]                      # the same through generate(), which compiles
+    bench/python/models.py accuracy --tiny                             # each without a GPU: the emulator, tiny models
 
 Weights are random, and so tokens are given, not generated, where numbers are compared. A row of `accuracy` has, for each
 layer and the logits, the relative rms of ours and of torch's bf16 attention against eager attention in fp32, and their
-ratio, whose gate is 1.1. `decode` runs rounds in which the arms take turns. Its figures are medians over rounds of the
-time from one generated token to the next, in microseconds, with the host's work in it. Needs torch and transformers.
+ratio, whose gate is 1.1. `decode` and `generate` run rounds in which the arms take turns. Their figures are medians over
+rounds of the median time from one token to the next, in microseconds, with the host's work in it. `decode` calls the model,
+and `generate` calls generate(), which compiles the steps of a static cache. Needs torch and transformers.
 """
 import argparse
 import copy
@@ -67,7 +69,7 @@ class Run:
         fields = dict(fields, num_hidden_layers=layers, pad_token_id=0, bos_token_id=None, eos_token_id=None)
         if self.tiny:
             fields |= TINY | ({"sliding_window": 7} if fields.get("sliding_window") else {})
-                    if fields["model_type"] in ("gemma2", "gemma3_text", "gpt_oss"):
+        if fields["model_type"] in ("gemma2", "gemma3_text", "gpt_oss"):
             fields["layer_types"] = (LAYER_TYPES * layers)[:layers]
         # Scores then have a standard deviation near 1, so that masks matter to the logits.
         return AutoConfig.for_model(**fields, initializer_range=1.1 * fields["hidden_size"] ** -0.5)
@@ -196,28 +198,73 @@ def decode(run, given):
                     if turn:
                         key = case, make.__name__, implementation + (", accelerated" if linears else "")
                         found.setdefault(key, []).append(statistics.median(times))
+    return {"layers": config.num_hidden_layers, "steps": steps, "rounds": rounds, "problems": kernelwright.transformers.problems(),
+            "accelerate": str(report) if report else None, "rows": rows_of(found)}
+
+
+class Clock(transformers.StoppingCriteria):
+    """Notes the time behind each token of generate(), and stops nothing."""
+
+    def __init__(self, tiny):
+        self.tiny, self.times = tiny, []
+
+    def __call__(self, ids, scores, **unused):
+        if not self.tiny:
+            torch.cuda.synchronize()
+        self.times.append(time.perf_counter())
+        return torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
+
+    def steps(self):
+        return [b - a for a, b in zip(self.times, self.times[1:])]
+
+
+def generate(run, given):
+    config = run.config(LLAMA, 2 if run.tiny else 32)
+    model, steps = run.model(config, "sdpa", torch.bfloat16), 64 if not run.tiny else 4
+    ids = torch.randint(1, config.vocab_size, (run.batch, run.prompt), device=run.device)
+    whole, found = torch.ones_like(ids), {}
+    padded = whole.clone()
+    padded[0, :run.prompt // 3] = 0
+    for case, mask in (("batch", whole), ("left padded", padded)):
+        for cache in ("dynamic", "static"):
+            for turn in range(given.rounds + 2):  # the first rounds compile, capture and warm up
+                for implementation in ("sdpa", "kernelwright"):
+                    model.set_attn_implementation(implementation)
+                    clock = Clock(run.tiny)
+                    model.generate(ids, attention_mask=mask, max_new_tokens=steps, min_new_tokens=steps, do_sample=False,
+                                   cache_implementation=cache, stopping_criteria=[clock])
+                    if turn > 1:
+                        found.setdefault((case, cache, implementation), []).append(statistics.median(clock.steps()))
+    return {"layers": config.num_hidden_layers, "steps": steps, "rounds": given.rounds,
+            "problems": kernelwright.transformers.problems(), "rows": rows_of(found)}
+
+
+def rows_of(found):
+    """Rows of {(case, cache, arm): seconds a step of each round}, printed too."""
     rows = []
     for (case, cache, arm), times in found.items():
         median, own = statistics.median(times) * 1e6, statistics.median(found[case, cache, "sdpa"]) * 1e6
         rows.append({"case": case, "cache": cache, "arm": arm, "us_a_step": round(median, 1), "least": round(min(times) * 1e6, 1),
                      "most": round(max(times) * 1e6, 1), "of_sdpa": round(median / own, 4)})
         print(f"{case:14}{cache:14}{arm:28}{median:10.1f} us a step   {median / own:.3f} of sdpa's")
-    return {"layers": config.num_hidden_layers, "steps": steps, "rounds": rounds, "problems": kernelwright.transformers.problems(),
-            "accelerate": str(report) if report else None, "rows": rows}
+    return rows
+
+
+COMMANDS = {"accuracy": accuracy, "decode": decode, "generate": generate}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("accuracy", "decode"))
+    parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--json", help="write the rows there")
     parser.add_argument("--model", action="append", choices=MODELS, help="accuracy: this model alone; may be repeated")
-    parser.add_argument("--rounds", type=int, default=7, help="decode: rounds after the first")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds that count, of decode and generate")
     parser.add_argument("--accelerate", action="store_true", help="decode: one more arm, with our GEMMs where they are not slower")
     parser.add_argument("--tiny", action="store_true", help="tiny models on the emulator, which tries the script itself")
     given = parser.parse_args()
     run = Run(given)
     with torch.no_grad():
-        told = {"command": given.command, **run.told(), **{"accuracy": accuracy, "decode": decode}[given.command](run, given)}
+        told = {"command": given.command, **run.told(), **COMMANDS[given.command](run, given)}
     if given.json:
         with open(given.json, "w", encoding="utf-8") as file:
             json.dump(told, file, indent=1)
