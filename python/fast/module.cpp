@@ -169,7 +169,7 @@ PyModuleDef g_module = {PyModuleDef_HEAD_INIT,
 }  // namespace
 }  // namespace kernelwright::fast
 
-extern "C" PyMODINIT_FUNC PyInit__fast() {
+PyMODINIT_FUNC PyInit__fast() {
   using namespace kernelwright::fast;
   PyType_Slot slots[] = {
       {Py_tp_new, slot_of(new_door)}, {Py_tp_dealloc, slot_of(free_door)}, {Py_tp_call, slot_of(call_with_dict)},
