@@ -5,12 +5,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace kernelwright {
 namespace {
@@ -170,9 +172,23 @@ std::vector<std::string> names_in(int directory) {
   return names;
 }
 
+// strerrorname_np and strerrordesc_np came with glibc 2.32, and a wheel runs on older ones.
 std::string error_text(int error) {
-  const char* name = strerrorname_np(error);
-  return fmt::format("{} ({})", strerrordesc_np(error) ? strerrordesc_np(error) : "unknown error", name ? name : "?");
+  static constexpr std::pair<int, const char*> kNames[] = {
+#define NAMED(e) {e, #e}
+      NAMED(EPERM),     NAMED(ENOENT),   NAMED(EINTR),   NAMED(EIO),       NAMED(ENXIO),     NAMED(EBADF),
+      NAMED(EAGAIN),    NAMED(ENOMEM),   NAMED(EACCES),  NAMED(EFAULT),    NAMED(EBUSY),     NAMED(EEXIST),
+      NAMED(EXDEV),     NAMED(ENODEV),   NAMED(ENOTDIR), NAMED(EISDIR),    NAMED(EINVAL),    NAMED(ENFILE),
+      NAMED(EMFILE),    NAMED(ETXTBSY),  NAMED(EFBIG),   NAMED(ENOSPC),    NAMED(ESPIPE),    NAMED(EROFS),
+      NAMED(EMLINK),    NAMED(EPIPE),    NAMED(EDEADLK), NAMED(ENOLCK),    NAMED(ENOSYS),    NAMED(ELOOP),
+      NAMED(EDQUOT),    NAMED(ESTALE),   NAMED(ENOTSUP), NAMED(EOVERFLOW), NAMED(ENOTEMPTY), NAMED(ENAMETOOLONG),
+      NAMED(EREMOTEIO), NAMED(ETIMEDOUT)};
+#undef NAMED
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);  // the host program's language does not matter
+  std::string name = fmt::format("error {}", error);
+  for (const auto& [number, word] : kNames)
+    if (number == error) name = word;
+  return fmt::format("{} ({})", strerror_l(error, plain), name);
 }
 
 }  // namespace kernelwright
