@@ -70,7 +70,7 @@ class Engine:
         on_event: Callable[[dict[str, Any]], object] | None = None, emulator_arch: str | None = None,
         completion: str | None = None, seed: int = 0, hazards: bool = False, emulator_threads: int = 0,
         tuned_dir: _Path | None = None, event_level: Literal["debug", "info", "warning", "error"] = "debug",
-        launch_sampling: int = 0, check_data: bool = False, lock_timeout_ms: int = 0,
+        launch_sampling: int = 0, check_data: bool = False, lock_timeout_ms: int = 0, bundles: Sequence[_Path] = (),
     ) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Engine: ...
@@ -161,7 +161,7 @@ class Kernel(_Handle):
         scale: float | None = None, softcap: float | None = None, window: Sequence[int] | None = None,
         sm_budget: int = 0, pdl: bool = False, q_rope: _Tensor | None = None, k_rope: _Tensor | None = None,
         q_scale: _Tensor | None = None, num_pages: int | None = None, zero_padding: bool = False,
-        mask: _Tensor | None = None, bias: _Tensor | None = None,
+        mask: _Tensor | None = None, bias: _Tensor | None = None, kv_starts: _Tensor | None = None,
     ) -> Launch: ...
     def launch(
         self, *, q: _Tensor, k: _Tensor, v: _Tensor, o: _Tensor, lse: _Tensor | None = None,
@@ -173,7 +173,8 @@ class Kernel(_Handle):
         scale: float | None = None, softcap: float | None = None, window: Sequence[int] | None = None,
         sm_budget: int = 0, pdl: bool = False, q_rope: _Tensor | None = None, k_rope: _Tensor | None = None,
         q_scale: _Tensor | None = None, num_pages: int | None = None, zero_padding: bool = False,
-        mask: _Tensor | None = None, bias: _Tensor | None = None, stream: _Stream | None = None,
+        mask: _Tensor | None = None, bias: _Tensor | None = None, kv_starts: _Tensor | None = None,
+        stream: _Stream | None = None,
     ) -> None: ...
     def workspace_bytes(
         self, *, q: _Tensor, k: _Tensor, v: _Tensor, o: _Tensor, lse: _Tensor | None = None,
@@ -185,7 +186,7 @@ class Kernel(_Handle):
         scale: float | None = None, softcap: float | None = None, window: Sequence[int] | None = None,
         sm_budget: int = 0, pdl: bool = False, q_rope: _Tensor | None = None, k_rope: _Tensor | None = None,
         q_scale: _Tensor | None = None, num_pages: int | None = None, zero_padding: bool = False,
-        mask: _Tensor | None = None, bias: _Tensor | None = None,
+        mask: _Tensor | None = None, bias: _Tensor | None = None, kv_starts: _Tensor | None = None,
     ) -> int: ...
     def __call__(
         self, q: _Tensor, k: _Tensor, v: _Tensor, *, out: _Tensor | None = None, lse: _Tensor | None = None,
@@ -197,7 +198,8 @@ class Kernel(_Handle):
         scale: float | None = None, softcap: float | None = None, window: Sequence[int] | None = None,
         sm_budget: int = 0, pdl: bool = False, q_rope: _Tensor | None = None, k_rope: _Tensor | None = None,
         q_scale: _Tensor | None = None, num_pages: int | None = None, zero_padding: bool = False,
-        mask: _Tensor | None = None, bias: _Tensor | None = None, stream: _Stream | None = None,
+        mask: _Tensor | None = None, bias: _Tensor | None = None, kv_starts: _Tensor | None = None,
+        stream: _Stream | None = None,
     ) -> Any: ...
 
 class Launch:

@@ -1,8 +1,11 @@
 """accelerate(): GEMMs of Kernelwright in the linear layers of a model of transformers."""
+from __future__ import annotations
+
 import statistics
 import types
 from bisect import bisect_left
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers.integrations.finegrained_fp8 import FP8Linear
@@ -10,6 +13,9 @@ from transformers.integrations.finegrained_fp8 import FP8Linear
 from ._attention import DTYPES, OPS, handle_of_gemm, kernels
 from ._errors import ConfigError, KernelwrightError
 from ._groups import GROUP, quantize_groups
+
+if TYPE_CHECKING:
+    from . import Engine
 
 ROWS = (1, 8, 32, 128, 512, 2048, 8192)
 SLACK = 1.01  # what medians of one candidate differ by from one measurement to the next
@@ -153,10 +159,12 @@ class Report:
     None if nothing was measured. left: a dict for each layer that was not: name and reason.
     """
 
-    def __init__(self):
-        self.swapped, self.left, self._modules = [], [], []
+    def __init__(self) -> None:
+        self.swapped: list[dict[str, Any]] = []
+        self.left: list[dict[str, Any]] = []
+        self._modules: list[torch.nn.Module] = []
 
-    def undo(self):
+    def undo(self) -> None:
         """Gives the layers their own forward back."""
         for module in self._modules:
             vars(module).pop("forward", None)
@@ -187,7 +195,8 @@ def _told(row):
     return f"{told}; us by rows: {of}"
 
 
-def accelerate(model, *, engine=None, rows=ROWS, force=False):
+def accelerate(model: torch.nn.Module, *, engine: Engine | None = None, rows: Iterable[int] = ROWS,
+               force: bool = False) -> Report:
     """Lets our GEMMs serve linear layers of `model`, and returns a Report.
 
     FineGrainedFP8 layers (blocks of 128 x 128, dynamic activations) and plain ones of 16 bits are candidates. For each

@@ -5,6 +5,10 @@
 Arguments have the names, the order and the meaning of flash-attn 2; docs/transformers.md lists what differs. There is no
 backward and no dropout: both are refused. `import kernelwright` does not import this module, and so not torch.
 """
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from ._attention import attend, contiguous_heads, kernels, problem_of, refuse_gradients
@@ -47,8 +51,10 @@ def _returned(result, probabilities, lse, transpose):
     return (out, found, None) if probabilities else (out, found)
 
 
-def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                    alibi_slopes=None, deterministic=False, return_attn_probs=False, *, return_lse=False, s_aux=None):
+def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0,
+                    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
+                    softcap: float = 0.0, alibi_slopes: torch.Tensor | None = None, deterministic: bool = False,
+                    return_attn_probs: bool = False, *, return_lse: bool = False, s_aux: torch.Tensor | None = None) -> Any:
     """Attention of q [batch, q_len, q_heads, head_dim] with k and v [batch, kv_len, kv_heads, head_dim].
 
     Masks are aligned to the bottom right: the last query's diagonal key is the last key. window_size is (left, right) in
@@ -65,10 +71,13 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     return _returned(attend(problem, q, k, v, scale=softmax_scale, **named), return_attn_probs, return_lse, False)
 
 
-def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
-                           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-                           deterministic=False, return_attn_probs=False, block_table=None, *, return_lse=False,
-                           s_aux=None):
+def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor,
+                           cu_seqlens_k: torch.Tensor, max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
+                           softmax_scale: float | None = None, causal: bool = False,
+                           window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
+                           alibi_slopes: torch.Tensor | None = None, deterministic: bool = False,
+                           return_attn_probs: bool = False, block_table: torch.Tensor | None = None, *,
+                           return_lse: bool = False, s_aux: torch.Tensor | None = None) -> Any:
     """The same for sequences that lie one behind the other: q [q_tokens, q_heads, head_dim], k and v [kv_tokens, kv_heads,
     head_dim]. Sequence i has the rows cu_seqlens[i] to cu_seqlens[i + 1].
 

@@ -8,7 +8,10 @@
 docs/transformers.md has what is served, and how. `import kernelwright` does not import this module, and so neither torch
 nor transformers.
 """
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -20,12 +23,15 @@ from ._errors import ConfigError
 from ._linears import Report, accelerate
 from ._masks import bounds, first_and_end, packed_offsets, padding_mask
 
+if TYPE_CHECKING:
+    from . import Engine
+
 __all__ = ["NAME", "Report", "accelerate", "attention", "padding_mask", "problems", "register"]
 NAME = "kernelwright"
 _warned, _sinks = set(), WeakIdKeyDictionary()
 
 
-def register(engine=None, name=NAME):
+def register(engine: Engine | None = None, name: str = NAME) -> None:
     """Makes attn_implementation="kernelwright" known to transformers. It may be called again.
 
     engine: the Engine that serves. The one for GPUs is made when it is first needed. Tensors of the CPU need one that
@@ -39,7 +45,7 @@ def register(engine=None, name=NAME):
     AttentionMaskInterface.register(name, padding_mask)
 
 
-def problems():
+def problems() -> list[dict[str, Any]]:
     """The problems of all kernels so far, as Engine.prepare() takes them: a model needs a handful."""
     return [problem.config() for problem in kernels.problems()]
 
