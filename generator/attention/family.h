@@ -177,7 +177,7 @@ inline int staged_key_step(const AttentionSpec& spec, int step) {
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {
   return contract::hopper_decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
-                                        spec.num_stages, bytes_of(spec.swizzle));
+                                        spec.num_stages, bytes_of(spec.swizzle), bits_of(spec.kv) / 8);
 }
 
 /// Registers of a math thread: scores, their exponentials in 16 bits, its share of the output, and the rest (row

@@ -69,8 +69,15 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit, int least
 void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
-  // Decode multiplies with mma.sync, 16 columns at a time.
-  check_mapped_problem(problem, {decode ? 16 : 8, kMaxHeadDim, kMaxHeadDim, !decode}, hopper);
+  // Decode multiplies with mma.sync, 16 columns at a time. It converts fp8 keys and values behind the shared-memory
+  // read.
+  check_mapped_problem(problem,
+                       {.depth_step = decode ? 16 : 8,
+                        .most_qk = kMaxHeadDim,
+                        .most_v = kMaxHeadDim,
+                        .gathers = !decode,
+                        .converts_narrow = decode},
+                       hopper);
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 
@@ -180,13 +187,14 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   return sets;
 }
 
-/// Whether the decode form is the fastest of all families. Measured on an H100 with heads of 128 and rows that fill one
-/// m16 tile: docs/attention/hopper.md.
+/// Whether the decode form is the fastest of all families. Measured on an H100 with 16-bit heads of 128 and rows that
+/// fill one m16 tile: docs/attention/hopper.md. Under 16-bit queries, the portable form has fp8 keys wait in registers,
+/// which hold a sixth of the bytes that rings hold. That comparison is not timed yet.
 bool decodes_best(const AttentionProblem& problem, AttentionSchedule schedule) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
-  if (!is_decode(problem) || !schedule.token_gen.value_or(true) || max_rows_of_a_kv_head(problem) > 16 || depth <= 64 ||
-      depth > 128)
-    return false;
+  if (!is_decode(problem) || !schedule.token_gen.value_or(true)) return false;
+  const bool waits_in_registers = problem.dtype.kv != problem.dtype.q;
+  if (!waits_in_registers && (max_rows_of_a_kv_head(problem) > 16 || depth <= 64 || depth > 128)) return false;
   schedule.token_gen = true;
   Violations lacks;
   check_hopper(problem, schedule, lacks);

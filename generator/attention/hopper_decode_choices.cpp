@@ -9,6 +9,13 @@
 namespace kernelwright {
 namespace {
 
+/// fp8 keys: two CTAs where shared memory holds both. Registers never forbid it for four warps: each thread may have
+/// 255.
+int fp8_ctas(const AttentionSpec& spec, const ArchInfo& machine) {
+  const int bytes = static_cast<int>(shared_bytes(spec)) + machine.reserved_shared_bytes_per_cta;
+  return spec.num_warps <= 4 && 2 * bytes <= machine.shared_bytes_per_sm ? 2 : 1;
+}
+
 /// The number of CTAs for an SM: as many as shared memory holds while their registers do not spill. The registers were
 /// counted for 16 rows and 16 keys a warp.
 int resident_ctas(const AttentionSpec& spec, const ArchInfo& machine) {
@@ -23,8 +30,47 @@ int resident_ctas(const AttentionSpec& spec, const ArchInfo& machine) {
 
 }  // namespace
 
-void detail::plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule,
-                                AttentionPlan& plan) {
+namespace detail {
+namespace {
+
+/// fp8 keys: 32 a warp, where half of the bytes of 16-bit keys would otherwise be on their way. A warp has twice as
+/// many instructions for each byte, so that two CTAs share an SM: one converts and multiplies while the other waits.
+/// Not timed yet.
+void plan_fp8_keys(const AttentionSchedule& schedule, const ArchInfo& machine, Resolver& resolve, AttentionPlan& plan) {
+  AttentionSpec& spec = plan.main;
+  constexpr int kMostStages = 6;
+  const auto bytes = [&] { return static_cast<int>(shared_bytes(spec)); };
+  const auto set = [&](int warps, int keys, int stages) {
+    spec.num_warps = schedule.num_warps.value_or(warps);
+    spec.block_n = schedule.block_n.value_or(keys * spec.num_warps);
+    spec.num_stages = schedule.num_stages.value_or(stages);
+  };
+  const auto two_fit = [&] { return fp8_ctas(spec, machine) == 2; };
+  // Two row tiles, or a wide head, leave no registers for the scores of 32 keys.
+  const int keys = spec.block_m > 16 || std::max(spec.head_dim_qk, spec.head_dim_v) > 128 ? 16 : 32;
+  set(4, keys, 2);
+  if (bytes() > machine.shared_bytes_per_cta) set(2, keys, 2);
+  const bool two = two_fit();
+  while (schedule.num_stages.is_auto() && spec.num_stages < kMostStages) {
+    ++spec.num_stages;
+    if (two ? two_fit() : bytes() <= machine.shared_bytes_per_cta) continue;
+    --spec.num_stages;
+    break;
+  }
+  spec.num_warps = resolve("num_warps", schedule.num_warps, spec.num_warps, "each warp walks keys of its own");
+  spec.block_n = resolve("block_n", schedule.block_n, spec.block_n,
+                         fmt::format("{} keys a warp", spec.block_n / std::max(1, spec.num_warps)));
+  spec.num_stages = resolve("num_stages", schedule.num_stages, spec.num_stages,
+                            fmt::format("as many as {}, {} at most: all of them are on their way, as bytes",
+                                        two ? "fit beside another CTA" : "fit", kMostStages));
+  spec.min_ctas = fp8_ctas(spec, machine);
+  resolve.derived("min_ctas", spec.min_ctas, "one CTA converts while another waits for bytes");
+  choose_merge(schedule, plan, resolve);
+}
+
+}  // namespace
+
+void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
   AttentionSpec& spec = plan.main;
   const ArchInfo& machine = arch_info(spec.arch);
   Resolver resolve(plan.choices);
@@ -42,6 +88,7 @@ void detail::plan_hopper_decode(const AttentionProblem& problem, const Attention
                                      max_rows > 16 ? ", in m16 tiles" : " fill one m16 tile"));
   const auto fits = [&] { return static_cast<int>(shared_bytes(spec)) <= machine.shared_bytes_per_cta; };
   spec.num_stages = schedule.num_stages.value_or(2);
+  if (converts_keys(spec)) return plan_fp8_keys(schedule, machine, resolve, plan);
   const auto with_warps = [&](int warps) {
     spec.num_warps = schedule.num_warps.value_or(warps);
     spec.block_n = schedule.block_n.value_or(16 * spec.num_warps);
@@ -74,4 +121,5 @@ void detail::plan_hopper_decode(const AttentionProblem& problem, const Attention
   choose_merge(schedule, plan, resolve);
 }
 
+}  // namespace detail
 }  // namespace kernelwright

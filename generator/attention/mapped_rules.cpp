@@ -38,7 +38,9 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
   const bool narrow = takes.multiplies_narrow && problem.dtype.q == DType::kE4m3;
   // K and V pass through the same instructions as Q, whose dtype they share; a wider output may leave.
   if (is_one_of(problem.dtype.q, {DType::kF16, DType::kBf16}) || narrow) {
-    rules.takes("/problem/dtype/kv", problem.dtype.kv, {problem.dtype.q});
+    std::vector<DType> keys{problem.dtype.q};
+    if (takes.converts_narrow) keys.insert(keys.end(), {DType::kE4m3, DType::kE5m2});
+    rules.takes("/problem/dtype/kv", problem.dtype.kv, keys);
     std::vector<DType> outputs{problem.dtype.q};
     if (narrow) outputs = {DType::kF16, DType::kBf16, DType::kE4m3};
     if (takes.widens) outputs.push_back(DType::kF32);
@@ -66,7 +68,8 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
   rules.takes_masks("/problem/mask", problem.mask);
   rules.takes_score_mod("/problem/score_mod", problem.score_mod);
   std::vector<ScaleKind> scales{ScaleKind::kNone};
-  if (narrow) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
+  const bool converts = takes.converts_narrow && problem.dtype.kv != problem.dtype.q;
+  if (narrow || converts) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
   if (narrow && takes.scales_tokens) scales.push_back(ScaleKind::kPerToken);
   rules.takes("/problem/scales", problem.scales, scales);
   const int rope = problem.rope.width, plain = problem.head_dim.qk - rope;

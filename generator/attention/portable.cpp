@@ -44,7 +44,7 @@ void check_staging(const AttentionSpec& spec, int row_tiles, Violations& violati
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
   if (spec.staging == Staging::kCpAsync) {
-    if (converts_keys(spec))
+    if (spec.family == Family::kPortable && converts_keys(spec))
       refuse("staging", fmt::format("cp_async, but {} keys become {} on the way, which cp.async cannot do; registers "
                                     "would do",
                                     to_string(spec.kv), to_string(spec.q)));

@@ -147,6 +147,9 @@ double instructions(const AttentionSpec& spec) {
   const double loads = keys / 16 * (spec.head_dim_qk / 16.0 + spec.head_dim_v / 16.0);
   const double products = rows * keys / 16 * (spec.head_dim_qk / 8.0 + spec.head_dim_v / 8.0);
   const double softmax = rows * (keys / 8 * 4 * 5 + 40);
+  // fp8: a fragment's loads bring bytes of two steps. A word becomes two, and one of values is sorted before.
+  if (bits_of(spec.kv) == 8)
+    return loads / 2 + keys / 16 * (spec.head_dim_qk / 4.0 + spec.head_dim_v * 3 / 8.0) + products + softmax;
   return loads + products + softmax;
 }
 
@@ -170,7 +173,7 @@ double decode_clocks(const AttentionSpec& spec, const TimelineWork& work, const 
   const double bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
   const int box = contract::hopper_kv_box_rows(spec.block_n / spec.num_warps, spec.page_size);
   // A warp issues its own copies: two tensors, slab by slab.
-  const int boxes = 2 * contract::slabs_of(spec.head_dim_qk, 2, bytes_of(spec.swizzle)) *
+  const int boxes = 2 * contract::slabs_of(spec.head_dim_qk, bits_of(spec.kv) / 8, bytes_of(spec.swizzle)) *
                     (spec.block_n / spec.num_warps / std::max(1, box));
   const double compute = instructions(spec) * machine.issue_clocks + 2 * machine.barrier;
   const double end = machine.item_clocks + spec.block_m * spec.head_dim_v * spec.num_warps / 32.0;

@@ -70,12 +70,14 @@ class RingMap {
   std::vector<SharedRegion> regions_;
 };
 
-// Operands are staged as 16 bits each. A region is rounded up to its alignment after its last stage.
-SharedRegion ring(std::string name, std::int32_t begin, std::int32_t end, int slots, int tokens, int depth) {
+// An element takes `bytes`: 16 bits, except where fp8 is staged as it lies. A region is rounded up to its alignment
+// after its last stage.
+SharedRegion ring(std::string name, std::int32_t begin, std::int32_t end, int slots, int tokens, int depth,
+                  int bytes = 2) {
   return {.name = std::move(name),
           .offset = static_cast<std::uint32_t>(begin),
           .bytes = bytes_between(begin, end),
-          .stage_bytes = slots > 1 ? static_cast<std::uint32_t>(tokens * depth * 2) : 0,
+          .stage_bytes = slots > 1 ? static_cast<std::uint32_t>(tokens * depth * bytes) : 0,
           .use = fmt::format("{} stage{} of [{}][{}]", slots, slots == 1 ? "" : "s", tokens, depth)};
 }
 
@@ -86,17 +88,19 @@ SharedRegion region(std::string name, std::int32_t begin, std::int32_t end, std:
           .use = std::move(use)};
 }
 
-/// The map of a decode form. `qk` and `v`: columns of a tile in shared memory.
-std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::DecodeLayout& map, int qk, int v) {
+/// The map of a decode form. `qk` and `v`: columns of a tile in shared memory, of `kv_bytes` each.
+std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::DecodeLayout& map, int qk, int v,
+                                     int kv_bytes = 2) {
   const int slots = spec.kv_slots();
   std::vector<SharedRegion> regions{
       region("queries", map.queries, map.rings, fmt::format("[{}][{}]", spec.block_m, qk))};
   const int warp_keys = spec.block_n / spec.num_warps;
   for (int warp = 0; warp < spec.num_warps; ++warp) {
     const std::int32_t base = map.rings + warp * map.ring_bytes;
-    regions.push_back(ring(fmt::format("keys, warp {}", warp), base, base + map.ring_values, slots, warp_keys, qk));
     regions.push_back(
-        ring(fmt::format("values, warp {}", warp), base + map.ring_values, base + map.ring_bytes, slots, warp_keys, v));
+        ring(fmt::format("keys, warp {}", warp), base, base + map.ring_values, slots, warp_keys, qk, kv_bytes));
+    regions.push_back(ring(fmt::format("values, warp {}", warp), base + map.ring_values, base + map.ring_bytes, slots,
+                           warp_keys, v, kv_bytes));
   }
   regions.push_back(region("statistics", map.statistics, map.partials, "over the rings, once keys are walked"));
   regions.push_back(region("partial outputs", map.partials, map.partials + spec.num_warps * spec.block_m * v * 4,
@@ -150,11 +154,16 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
 
 std::vector<SharedRegion> detail::hopper_decode_map(const AttentionSpec& spec) {
   const contract::HopperDecodeLayout map = detail::hopper_decode_layout_of(spec);
+  const int kv_bytes = bits_of(spec.kv) / 8;
   std::vector<SharedRegion> regions =
-      decode_map(spec, map, contract::padded_depth(spec.head_dim_qk, bytes_of(spec.swizzle)),
-                 contract::padded_depth(spec.head_dim_v, bytes_of(spec.swizzle)));
-  regions.push_back(region("barriers", map.barriers, map.total,
+      decode_map(spec, map, contract::decode_columns(spec.head_dim_qk, kv_bytes, bytes_of(spec.swizzle)),
+                 contract::decode_columns(spec.head_dim_v, kv_bytes, bytes_of(spec.swizzle)), kv_bytes);
+  const int factors = kv_bytes == 1 ? contract::query_factors(map, spec.block_m) : map.total;
+  regions.push_back(region("barriers", map.barriers, factors,
                            fmt::format("[{}][{}][2] mbarriers: keys, values", spec.num_warps, spec.num_stages)));
+  if (map.total > factors)
+    regions.push_back(region("query factors", factors, map.total,
+                             fmt::format("[{}] f32: what normalised rows were divided by", spec.block_m)));
   return regions;
 }
 

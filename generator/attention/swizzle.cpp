@@ -16,8 +16,8 @@ struct Row {
   int bytes;
 };
 std::vector<Row> rows_of(const AttentionSpec& spec) {
-  const int element = bits_of(spec.q) / 8;
-  const bool pair = spec.cta_group == 2;  // each CTA has half of V's columns
+  const int element = bits_of(spec.kv) / 8;  // that of q too, except where decode has q copied without TMA
+  const bool pair = spec.cta_group == 2;     // each CTA has half of V's columns
   const int columns = pair ? contract::blackwell_output_columns(blackwell_shape_of(spec)) / 2 : spec.head_dim_v;
   std::vector<Row> rows{{"a query or key", spec.plain_depth() * element},
                         {pair ? "a CTA's half of a value" : "a value", columns * element}};
@@ -63,7 +63,7 @@ PlannedSwizzle planned_swizzle(const AttentionSpec& spec) {
 
 std::vector<Swizzle> swizzles_to_try(const AttentionProblem& problem) {
   AttentionSpec spec;
-  spec.q = problem.dtype.q;
+  spec.q = problem.dtype.q, spec.kv = problem.dtype.kv;
   spec.head_dim_qk = problem.head_dim.qk, spec.head_dim_v = problem.head_dim.v;
   spec.rope_width = problem.rope.width;
   std::vector<Swizzle> swizzles{Swizzle::k128B};

@@ -68,6 +68,15 @@ __device__ __forceinline__ void modify(const Fragment& scores, const ScoreMod<kK
   }
 }
 
+/// Multiplies the scores of each row by the row's number.
+template <class Fragment, class RowScales>
+__device__ __forceinline__ void multiply_rows(const Fragment& scores, const RowScales& by) {
+#pragma unroll
+  for (int r = 0; r < Fragment::rows; ++r)
+#pragma unroll
+    for (int i = 0; i < Fragment::columns; ++i) scores.at(r, i) *= by.of[r];
+}
+
 /// For kernels that leave Q as it is. The scores take the sign of a scale that is not positive; |scale| is part of the
 /// exponent.
 template <ScoreModKind kKind, class Fragment>

@@ -16,6 +16,31 @@
 
 namespace kernelwright::policy {
 
+/// A scale for each row that a thread has, where a float is one scale for all rows. Exponentials and their sums are
+/// multiplied by 2^shift, so that f16 holds weights down to 2^-(24 + shift) of the largest one.
+template <int kRows>
+struct RowScales {
+  enum : int { shift = 7 };  // exponentials reach 2^8 by themselves, and f16 ends at 2^16
+  float of[kRows];
+};
+/// What a score of row r is multiplied by, and the maximum, base 2, on which the row's exponentials count.
+__device__ __forceinline__ float scale_of(float scale, int) { return scale; }
+__device__ __forceinline__ float base2_maximum(float maximum, float scale, int) { return maximum * scale; }
+template <int kRows>
+__device__ __forceinline__ float scale_of(const RowScales<kRows>& scales, int r) {
+  return scales.of[r];
+}
+template <int kRows>
+__device__ __forceinline__ float base2_maximum(float maximum, const RowScales<kRows>& scales, int r) {
+  return fmaf(maximum, scales.of[r], -static_cast<float>(RowScales<kRows>::shift));
+}
+/// The exponential of the maximum.
+__device__ __forceinline__ float unit_of(float) { return 1; }
+template <int kRows>
+__device__ __forceinline__ float unit_of(const RowScales<kRows>&) {
+  return 1 << RowScales<kRows>::shift;
+}
+
 template <int kRowTiles, Rescale kRescale>
 class OnlineSoftmax {
   static constexpr float kSlack = 8;  // log2; bf16 and f16 hold 2^8, and f32 sums lose nothing
@@ -32,19 +57,20 @@ class OnlineSoftmax {
 
   /// Adds a sink to row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
   /// share.
-  __device__ void add_sink(int r, float logit, float scale, bool mine) {
+  template <class Scale>
+  __device__ void add_sink(int r, float logit, Scale scale, bool mine) {
     if (logit == ptx::minus_infinity()) return;
-    maximum[r] = logit * kLog2e / scale;
-    sum[r] = mine ? 1.f : 0.f;
+    maximum[r] = logit * kLog2e / scale_of(scale, r);
+    sum[r] = mine ? unit_of(scale) : 0.f;
   }
 
-  /// Turns the scores of one tile into exponentials, packed as the A operand of the product with V; a unit of score is
-  /// `scale` powers of two. `output` is rescaled if a maximum moved. The exponentials are added to the sum before they
-  /// are rounded.
-  template <DType kPacked, int kScoreTiles, int kOutputTiles>
+  /// Turns the scores of one tile into exponentials, packed as the A operand of the product with V. A unit of score is
+  /// `scale` powers of two: a float, or RowScales. `output` is rescaled if a maximum moved. The exponentials are added
+  /// to the sum before they are rounded.
+  template <DType kPacked, int kScoreTiles, int kOutputTiles, class Scale>
   __device__ __forceinline__ void update(const float (&scores)[kRowTiles][kScoreTiles][4],
                                          uint32_t (&packed)[kRowTiles][kScoreTiles / 2][4],
-                                         float (&output)[kRowTiles][kOutputTiles][4], float scale) {
+                                         float (&output)[kRowTiles][kOutputTiles][4], Scale scale) {
     float tile_maximum[kRows];
     bool moved = kRescale == Rescale::kAlways;
 #pragma unroll
@@ -57,13 +83,14 @@ class OnlineSoftmax {
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
       tile_maximum[r] = fmaxf(maximum[r], largest);
       // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen no key stays as it is.
-      moved |= (tile_maximum[r] - maximum[r]) * scale > kSlack;
+      moved |= (tile_maximum[r] - maximum[r]) * scale_of(scale, r) > kSlack;
     }
     if (__any_sync(0xffffffff, moved)) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float factor =
-            tile_maximum[r] == ptx::minus_infinity() ? 1 : ptx::ex2_approx_ftz((maximum[r] - tile_maximum[r]) * scale);
+        const float factor = tile_maximum[r] == ptx::minus_infinity()
+                                 ? 1
+                                 : ptx::ex2_approx_ftz((maximum[r] - tile_maximum[r]) * scale_of(scale, r));
         maximum[r] = tile_maximum[r];
         sum[r] *= factor;
 #pragma unroll
@@ -73,12 +100,12 @@ class OnlineSoftmax {
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const float offset = maximum[r] == ptx::minus_infinity() ? 0 : maximum[r] * scale;
+      const float offset = maximum[r] == ptx::minus_infinity() ? 0 : policy::base2_maximum(maximum[r], scale, r);
       float part[2] = {0, 0};
 #pragma unroll
       for (int n = 0; n < kScoreTiles; ++n) {
-        const float low = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2], scale, -offset));
-        const float high = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2 + 1], scale, -offset));
+        const float low = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2], scale_of(scale, r), -offset));
+        const float high = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2 + 1], scale_of(scale, r), -offset));
         part[0] += low, part[1] += high;
         packed[r / 2][n / 2][n % 2 * 2 + r % 2] = tile::Element<kPacked>::pack(low, high);
       }
@@ -93,6 +120,12 @@ class OnlineSoftmax {
       sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
       sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
     }
+  }
+
+  /// The maximum, base 2, on which row r's exponentials count; -inf for a row that saw no key.
+  template <class Scale>
+  __device__ float base2_maximum(int r, const Scale& scale) const {
+    return maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : policy::base2_maximum(maximum[r], scale, r);
   }
 
   /// 1 / sum, or 0 for a row that saw no key.

@@ -98,6 +98,14 @@ __device__ __forceinline__ uint32_t cvt_rn_f16x2_e4m3x2(uint16_t pair) {
   return packed;
 }
 
+/// The same for all four bytes: `low` becomes those of the low half.
+__device__ __forceinline__ void cvt_rn_f16x2_e4m3x4(uint32_t bytes, uint32_t& low, uint32_t& high) {
+  asm("{ .reg .b16 first, second; mov.b32 {first, second}, %2; "
+      "cvt.rn.f16x2.e4m3x2 %0, first; cvt.rn.f16x2.e4m3x2 %1, second; }"
+      : "=&r"(low), "=r"(high)
+      : "r"(bytes));
+}
+
 /// prmt: bytes of {b, a}, selected by the nibbles of `selector`.
 __device__ __forceinline__ uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   uint32_t picked;

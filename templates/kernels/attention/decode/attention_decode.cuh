@@ -8,6 +8,7 @@
 ///
 /// A Stream is one warp's view of its ring:
 ///   layout                  contract::DecodeLayout of the CTA
+///   Products                policy::KvOperands: the type and the columns of fragments
 ///   prepare(operands, shared, warp, lane)  static: work without global memory, before the wait for the grids ahead
 ///   Stream(params, operands, item, tiles, shared, warp, lane)
 ///   groups_ahead            cp.async groups that prefetch() commits, behind that of Q
@@ -40,6 +41,7 @@
 
 // Behind the others: the order in which namespaces appear is the order of variables in a binary.
 #include "kernels/attention/attention_defaults.cuh"
+#include "policy/kv_operands.cuh"
 
 namespace kernelwright {
 namespace decode {
@@ -64,6 +66,8 @@ using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Fragment = policy::MmaScores<kRowTiles, 2 * kKeySteps>;
 using PlaceRows = policy::PlaceRows<spec::kScoreMod, true, Fragment>;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
+// Modifiers and single keys take scores as they are; else the factors of rows join the softmax's scale.
+enum : bool { kFoldsFactors = spec::kScoreMod == ScoreModKind::kNone && !OpenRow::exists };  // no variable of a binary
 
 /// What the warps leave for each other: for each warp and row, the maximum (base 2) and the sum, and the unnormalised
 /// output.
@@ -86,8 +90,61 @@ __device__ __forceinline__ OpenRow open_row(const contract::AttentionParams& par
           row < item.num_rows};
 }
 
+/// Adds the sinks to the rows of a thread. A sink counts once: in the first part, in the first warp.
+template <class RowOf, class Scales>
+__device__ __forceinline__ void add_sinks(Softmax& softmax, const contract::AttentionParams& params,
+                                          const WorkItem& item, int warp, int lane, const RowOf& row_of,
+                                          const Scales& scales) {
+  if constexpr (spec::kSinks) {
+    if (item.coord.split == 0 && warp == 0) {
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r)
+        if (row_of(r) < item.num_rows) softmax.add_sink(r, params.sinks[item.q_head(row_of(r))], scales, lane % 4 == 0);
+    }
+  }
+}
+
+/// Makes Q, which has landed, what fragments of bytes are multiplied by.
+template <class Stream>
+__device__ __forceinline__ void prepare_queries(uint32_t shared, int thread) {
+  if constexpr (Stream::Products::is_bytes) {
+    Stream::Products::template prepare<Queries, kNumThreads>(shared, shared + Stream::query_factors(), thread);
+    __syncthreads();
+  }
+}
+
+/// What the normalised rows of a thread are multiplied by; nothing where rows are as the launch gives them.
+template <class Stream, int kRows, class RowOf>
+__device__ __forceinline__ auto query_factors(uint32_t shared, const RowOf& row_of) {
+  if constexpr (Stream::Products::is_bytes)
+    return Stream::Products::template factors_of<kRows>(shared + Stream::query_factors(), row_of);
+  else
+    return 0;
+}
+
+/// Hides the scores of keys that a row does not see. `origin`: the key of the thread's first column.
+template <class RowOf>
+__device__ __forceinline__ void hide_unseen(const contract::AttentionParams& params, const WorkItem& item,
+                                            const Mask& mask, const Fragment& fragment, const RowOf& row_of,
+                                            int origin) {
+  if constexpr (OpenRow::exists)
+    policy::open_keys(fragment, origin, [&](int r) { return open_row(params, item, mask, row_of(r)); });
+  else
+    policy::hide_keys<Mask::hides>(fragment, origin, [&](int r) { return mask.visible(item.query(row_of(r))); });
+}
+
+__device__ __forceinline__ void clear(Accumulator& output) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[m][n][e] = 0;
+}
+
 template <class Stream, class Operands>
 __device__ __forceinline__ void attend(const contract::AttentionParams& params, const Operands& operands) {
+  using Products = typename Stream::Products;
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const uint32_t shared = ptx::shared_address(shared_memory);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -127,7 +184,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
 
   const auto row_of = [&](int r) { return r / 2 * 16 + r % 2 * 8 + lane / 4; };
   Softmax softmax;
-  if constexpr (spec::kSinks) {
+  if constexpr (spec::kSinks && !Products::is_bytes) {
     // The sink counts once: in the first part, in the first warp.
     if (coord.split == 0 && warp == 0) {
 #pragma unroll
@@ -137,23 +194,22 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
     }
   }
   Accumulator output;
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m)
-#pragma unroll
-    for (int n = 0; n < kOutputTiles; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) output[m][n][e] = 0;
+  clear(output);
 
   const PlaceRows place_rows(params, item, lane / 4);
   tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, 0, lane);
   ptx::cp_async_wait_group<Stream::groups_ahead>();
   __syncthreads();  // Q has landed
+  prepare_queries<Stream>(shared, thread);
   if (score_mod.changes_queries()) {
     query_tile.take_sign(thread, score_mod.scale);
     __syncthreads();
   }
   queries.load_all();
 
+  const auto factors = query_factors<Stream, Softmax::kRows>(shared, row_of);
+  const auto scales = Products::template scales_of<kFoldsFactors>(factors, exponent_scale);
+  if constexpr (Products::is_bytes) add_sinks(softmax, params, item, warp, lane, row_of, scales);
   const auto& keys = stream.keys();
   const auto& values = stream.values();
   for (int key_tile = tiles.begin; key_tile < tiles.end; ++key_tile) {
@@ -170,26 +226,25 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
         keys.load_from_shared(first, second, key_base, step, pair);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
-          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], first);
-          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[m], second);
+          mma::multiply_accumulate<Products::computed()>(scores[m][2 * pair], a[m], first);
+          mma::multiply_accumulate<Products::computed()>(scores[m][2 * pair + 1], a[m], second);
         }
       }
     }
     const Fragment fragment{scores};
+    if constexpr (Products::normalises && !kFoldsFactors) policy::multiply_rows(fragment, factors);
     policy::modify(fragment, score_mod, [&] {
       return [&, key = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2](int r) {
         return place_rows.row(r, key);
       };
     });
-    if (OpenRow::exists || tiles.is_partial(key_tile)) {
-      const int origin = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
-      if constexpr (OpenRow::exists)
-        policy::open_keys(fragment, origin, [&](int r) { return open_row(params, item, mask, row_of(r)); });
-      else
-        policy::hide_keys<Mask::hides>(fragment, origin, [&](int r) { return mask.visible(item.query(row_of(r))); });
-    }
+    if (OpenRow::exists || tiles.is_partial(key_tile))
+      hide_unseen(params, item, mask, fragment, row_of, key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2);
     uint32_t exponentials[kRowTiles][kKeySteps][4];
-    softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
+    if constexpr (Products::is_bytes)
+      softmax.template update<Products::computed()>(scores, exponentials, output, scales);
+    else
+      softmax.template update<Products::computed()>(scores, exponentials, output, exponent_scale);
 
     stream.await_values(key_tile);
     const uint32_t value_base = values.fragment_base(stream.stage());
@@ -201,8 +256,8 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
         values.load_from_shared(first, second, value_base, step, pair);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
-          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], first);
-          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], second);
+          mma::multiply_accumulate<Products::computed()>(output[m][2 * pair], exponentials[m][step], first);
+          mma::multiply_accumulate<Products::computed()>(output[m][2 * pair + 1], exponentials[m][step], second);
         }
       }
     }
@@ -220,14 +275,21 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   for (int r = 0; r < Softmax::kRows; ++r) {
     const int row = row_of(r);
     if (lane % 4 == 0) {
-      results.maximum(warp, row) =
-          softmax.maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : softmax.maximum[r] * exponent_scale;
+      if constexpr (Products::is_bytes)
+        results.maximum(warp, row) = softmax.base2_maximum(r, scales);
+      else
+        results.maximum(warp, row) =
+            softmax.maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : softmax.maximum[r] * exponent_scale;
       results.sum(warp, row) = softmax.sum[r];
     }
+    if constexpr (Products::is_bytes) {
+      Products::store_row(results.output(warp, row), output[r / 2], r % 2 * 2, lane);
+    } else {
 #pragma unroll
-    for (int n = 0; n < kOutputTiles; ++n)
-      *reinterpret_cast<float2*>(results.output(warp, row) + n * 8 + lane % 4 * 2) =
-          make_float2(output[r / 2][n][r % 2 * 2], output[r / 2][n][r % 2 * 2 + 1]);
+      for (int n = 0; n < kOutputTiles; ++n)
+        *reinterpret_cast<float2*>(results.output(warp, row) + n * 8 + lane % 4 * 2) =
+            make_float2(output[r / 2][n][r % 2 * 2], output[r / 2][n][r % 2 * 2 + 1]);
+    }
   }
   __syncthreads();
 

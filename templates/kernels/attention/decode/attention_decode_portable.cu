@@ -24,6 +24,7 @@ class Stream {
   static_assert(!kLate || spec::kNumStages == 1, "the planner counts the same");
 
  public:
+  using Products = policy::KvOperands<spec::kQDType, spec::kQDType, spec::kArch>;  // converted on the way
   static constexpr contract::DecodeLayout layout = contract::decode_layout(
       spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV, Keys::num_slots);
   static_assert(Keys::bytes <= layout.ring_values && Values::bytes <= layout.ring_bytes - layout.ring_values,

@@ -1,6 +1,7 @@
 /// Attention for few query rows on Hopper: attention_decode.cuh with rings that TMA fills. One lane of a warp issues
 /// the copies of its ring, and all stages may be in flight. Bytes in flight cost no register and hardly an instruction.
 /// The warp that reads a slot also fills it again. So a slot needs no barrier for its release: __syncwarp() is enough.
+/// fp8 keys and values come as they are; they are converted behind the shared-memory read.
 #include "kernels/attention/decode/attention_decode.cuh"
 
 #include "contract/attention_decode_sm90.h"
@@ -13,8 +14,12 @@ namespace {
 
 using namespace decode;
 
-constexpr int kPaddedQk = contract::padded_depth(spec::kHeadDimQk, spec::kSwizzleBytes);
-constexpr int kPaddedV = contract::padded_depth(spec::kHeadDimV, spec::kSwizzleBytes);
+// The columns of slots count 16 bits: an element, or two bytes of fp8.
+enum : int { kElementBytes = sizeof(tile::Storage<spec::kKvDType>) };  // no variable of a binary
+constexpr int kPaddedQk =
+    contract::decode_columns(spec::kHeadDimQk, kElementBytes, spec::kSwizzleBytes) * kElementBytes / 2;
+constexpr int kPaddedV =
+    contract::decode_columns(spec::kHeadDimV, kElementBytes, spec::kSwizzleBytes) * kElementBytes / 2;
 constexpr int kBoxRows = contract::hopper_kv_box_rows(kWarpKeys, spec::kPageSize);
 constexpr int kBoxes = kWarpKeys / kBoxRows;  // boxes along the keys
 constexpr uint32_t kRowBytes = contract::slab_width(spec::kSwizzleBytes), kSlabBytes = kWarpKeys * kRowBytes;
@@ -57,18 +62,26 @@ class Pages {
 };
 
 class Stream {
-  using Keys = tile::KvBuffer<tile::KeyTrait<kWarpKeys, kStepColumns, kPaddedQk, kWarpKeys>, tile::KvForm::kTma,
-                              spec::kKvDType, spec::kQDType, spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
-  using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, kPaddedV>, tile::KvForm::kTma, spec::kKvDType,
-                                spec::kQDType, spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
+  template <class Trait>
+  using Buffer = tile::KvBuffer<Trait, tile::KvForm::kTma, spec::kQDType, spec::kQDType, spec::kNumStages, 32,
+                                spec::kSwizzleBytes, spec::kArch>;
+
+ public:
+  using Products = policy::KvOperands<spec::kQDType, spec::kKvDType, spec::kArch>;
+
+ private:
+  using Keys = typename Products::template Keys<Buffer<tile::KeyTrait<kWarpKeys, kStepColumns, kPaddedQk, kWarpKeys>>>;
+  using Values = typename Products::template Values<Buffer<tile::ValueTrait<kWarpKeys, kPaddedV>>>;
 
  public:
   static constexpr contract::HopperDecodeLayout layout =
       contract::hopper_decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV,
-                                     spec::kNumStages, spec::kSwizzleBytes);
+                                     spec::kNumStages, spec::kSwizzleBytes, kElementBytes);
   static_assert(Keys::bytes <= layout.ring_values && Values::bytes <= layout.ring_bytes - layout.ring_values,
                 "the host counts the same");
   static constexpr int groups_ahead = 0;
+  /// fp8 keys: where the factors of Q's rows lie.
+  static __device__ constexpr uint32_t query_factors() { return contract::query_factors(layout, spec::kBlockM); }
 
   /// Makes the warp's barriers. Only this warp uses them, and its lanes converge before that: prefetch().
   static __device__ __forceinline__ void prepare(const contract::HopperDecodeParams& operands, uint32_t shared,
@@ -178,8 +191,9 @@ class Stream {
       const int key = first_key + box * kBoxRows;
 #pragma unroll
       for (int slab = 0; slab < kDepth / kSlabColumns; ++slab)
-        ptx::cp_async_bulk_tensor_4d(slot + slab * kSlabBytes + box * kBoxRows * kRowBytes, map, slab * kSlabColumns,
-                                     kPaged ? key % kPage : start_ + key, head_, page[box], landed.address);
+        ptx::cp_async_bulk_tensor_4d(slot + slab * kSlabBytes + box * kBoxRows * kRowBytes, map,
+                                     slab * kSlabColumns * 2 / kElementBytes, kPaged ? key % kPage : start_ + key,
+                                     head_, page[box], landed.address);
     }
   }
 

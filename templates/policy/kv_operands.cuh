@@ -1,0 +1,131 @@
+/// What the decode form multiplies, and how: the type of the products, the fragments of keys and values, and the order
+/// of columns. Keys and values of 16 bits are used as they lie, in the type of Q. fp8 keys and values that lie in
+/// shared memory as bytes are multiplied as f16, whatever the type of Q: tile/byte_fragments.cuh.
+///
+/// A bf16 row of Q is first multiplied by a power of two that brings its largest element below 2^15. Its inverse, the
+/// row's factor, joins the softmax's scale: exact, because bf16 has fewer bits than f16. Elements below 2^-31 of
+/// the largest one lose bits.
+#pragma once
+
+#include "contract/words.h"
+#include "policy/softmax.cuh"
+#include "ptx/math.cuh"
+#include "ptx/memory.cuh"
+#include "tile/byte_fragments.cuh"
+#include "tile/element.cuh"
+
+namespace kernelwright::policy {
+
+/// fp8 keys and values, which stay bytes in shared memory.
+template <DType kQuery, DType kStored, int kArch>
+struct KvOperands {
+  // No static members: they would be in every binary.
+  static __device__ constexpr DType computed() { return DType::kF16; }
+  enum : bool { is_bytes = true, normalises = kQuery != DType::kF16 };
+
+  template <class Buffer>
+  using Keys = tile::ByteKeys<Buffer, kStored, kArch>;
+  template <class Buffer>
+  using Values = tile::ByteValues<Buffer, kStored, kArch>;
+
+  /// Makes the tile of Q at `queries`, which has landed, an operand of Keys, in place. Writes the factors of its rows
+  /// to `factors`. All warps of the CTA call it; the caller synchronises them.
+  template <class Tile, int kNumThreads>
+  static __device__ __forceinline__ void prepare(uint32_t queries, uint32_t factors, int thread) {
+    constexpr int kRowLanes = 16, kSteps = Tile::cols / 16;  // a lane has the elements of one step
+    static_assert(kSteps <= kRowLanes && Tile::rows % 2 == 0, "a warp has two rows at a time");
+#pragma unroll 1
+    for (int row = thread / kRowLanes; row < Tile::rows; row += kNumThreads / kRowLanes) {
+      const int step = thread % kRowLanes;
+      ptx::Vector16 pieces[2] = {};
+      uint32_t words[8];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (step < kSteps) pieces[i] = ptx::ld_shared_v4(queries + Tile::offset(row, 2 * step + i));
+#pragma unroll
+        for (int w = 0; w < 4; ++w) words[4 * i + w] = pieces[i].word[w];
+      }
+      if constexpr (normalises) {
+        const float factor = normalise(words);
+        if (step == 0) ptx::st_shared_f32(factors + row * 4, factor);
+      }
+      tile::in_key_order(words, pieces);
+      if (step < kSteps) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) ptx::st_shared_v4(queries + Tile::offset(row, 2 * step + i), pieces[i]);
+      }
+    }
+  }
+
+  /// The factors that prepare() wrote, of the rows row_of(0) .. row_of(kRows - 1).
+  template <int kRows, class RowOf>
+  static __device__ __forceinline__ RowScales<kRows> factors_of(uint32_t factors, const RowOf& row_of) {
+    RowScales<kRows> rows;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) rows.of[r] = normalises ? ptx::ld_shared_f32(factors + row_of(r) * 4) : 1;
+    return rows;
+  }
+
+  /// The scales of the softmax. kFolds: it takes products of normalised rows as they are. Products and their sums are
+  /// below 2^40 and, unless they are 0, at least 2^-40. So the bounds change no weight: below the lower one all keys
+  /// weigh the same, and above the upper one the largest score has all the weight. They keep scale times product
+  /// finite, and a sink divided by the scale. A NaN or an infinity that the launch gives stays what it is.
+  template <bool kFolds, int kRows>
+  static __device__ __forceinline__ RowScales<kRows> scales_of(const RowScales<kRows>& factors, float exponent_scale) {
+    RowScales<kRows> scales;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      scales.of[r] = exponent_scale;
+      if constexpr (!kFolds || !normalises) continue;
+      const float scale = factors.of[r] * exponent_scale;
+      scales.of[r] = scale < 0x1p-78f ? 0x1p-78f : scale > 0x1p78f && isfinite(exponent_scale) ? 0x1p78f : scale;
+    }
+    return scales;
+  }
+
+  /// Writes the elements [16 * i + 4 * (lane % 4), + 4) of every 16 of a row; `e`: the row's first register of an MMA.
+  template <int kTiles>
+  static __device__ __forceinline__ void store_row(float* row, const float (&output)[kTiles][4], int e, int lane) {
+#pragma unroll
+    for (int n = 0; n < kTiles; n += 2)
+      *reinterpret_cast<float4*>(row + n * 8 + lane % 4 * 4) =
+          make_float4(output[n][e], output[n + 1][e], output[n][e + 1], output[n + 1][e + 1]);
+  }
+
+ private:
+  /// Sixteen elements of a row, those of one lane of sixteen, to f16; the row's factor.
+  static __device__ __forceinline__ float normalise(uint32_t (&words)[8]) {
+    uint32_t largest = 0;  // magnitudes are in the order of their bits
+#pragma unroll
+    for (int w = 0; w < 8; ++w) largest = max(largest, max(words[w] & 0x7fffu, words[w] >> 16 & 0x7fffu));
+#pragma unroll
+    for (int lanes = 8; lanes > 0; lanes /= 2) largest = max(largest, __shfl_xor_sync(0xffffffff, largest, lanes));
+    // Exponents have a bias of 127, in bf16 as in f32. The multiplier and its inverse are normal numbers.
+    const uint32_t exponent = max(largest >> 7, 15u) - 14;
+    const float multiplier = __uint_as_float((254 - exponent) << 23);
+#pragma unroll
+    for (int w = 0; w < 8; ++w)
+      words[w] = tile::Element<computed()>::pack(__uint_as_float(words[w] << 16) * multiplier,
+                                                 __uint_as_float(words[w] & 0xffff0000u) * multiplier);
+    return __uint_as_float(exponent << 23);
+  }
+};
+
+/// Keys and values of the type of Q.
+template <DType kQuery, int kArch>
+struct KvOperands<kQuery, kQuery, kArch> {
+  static __device__ constexpr DType computed() { return kQuery; }
+  enum : bool { is_bytes = false, normalises = false };
+
+  template <class Buffer>
+  using Keys = Buffer;
+  template <class Buffer>
+  using Values = Buffer;
+
+  template <bool kFolds>
+  static __device__ __forceinline__ int scales_of(int, float) {
+    return 0;  // there are none: one scale serves all rows
+  }
+};
+
+}  // namespace kernelwright::policy
