@@ -62,11 +62,11 @@ std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedu
   const std::optional<Family> own = own_family(arch);
   const Violations of_general = lacks(kGeneralFamily, problem, schedule);
   const Violations of_own = own ? lacks(*own, problem, schedule) : Violations{};
-  if (!of_general.empty() && (!own || !of_own.empty())) return list;
-  const std::string why_not = why_not_own(problem, schedule, arch, of_own);
   for (const AttentionFamily* row : attention_families())
     if (row->decodes_best && family_exists_on(row->family, arch) && row->decodes_best(problem, schedule))
       list.push_back({row->family, "few rows: bandwidth decides, and TMA keeps most bytes on their way", true});
+  if (!of_general.empty() && (!own || !of_own.empty())) return list;
+  const std::string why_not = why_not_own(problem, schedule, arch, of_own);
   if (why_not.empty()) list.push_back({*own, why_own(*own)});
   if (of_general.empty()) list.push_back({kGeneralFamily, why_not});
   if (!why_not.empty() && own && of_own.empty())

@@ -24,6 +24,7 @@ Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch)
   Violations fewest = of(kGeneralFamily);
   for (const AttentionFamily* row : attention_families()) {
     if (fewest.empty() || (arch && !family_exists_on(row->family, *arch))) continue;
+    if (row->decodes_best && row->decodes_best(config.problem, config.schedule)) return {};
     if (Violations found = of(row->family); found.size() < fewest.size()) fewest = std::move(found);
   }
   return fewest;
