@@ -86,7 +86,7 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
     problem.score_mod.kind = ScoreModKind::kAlibi;
   problem.sinks = draw.chance(0.25);
   problem.lse = draw.chance(0.6);
-  if (!hopper && draw.chance(0.3)) {
+  if (form != kHopperPrefill && draw.chance(0.3)) {
     problem.dtype.kv = draw.chance(0.5) ? DType::kE4m3 : DType::kE5m2;
     problem.scales = draw.chance(0.5) ? ScaleKind::kPerTensor : ScaleKind::kPerHead;
   }
