@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(, HopperDecodeOnTheEmulator, testing::ValuesIn(numbers(
 /// A list that had lost a number would go unnoticed.
 TEST(HopperDecodeCases, HaveEveryNumberThatTheFamilyTakes) {
   for (const char* number : {"c02", "c07", "c12", "c13", "c14", "c16", "c18", "c19", "c20", "c21", "c25", "c33", "c34",
-                              "c35", "c36", "c39", "prompt", "starts"})
+                             "c35", "c36", "c39", "prompt", "starts"})
     EXPECT_TRUE(cases_by_number().contains(number)) << number;
 }
 

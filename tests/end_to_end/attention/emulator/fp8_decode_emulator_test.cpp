@@ -38,14 +38,23 @@ void fill_queries(AttentionCase& call, int head, float value) {
     for (int i = 0; i < call.q_lens[b]; ++i) fill(call.q, call.q_row(b, i, head), value);
 }
 
+/// A schedule that asks for the decode form of Hopper.
+AttentionSchedule on_hopper() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.token_gen = true;
+  return schedule;
+}
+
 class Fp8Decode : public test::OnTheEmulator<int> {
  protected:
   Engine engine_ = make_checking_engine(3, emulator::Completion::kRandom, 7);
 
   /// The output, which is right, of the decode form of Hopper.
-  AttentionOutput run(const CudaCase& test, const AttentionCase& call) {
+  AttentionOutput run(CudaCase test, const AttentionCase& call) {
     SCOPED_TRACE(test.name);
-    EXPECT_EQ(plan_attention(test.problem, test.schedule, Arch::kSm90a).main.form(), AttentionForm::kHopperDecode);
+    test.schedule.family = Family::kHopper;
+    test.schedule.token_gen = true;
     AttentionOutput output = run_checked(engine_, test, call);
     expect_right(call, output);
     return output;
@@ -218,7 +227,8 @@ TEST_F(Fp8Decode, TakesEverythingAtOnceHoweverItIsScheduled) {
     problem.q_layout = QLayout::kRagged;
     problem = paged(narrow(problem, ScaleKind::kPerHead), page);
     CudaCase test{fmt::format("page{}", page), problem, lists({3, 0, 2}, {260, 64, 17})};
-    test.schedule = splits(3);
+    test.schedule = on_hopper();
+    test.schedule.splits = 3;
     const AttentionCase call = inputs_of(test);
     expect_same_bits(run(test, call), run_checked(many, test, call), "two machines differ");
   }
@@ -226,32 +236,24 @@ TEST_F(Fp8Decode, TakesEverythingAtOnceHoweverItIsScheduled) {
 
 // ---- the choice ----
 
-TEST(Fp8DecodePlan, TakesTmaWhereABoxLiesInAPageAndSaysWhy) {
-  const auto plan = [](int page, AttentionSchedule schedule = {}) {
-    return plan_attention(paged(narrow(default_problem()), page), schedule, Arch::kSm90a);
+TEST(Fp8DecodePlan, IsTakenBySchedulesAndWhereNothingElseTakesTheProblem) {
+  const auto form = [](const AttentionProblem& problem, const AttentionSchedule& schedule = {}) {
+    return plan_attention(problem, schedule, Arch::kSm90a).main.form();
   };
-  const auto reason = [](const AttentionPlan& made) {
-    for (const Choice& choice : made.choices)
-      if (choice.field == "family") return choice.reason;
-    return std::string();
-  };
-  EXPECT_EQ(plan(16).main.form(), AttentionForm::kHopperDecode);
-  EXPECT_EQ(reason(plan(16)), "few rows: bandwidth decides, and TMA keeps most bytes on their way");
-  EXPECT_EQ(plan(1).main.form(), AttentionForm::kPortableDecode);
-  AttentionSchedule portable;
-  portable.family = Family::kPortable;
-  EXPECT_EQ(plan(16, portable).main.form(), AttentionForm::kPortableDecode);
-  const AttentionConfig tall{"", narrow(dims(default_problem(), 112, 48)), {}, {}};  // heads that portable lacks
-  EXPECT_TRUE(validate(tall, Arch::kSm90a).empty());
-  EXPECT_EQ(validate(tall, Arch::kSm80).size(), 2u);
-  for (const Arch arch : {Arch::kSm80, Arch::kSm100a})
-    EXPECT_EQ(plan_attention(narrow(default_problem()), {}, arch).main.form(), AttentionForm::kPortableDecode);
+  EXPECT_EQ(form(paged(narrow(default_problem()), 16), on_hopper()), AttentionForm::kHopperDecode);
+  EXPECT_EQ(form(paged(narrow(default_problem()), 16)), AttentionForm::kPortableDecode) << "the form that was timed";
+  EXPECT_FALSE(
+      validate(AttentionConfig{"", paged(narrow(default_problem()), 1), on_hopper(), {}}, Arch::kSm90a).empty());
+  const AttentionProblem tall = narrow(dims(default_problem(), 112, 48));  // heads that portable lacks
+  EXPECT_EQ(form(tall), AttentionForm::kHopperDecode);
+  EXPECT_TRUE(validate(AttentionConfig{"", tall, {}, {}}, Arch::kSm90a).empty());
+  EXPECT_EQ(validate(AttentionConfig{"", tall, {}, {}}, Arch::kSm80).size(), 2u);
 }
 
 /// Bytes on their way, of one SM: no fewer than those of 16-bit keys.
 TEST(Fp8DecodePlan, KeepsAsManyBytesOnTheirWayAs16BitKeys) {
   const auto bytes = [](const AttentionProblem& problem) {
-    const AttentionSpec spec = plan_attention(problem, {}, Arch::kSm90a).main;
+    const AttentionSpec spec = plan_attention(problem, on_hopper(), Arch::kSm90a).main;
     return spec.min_ctas * spec.num_stages * spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8;
   };
   EXPECT_EQ(bytes(decode(default_problem())), 192 * 1024);
