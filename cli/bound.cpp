@@ -30,4 +30,13 @@ PredictedBound predict(const GemmProblem& problem, const GemmShape& shape, const
   return bound_of(shape_only(problem, shape), machine);
 }
 
+PredictedBound predict(const KvWriteProblem& problem, const KvWriteShape& shape, const MachineClass& machine) {
+  const KvWriteCase call = shape_only(problem, shape);
+  PredictedBound bound{};
+  bound.operations = call.operations();
+  bound.bytes = call.bytes();
+  bound.memory_us = bound.bytes / machine.bytes_per_s * 1e6;
+  return bound;
+}
+
 }  // namespace kernelwright::cli

@@ -6,6 +6,7 @@
 #include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/verify/attention/case.h"
 #include "kernelwright/verify/gemm/case.h"
+#include "kernelwright/verify/kv_write/case.h"
 
 namespace kernelwright::cli {
 
@@ -17,6 +18,7 @@ struct PredictedBound {
 };
 PredictedBound predict(const AttentionProblem& problem, const AttentionShape& shape, const MachineClass& machine);
 PredictedBound predict(const GemmProblem& problem, const GemmShape& shape, const MachineClass& machine);
+PredictedBound predict(const KvWriteProblem& problem, const KvWriteShape& shape, const MachineClass& machine);
 PredictedBound bound_of(const GemmCase& call, const MachineClass& machine);
 
 }  // namespace kernelwright::cli

@@ -61,6 +61,9 @@ AttentionCase inputs_of(const AttentionConfig& config, const AttentionShape& sha
 GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64_t seed) {
   return make_gemm_inputs(config.problem, shape, {.seed = seed});
 }
+KvWriteCase inputs_of(const KvWriteConfig& config, const KvWriteShape& shape, std::uint64_t seed) {
+  return make_kv_write_inputs(config.problem, shape, {.seed = seed});
+}
 
 void forget_uploaded(AttentionCase& call) {
   for (HostTensor* tensor : {&call.q, &call.k, &call.v}) tensor->buffer.reset();
@@ -75,6 +78,9 @@ AttentionKernel prepare(const Place& place, const NamedConfig& named, const Atte
 GemmKernel prepare(const Place& place, const NamedConfig& named, const GemmConfig& config) {
   return prepare_on(place, named, config);
 }
+KvWriteKernel prepare(const Place& place, const NamedConfig& named, const KvWriteConfig& config) {
+  return prepare_on(place, named, config);
+}
 
 KernelSummary summary_of(const AttentionKernel& kernel, const AttentionCase&) {
   return summary(kernel.key(), kernel.plan().main.arch, kernel.binary().get());
@@ -87,11 +93,18 @@ KernelSummary summary_of(const GemmKernel& kernel, const GemmCase& call) {
   return summary(kernel.key(call.m), variant.spec.arch, index < binaries.size() ? binaries[index].get() : nullptr);
 }
 
+KernelSummary summary_of(const KvWriteKernel& kernel, const KvWriteCase&) {
+  return summary(kernel.key(), kernel.plan().spec.arch, kernel.binary().get());
+}
+
 std::vector<std::string> verdict_heads(const AttentionConfig&) {
   return {"rows checked", "max error", "of bound", "rms", "lse of bound"};
 }
 std::vector<std::string> verdict_heads(const GemmConfig&) {
   return {"elements checked", "max error", "of bound", "rms", "of worst tile", "diff"};
+}
+std::vector<std::string> verdict_heads(const KvWriteConfig&) {
+  return {"tokens checked", "max error", "of bound", "stray bytes"};
 }
 
 std::vector<std::string> verdict_cells(const AttentionConfig& config, const Verdict& verdict) {
@@ -109,6 +122,12 @@ std::vector<std::string> verdict_cells(const GemmConfig&, const GemmVerdict& ver
           statistics ? fmt::format("{:.2f}", verdict.rms_ratio) : "-",
           statistics ? fmt::format("{:.2f}", verdict.tile_ratio) : "-",
           fmt::format("{:.1e}", verdict.diff)};
+}
+
+std::vector<std::string> verdict_cells(const KvWriteConfig&, const KvWriteVerdict& verdict) {
+  return {fmt::format("{}{}", verdict.tokens, verdict.sampled ? " sampled" : ""),
+          fmt::format("{:.2e}", verdict.max_error), fmt::format("{:.3f}", verdict.worst_ratio),
+          std::to_string(verdict.strayed)};
 }
 
 JsonValue to_json(const Verdict& verdict) {
@@ -139,6 +158,16 @@ JsonValue to_json(const GemmVerdict& verdict) {
       .set("sampled", verdict.sampled);
 }
 
+JsonValue to_json(const KvWriteVerdict& verdict) {
+  return JsonValue::object()
+      .set("max_abs", number(verdict.max_error))
+      .set("worst_over_bound", number(verdict.worst_ratio))
+      .set("not_finite", verdict.not_finite)
+      .set("stray_bytes", verdict.strayed)
+      .set("tokens", verdict.tokens)
+      .set("sampled", verdict.sampled);
+}
+
 std::string Rate::text() const {
   const std::string bandwidth = fmt::format("{:.0f} GB/s{}{}", gbytes, *bytes_of ? " of " : "", bytes_of);
   const std::string arithmetic = fmt::format("{:.1f} TFLOP/s", tflops);
@@ -157,6 +186,12 @@ Rate rate_of(const AttentionCase& call, double microseconds, Arch) {
 Rate rate_of(const GemmCase& call, double microseconds, Arch arch) {
   Rate result = rate(call.operations(), call.bytes(), microseconds);
   result.by_bytes = bound_of(call, usual_machine(arch)).by_memory();
+  return result;
+}
+
+Rate rate_of(const KvWriteCase& call, double microseconds, Arch) {
+  Rate result = rate(call.operations(), call.bytes(), microseconds);
+  result.by_bytes = true;
   return result;
 }
 

@@ -15,6 +15,8 @@
 #include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/gemm/bound.h"
 #include "kernelwright/verify/gemm/device.h"
+#include "kernelwright/verify/kv_write/bound.h"
+#include "kernelwright/verify/kv_write/device.h"
 
 namespace kernelwright::cli {
 
@@ -40,9 +42,20 @@ struct Kind<GemmConfig> {
   using Verdict = GemmVerdict;
   using VerdictOptions = GemmVerdictOptions;
 };
+template <>
+struct Kind<KvWriteConfig> {
+  using Shape = KvWriteShape;
+  using Case = KvWriteCase;
+  using Output = KvWriteOutput;
+  using Kernel = KvWriteKernel;
+  using OnDevice = KvWriteDeviceCase;
+  using Verdict = KvWriteVerdict;
+  using VerdictOptions = KvWriteVerdictOptions;
+};
 
 AttentionCase inputs_of(const AttentionConfig& config, const AttentionShape& shape, std::uint64_t seed);
 GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64_t seed);
+KvWriteCase inputs_of(const KvWriteConfig& config, const KvWriteShape& shape, std::uint64_t seed);
 
 /// Frees the host's copy of data that the device has: gigabytes that are not read again.
 void forget_uploaded(AttentionCase& call);
@@ -52,6 +65,7 @@ void forget_uploaded(GemmCase& call);
 /// Engine::prepare() throws.
 AttentionKernel prepare(const Place& place, const NamedConfig& named, const AttentionConfig& config);
 GemmKernel prepare(const Place& place, const NamedConfig& named, const GemmConfig& config);
+KvWriteKernel prepare(const Place& place, const NamedConfig& named, const KvWriteConfig& config);
 
 /// The kernel with which one call is launched.
 struct KernelSummary {
@@ -61,14 +75,18 @@ struct KernelSummary {
 };
 KernelSummary summary_of(const AttentionKernel& kernel, const AttentionCase& call);
 KernelSummary summary_of(const GemmKernel& kernel, const GemmCase& call);
+KernelSummary summary_of(const KvWriteKernel& kernel, const KvWriteCase& call);
 
 /// The columns that a verdict fills in a table, and the verdict as JSON.
 std::vector<std::string> verdict_heads(const AttentionConfig&);
 std::vector<std::string> verdict_heads(const GemmConfig&);
+std::vector<std::string> verdict_heads(const KvWriteConfig&);
 std::vector<std::string> verdict_cells(const AttentionConfig& config, const Verdict& verdict);
 std::vector<std::string> verdict_cells(const GemmConfig& config, const GemmVerdict& verdict);
+std::vector<std::string> verdict_cells(const KvWriteConfig& config, const KvWriteVerdict& verdict);
 JsonValue to_json(const Verdict& verdict);
 JsonValue to_json(const GemmVerdict& verdict);
+JsonValue to_json(const KvWriteVerdict& verdict);
 
 /// The speed of a call.
 struct Rate {
@@ -81,5 +99,6 @@ struct Rate {
 };
 Rate rate_of(const AttentionCase& call, double microseconds, Arch arch);
 Rate rate_of(const GemmCase& call, double microseconds, Arch arch);
+Rate rate_of(const KvWriteCase& call, double microseconds, Arch arch);
 
 }  // namespace kernelwright::cli

@@ -92,7 +92,14 @@ GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, const Mach
   return planned<GemmPlan>(named, [&] { return plan_gemm(config.problem, config.schedule, machine, rows); });
 }
 
+KvWritePlan plan_for(const NamedConfig& named, const KvWriteConfig& config, const MachineClass& machine,
+                     const TunedTable&) {
+  return planned<KvWritePlan>(named, [&] { return plan_kv_write(config.problem, config.schedule, machine.arch); });
+}
+
 namespace {
+
+std::vector<PlannedKernel> kernels_of(const KvWritePlan& plan) { return {{"main", plan.spec}}; }
 
 std::vector<PlannedKernel> kernels_of(const AttentionPlan& plan) {
   std::vector<PlannedKernel> kernels{{"main", plan.main}};

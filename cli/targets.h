@@ -8,6 +8,7 @@
 #include "cli/options.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/plan/machine.h"
 
 namespace kernelwright::cli {
@@ -38,6 +39,8 @@ AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, 
                        const TunedTable& rows);
 GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, const MachineClass& machine,
                   const TunedTable& rows);
+KvWritePlan plan_for(const NamedConfig& named, const KvWriteConfig& config, const MachineClass& machine,
+                     const TunedTable& rows);
 
 /// One kernel of a config on one class of devices.
 struct PlannedKernel {

@@ -7,6 +7,7 @@
 
 #include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/gemm/validate.h"
+#include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/plan/memory_map.h"
 #include "kernelwright/generator/problem/config.h"
 #include "kernelwright/generator/source/spec.h"
@@ -14,7 +15,7 @@
 
 namespace kernelwright {
 
-/// The violations of a config of either kind.
+/// The violations of a config of any kind.
 std::vector<Violation> validate(const Config& config, std::optional<Arch> arch = std::nullopt);
 
 /// Whether the architecture and the family of the config's schedule are those of `arch`, or left open. validate() says

@@ -37,7 +37,7 @@ __version__ = "{0}.{1}.{2}"
 
 TYPES = {"size_t": "c_size_t", "int32_t": "c_int32", "int64_t": "c_int64", "uint32_t": "c_uint32", "uint64_t": "c_uint64",
          "float": "c_float", "double": "c_double", "const char*": "c_char_p", "const char* const*": "POINTER(c_char_p)",
-         "void*": "c_void_p"}
+         "const double*": "POINTER(c_double)", "void*": "c_void_p"}
 # ctypes would cut the text of a callback at its first zero. A callback gets the address instead, and a length beside.
 CALLBACK_TYPES = TYPES | {"const char*": "c_void_p"}
 WIDTH = 128

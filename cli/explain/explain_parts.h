@@ -53,5 +53,6 @@ std::string bounds_text(const Style& style, const std::vector<BoundOfShape>& bou
 /// The verb explain, for each kind. The functions print, and return an exit code.
 int explain(const Options& options, const NamedConfig& named, const AttentionConfig& config);
 int explain(const Options& options, const NamedConfig& named, const GemmConfig& config);
+int explain(const Options& options, const NamedConfig& named, const KvWriteConfig& config);
 
 }  // namespace kernelwright::cli

@@ -24,7 +24,7 @@ struct ExplainedKernel {
   Occupancy held;
 };
 
-/// `spec` is an AttentionSpec or a GemmSpec.
+/// `spec` is an AttentionSpec, a GemmSpec or a KvWriteSpec.
 template <class SpecOfKind>
 ExplainedKernel explain_kernel(KernelStore& store, const SpecOfKind& spec, const ArchInfo& info) {
   ExplainedKernel kernel{spec,

@@ -53,12 +53,15 @@ void print_explained(const ModelPlan& plan) {
   print_missing(style, plan);
 }
 
+const char* kind_word(const Config& config) {
+  return std::visit([]<class KindOfConfig>(const KindOfConfig&) { return kKindWord<KindOfConfig>; }, config);
+}
+
 void print_summary(const ModelPlan& plan, const std::string& file) {
   const Style style(stdout);
   Table table({"problem", "kind", "layers"});
   for (const PlannedProblem& problem : plan.problems)
-    table.row({name_of(problem.config), std::holds_alternative<GemmConfig>(problem.config) ? "gemm" : "attention",
-               serves_text(problem)});
+    table.row({name_of(problem.config), kind_word(problem.config), serves_text(problem)});
   fmt::print("{}", table.text(style));
   print_missing(style, plan);
   fmt::print("{} problems in {}\n", plan.problems.size(), file);

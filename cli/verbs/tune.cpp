@@ -203,7 +203,16 @@ int tune(const Options& options) {
   Configs configs = read_configs(options);
   std::vector<AnyWork> work;
   for (const NamedConfig& named : configs.usable)
-    std::visit([&](const auto& config) { work.push_back(work_of(named, config, options)); }, named.config);
+    std::visit(
+        [&]<class KindOfConfig>(const KindOfConfig& config) {
+          if constexpr (std::is_same_v<KindOfConfig, KvWriteConfig>)
+            throw in_file(named.path, ConfigError("/kind",
+                                                  "\"kv_write\" has no rows to tune yet; its schedule takes "
+                                                  "num_warps and heads_per_lane, which bench compares"));
+          else
+            work.push_back(work_of(named, config, options));
+        },
+        named.config);
   if (work.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
   Session session{options, row_folder(options), tuned_rows(options), {}};
   session.tune.budget_s = parse_seconds("--budget", options.budget);

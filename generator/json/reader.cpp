@@ -35,6 +35,12 @@ void read_into(const JsonValue& json, const std::string& path, AttentionProblem&
 void read_into(const JsonValue& json, const std::string& path, GemmProblem& problem, ViolationList& violations) {
   FieldReader(violations).read(json, path, problem, any{});
 }
+void read_into(const JsonValue& json, const std::string& path, KvWriteProblem& problem, ViolationList& violations) {
+  FieldReader(violations).read(json, path, problem, any{});
+}
+void read_into(const JsonValue& json, const std::string& path, KvWriteSchedule& schedule, ViolationList& violations) {
+  FieldReader(violations).read_schedule(json, path, schedule);
+}
 void read_into(const JsonValue& json, const std::string& path, AttentionSchedule& schedule, ViolationList& violations) {
   FieldReader(violations).read_schedule(json, path, schedule);
 }
@@ -46,6 +52,10 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<Atten
   FieldReader(violations).read(json, path, shapes, any{});
 }
 void read_into(const JsonValue& json, const std::string& path, std::vector<GemmShape>& shapes,
+               ViolationList& violations) {
+  FieldReader(violations).read(json, path, shapes, any{});
+}
+void read_into(const JsonValue& json, const std::string& path, std::vector<KvWriteShape>& shapes,
                ViolationList& violations) {
   FieldReader(violations).read(json, path, shapes, any{});
 }

@@ -18,8 +18,8 @@ JsonValue envelope(const char* kind, KindConfig config) {
 }  // namespace
 
 JsonValue config_to_json(const Config& config) {
-  const auto* attention = std::get_if<AttentionConfig>(&config);
-  return attention ? envelope("attention", *attention) : envelope("gemm", std::get<GemmConfig>(config));
+  return std::visit([]<class KindConfig>(const KindConfig& kind) { return envelope(kKindWord<KindConfig>, kind); },
+                    config);
 }
 
 std::string write_config(const Config& config) { return config_to_json(config).dump() + "\n"; }

@@ -5,6 +5,7 @@
 
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/kv_write/plan.h"
 
 namespace kernelwright::detail {
 namespace {
@@ -25,6 +26,12 @@ std::string refusal(const AttentionConfig& config, Arch arch) try {
 }
 std::string refusal(const GemmConfig& config, Arch arch) try {
   plan_by_model(config.problem, config.schedule, arch);
+  return "";
+} catch (const ConfigError& error) {
+  return error.violations().front().text();
+}
+std::string refusal(const KvWriteConfig& config, Arch arch) try {
+  plan_kv_write(config.problem, config.schedule, arch);
   return "";
 } catch (const ConfigError& error) {
   return error.violations().front().text();

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernelwright/generator/problem/kv_write.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
 
@@ -28,7 +29,15 @@ struct GemmConfig {
   bool operator==(const GemmConfig&) const = default;
 };
 
-using Config = std::variant<AttentionConfig, GemmConfig>;
+struct KvWriteConfig {
+  std::string name;
+  KvWriteProblem problem;
+  KvWriteSchedule schedule;
+  std::vector<KvWriteShape> shapes;
+  bool operator==(const KvWriteConfig&) const = default;
+};
+
+using Config = std::variant<AttentionConfig, GemmConfig, KvWriteConfig>;
 
 /// The parts of a kind of config, for code that is written once for all kinds.
 template <class KindOfConfig>
@@ -37,13 +46,15 @@ template <class KindOfConfig>
 using ScheduleOf = decltype(KindOfConfig::schedule);
 template <class KindOfConfig>
 using ShapeOf = typename decltype(KindOfConfig::shapes)::value_type;
-/// "attention", "gemm": the value of "kind" in a file.
+/// "attention", "gemm", "kv_write": the value of "kind" in a file.
 template <class KindOfConfig>
 inline constexpr const char* kKindWord = nullptr;
 template <>
 inline constexpr const char* kKindWord<AttentionConfig> = "attention";
 template <>
 inline constexpr const char* kKindWord<GemmConfig> = "gemm";
+template <>
+inline constexpr const char* kKindWord<KvWriteConfig> = "kv_write";
 
 /// The config's name, whichever kind it is.
 inline const std::string& name_of(const Config& config) {

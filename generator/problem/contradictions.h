@@ -13,5 +13,6 @@ namespace kernelwright {
 /// throws these; the function is for configs that code fills in.
 std::vector<Violation> contradictions(const AttentionConfig& config);
 std::vector<Violation> contradictions(const GemmConfig& config);
+std::vector<Violation> contradictions(const KvWriteConfig& config);
 
 }  // namespace kernelwright

@@ -120,12 +120,13 @@ std::string json_schema() {
   Mask mask;
   JsonValue definitions = JsonValue::object({{"attention", config_schema<AttentionConfig>("attention")},
                                              {"gemm", config_schema<GemmConfig>("gemm")},
+                                             {"kv_write", config_schema<KvWriteConfig>("kv_write")},
                                              {"mask", object_schema(mask, {"attention", "problem.mask"})}});
   const JsonValue schema = JsonValue::object(
       {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
        {"title", "Kernelwright config"},
        {"description", "One problem, an optional schedule, and shapes to check, bench and tune with."},
-       {"oneOf", JsonValue::array({reference("attention"), reference("gemm")})},
+       {"oneOf", JsonValue::array({reference("attention"), reference("gemm"), reference("kv_write")})},
        {"$defs", std::move(definitions)}});
   return schema.dump() + "\n";
 }

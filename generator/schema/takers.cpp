@@ -6,6 +6,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/config.h"
 #include "kernelwright/generator/problem/contradictions.h"
@@ -142,6 +143,19 @@ const std::vector<Change<GemmConfig>>& starts(const GemmConfig&) {
   return all;
 }
 
+const std::vector<Change<KvWriteConfig>>& starts(const KvWriteConfig&) {
+  using C = KvWriteConfig;
+  static const auto& all = *new std::vector<Change<C>>{
+      [](C&) {},
+      [](C& c) { c.problem.dtype.q = c.problem.dtype.kv = DType::kE4m3; },
+      [](C& c) {
+        c.problem.qk_norm.kind = NormKind::kRms;
+        c.problem.rope = {.style = RopeStyle::kNeox, .width = 128};
+      },
+  };
+  return all;
+}
+
 // Other fields that a value may need. They are tried one after another behind it.
 const std::vector<Change<AttentionConfig>>& completions(const AttentionConfig&) {
   using C = AttentionConfig;
@@ -192,6 +206,23 @@ const std::vector<Change<GemmConfig>>& completions(const GemmConfig&) {
   return all;
 }
 
+const std::vector<Change<KvWriteConfig>>& completions(const KvWriteConfig&) {
+  using C = KvWriteConfig;
+  static const auto& all = *new std::vector<Change<C>>{
+      [](C&) {},
+      [](C& c) {
+        RopeRotation& rope = c.problem.rope;
+        if (rope.style == RopeStyle::kNone) rope.style = RopeStyle::kNeox;
+        if (rope.interleaved || rope.sections.pairs() > 0) rope.sections = {.first = 24, .second = 20, .third = 20};
+        if (rope.width == 0) rope.width = 128;
+        if (rope.begin > 0) rope.width = 64;
+        if (c.problem.kv_layout.kind != KvLayoutKind::kPaged) c.problem.kv_layout.page_size = 0;
+      },
+      [](C& c) { c.problem.scales.k = ScaleKind::kPerToken; },
+  };
+  return all;
+}
+
 /// A config in which the field matters. Otherwise every dtype of an absent operand would be accepted.
 AttentionConfig plain(const AttentionConfig&, std::string_view path) {
   AttentionConfig config;
@@ -212,12 +243,24 @@ GemmConfig plain(const GemmConfig&, std::string_view path) {
   return config;
 }
 
+KvWriteConfig plain(const KvWriteConfig&, std::string_view) {
+  KvWriteConfig config;
+  config.problem.kv_layout = {KvLayoutKind::kPaged, 16};
+  config.problem.heads = {8, 2};
+  return config;
+}
+
 bool has_plan(const AttentionConfig& config, Arch arch) {
   plan_by_model(config.problem, config.schedule, arch);
   return true;
 }
 bool has_plan(const GemmConfig& config, Arch arch) {
   plan_by_model(config.problem, config.schedule, arch);
+  return true;
+}
+
+bool has_plan(const KvWriteConfig& config, Arch arch) {
+  plan_kv_write(config.problem, config.schedule, arch);
   return true;
 }
 
@@ -259,10 +302,11 @@ bool family_takes(Family family, std::string_view path, std::string_view word) {
 
 std::vector<Family> families_that_take(std::string_view kind, std::string_view path, std::string_view word) {
   std::vector<Family> families;
+  const bool is_kv_write = kind == "kv_write";  // what its one family takes needs no name of a family
   for (const auto& [family, name] : EnumTable<Family>::entries) {
     const bool taken = kind == "attention" ? family_takes<AttentionConfig>(family, path, word)
                        : kind == "gemm"    ? family_takes<GemmConfig>(family, path, word)
-                                           : false;
+                                           : is_kv_write && family_takes<KvWriteConfig>(Family::kPortable, path, word);
     if (taken) families.push_back(family);
   }
   return families;

@@ -36,6 +36,7 @@ int AttentionSpec::threads() const {
 std::string kernel_name(const Spec& spec) {
   if (std::holds_alternative<CombineSpec>(spec)) return "attention_combine";
   if (std::holds_alternative<QuantizeSpec>(spec)) return "quantize";
+  if (std::holds_alternative<KvWriteSpec>(spec)) return "kv_write";
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
     if (!gemm->kernel.empty()) return std::string(gemm->kernel);
     switch (gemm->family) {

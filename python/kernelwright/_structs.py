@@ -149,3 +149,26 @@ class GemmTensors(Struct):
 class QuantizeTensors(Struct):
     _fields_ = [("struct_size", c_size_t), ("x", c_uint64), ("elements", c_uint64), ("scales", c_uint64), ("x_stride", c_int64),
                 ("elements_stride", c_int64), ("rows", c_int32), ("k", c_int32), ("pdl", c_int32), ("tensor_scale", c_float)]
+
+
+SET_EPS = 1
+
+
+class KvWriteTensors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("q", c_uint64), ("k", c_uint64), ("v", c_uint64), ("q_out", c_uint64),
+                ("k_cache", c_uint64), ("v_cache", c_uint64), ("q_weight", c_uint64), ("k_weight", c_uint64),
+                ("cos_sin", c_uint64), ("positions", c_uint64), ("slot_mapping", c_uint64), ("batch_indices", c_uint64),
+                ("page_table", c_uint64), ("q_scale", c_uint64), ("k_scale", c_uint64), ("v_scale", c_uint64),
+                ("tokens", c_int64), ("num_pages", c_int32), ("batch", c_int32), ("kv_len", c_int32),
+                ("page_table_stride", c_int32), ("kv_tokens", c_int64), ("cos_sin_rows", c_int32), ("position_bytes", c_int32),
+                ("q_strides", Strides), ("k_strides", Strides), ("v_strides", Strides), ("q_out_strides", Strides),
+                ("k_cache_strides", Strides), ("v_cache_strides", Strides), ("pdl", c_int32), ("overrides", c_uint32),
+                ("eps", c_float)]
+
+
+class Rope(Struct):
+    _fields_ = [("struct_size", c_size_t), ("scaling", c_char_p), ("width", c_int32), ("no_truncate", c_int32),
+                ("theta", c_double), ("factor", c_double), ("original_positions", c_double), ("low", c_double),
+                ("high", c_double), ("beta_fast", c_double), ("beta_slow", c_double), ("mscale", c_double),
+                ("mscale_all", c_double), ("share", c_double), ("attention_factor", c_double), ("factors", POINTER(c_double)),
+                ("num_factors", c_uint64)]

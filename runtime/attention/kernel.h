@@ -10,6 +10,7 @@
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/launch/strides.h"
 #include "kernelwright/runtime/slot/kernel_handle.h"
 
 namespace kernelwright {
@@ -19,15 +20,6 @@ struct AttentionPlan;  // generator/attention/planner.h
 namespace detail {
 struct AttentionKind;
 }
-
-/// How one operand is walked, in elements; its last dimension is contiguous. All zero: the operand is contiguous and
-/// the strides follow from the shape. Inputs may broadcast with a zero (not to kernels that read through tensor maps,
-/// attention_sm90); every other stride is at least one head, and a multiple of 16 bytes.
-struct TensorStrides {
-  std::int64_t batch = 0;  // of a page, where keys are paged; ignored where rows are ragged
-  std::int64_t token = 0;
-  std::int64_t head = 0;
-};
 
 /// What one attention launch reads and writes. Addresses are device addresses of the kernel's device; null where the
 /// problem has no such operand. q, k, v and o are aligned to 16 bytes, everything else to its element.

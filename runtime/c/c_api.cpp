@@ -35,12 +35,14 @@ static_assert(static_cast<int>(KernelState::kPending) == KERNELWRIGHT_PENDING &&
 /// The one that info speaks of: a GEMM's for many rows.
 std::shared_ptr<const Binary> main_binary(const AttentionKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const QuantizeKernel& kernel) { return kernel.binary(); }
+std::shared_ptr<const Binary> main_binary(const KvWriteKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const GemmKernel& kernel) {
   const auto binaries = kernel.binaries();
   return binaries.empty() ? nullptr : binaries.back();
 }
 const std::string& main_key(const AttentionKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const QuantizeKernel& kernel) { return kernel.key(); }
+const std::string& main_key(const KvWriteKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const GemmKernel& kernel) { return kernel.key(std::numeric_limits<int>::max()); }
 
 }  // namespace

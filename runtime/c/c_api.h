@@ -296,7 +296,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright
 typedef struct kernelwright_kernel_row {
   size_t struct_size;
   uint64_t prepared;  /* the number of the prepared kernel, the same in all of its rows */
-  const char* kind;   /* "attention", "gemm", "quantize" */
+  const char* kind;   /* "attention", "gemm", "quantize", "kv_write" */
   const char* kernel; /* the template: "attention_sm90" */
   const char* family; /* "portable", "hopper", "blackwell" */
   const char* key;    /* 64 hex digits */
@@ -434,6 +434,63 @@ KERNELWRIGHT_API kernelwright_status kernelwright_quantize_scale_bytes(const cha
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_quantize(const kernelwright_kernel* kernel,
                                                                   const kernelwright_quantize_tensors* tensors,
                                                                   void* stream);
+
+/* Bits of kernelwright_kv_write_tensors.overrides. */
+enum { KERNELWRIGHT_SET_EPS = 1 };
+
+/* KvWriteTensors of runtime/kv_write/kernel.h, field for field. Addresses are device addresses; 0: none. */
+typedef struct kernelwright_kv_write_tensors {
+  size_t struct_size;
+  uint64_t q, k, v;                   /* [tokens, heads, head_dim] of dtype.in */
+  uint64_t q_out, k_cache, v_cache;   /* what is written; the caches as attention reads them */
+  uint64_t q_weight, k_weight;        /* of the norm, dtype.in */
+  uint64_t cos_sin;                   /* [cos_sin_rows, rope.width] f32 */
+  uint64_t positions;                 /* [tokens], with sections [3, tokens] */
+  uint64_t slot_mapping;              /* index "slots": [tokens] i64; negative: not written */
+  uint64_t batch_indices, page_table; /* index "positions": [tokens] i32, [batch, page_table_stride] i32 */
+  uint64_t q_scale, k_scale, v_scale; /* f32; scales "per_token" are written, the others are read */
+  int64_t tokens;
+  int32_t num_pages;         /* paged */
+  int32_t batch;             /* rows of page_table, or sequences of a padded cache */
+  int32_t kv_len;            /* padded: keys of a sequence */
+  int32_t page_table_stride; /* entries of one row of page_table */
+  int64_t kv_tokens;         /* ragged: rows of the cache */
+  int32_t cos_sin_rows;
+  int32_t position_bytes;                                              /* 4 or 8; 0: 4 */
+  kernelwright_strides q_strides, k_strides, v_strides, q_out_strides; /* batch is not used */
+  kernelwright_strides k_cache_strides, v_cache_strides;
+  int32_t pdl;
+  uint32_t overrides; /* whether eps is read; otherwise it is the problem's */
+  float eps;
+} kernelwright_kv_write_tensors;
+
+/* Queues the writing of a cache on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json()
+ * prepares the kernel. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch_kv_write(const kernelwright_kernel* kernel,
+                                                                  const kernelwright_kv_write_tensors* tensors,
+                                                                  void* stream);
+
+/* RopeTable of generator/kv_write/rope_table.h, field for field. A number that is 0 is left out. */
+typedef struct kernelwright_rope {
+  size_t struct_size;
+  const char* scaling; /* "default", "llama3", "yarn", "longrope", "proportional"; NULL: default */
+  int32_t width;       /* elements that turn: the problem's rope.width */
+  int32_t no_truncate; /* yarn: bounds stay fractions of a pair */
+  double theta;        /* 10000 if left out */
+  double factor;       /* 1 */
+  double original_positions;
+  double low, high;            /* llama3: 1, 4 */
+  double beta_fast, beta_slow; /* yarn: 32, 1 */
+  double mscale, mscale_all;   /* yarn */
+  double share;                /* proportional: 1 */
+  double attention_factor;     /* that of the scaling */
+  const double* factors;       /* longrope: one a pair */
+  uint64_t num_factors;
+} kernelwright_rope;
+
+/* Computes rows [first, first + rows) of the table cos_sin of a cache's writer, on the host: width floats each. */
+KERNELWRIGHT_API kernelwright_status kernelwright_rope_table(const kernelwright_rope* rope, int64_t first, int64_t rows,
+                                                             float* table);
 
 #ifdef __cplusplus
 }

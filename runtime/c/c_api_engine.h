@@ -16,11 +16,13 @@ namespace kernelwright {
 AttentionTensors tensors_of(const kernelwright_attention_tensors* given);
 GemmTensors tensors_of(const kernelwright_gemm_tensors* given);
 QuantizeTensors tensors_of(const kernelwright_quantize_tensors* given);
+KvWriteTensors tensors_of(const kernelwright_kv_write_tensors* given);
 
 }  // namespace kernelwright
 
 struct kernelwright_kernel {
-  using Kernel = std::variant<kernelwright::AttentionKernel, kernelwright::GemmKernel, kernelwright::QuantizeKernel>;
+  using Kernel = std::variant<kernelwright::AttentionKernel, kernelwright::GemmKernel, kernelwright::QuantizeKernel,
+                              kernelwright::KvWriteKernel>;
   explicit kernelwright_kernel(Kernel made) : kernel(std::move(made)) {}
 
   Kernel kernel;

@@ -156,6 +156,7 @@ PrepareOptions options_of(const kernelwright_prepare_options* given);
 const char* use_of(const AttentionKernel&);
 const char* use_of(const GemmKernel&);
 const char* use_of(const QuantizeKernel&);
+const char* use_of(const KvWriteKernel&);
 
 /// The handle, if it is of that kind.
 template <class Kernel>

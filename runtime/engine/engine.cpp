@@ -12,6 +12,7 @@ namespace kernelwright {
 
 using detail::AttentionKind;
 using detail::GemmKind;
+using detail::KvWriteKind;
 using detail::QuantizeKind;
 
 Engine::Engine(EngineOptions options) : state_(std::make_unique<State>(std::move(options))) {}
@@ -27,6 +28,10 @@ GemmKernel Engine::prepare(const GemmProblem& problem, const GemmSchedule& sched
 QuantizeKernel Engine::prepare(const QuantizeProblem& problem, const PrepareOptions& options) {
   return QuantizeKernel(state_->prepare<QuantizeKind>(problem, {}, options));
 }
+KvWriteKernel Engine::prepare(const KvWriteProblem& problem, const KvWriteSchedule& schedule,
+                              const PrepareOptions& options) {
+  return KvWriteKernel(state_->prepare<KvWriteKind>(problem, schedule, options));
+}
 
 AttentionKernel Engine::find(const AttentionProblem& problem, int device) const noexcept {
   return AttentionKernel(state_->find<AttentionKind>(problem, device));
@@ -37,6 +42,9 @@ GemmKernel Engine::find(const GemmProblem& problem, int device) const noexcept {
 QuantizeKernel Engine::find(const QuantizeProblem& problem, int device) const noexcept {
   return QuantizeKernel(state_->find<QuantizeKind>(problem, device));
 }
+KvWriteKernel Engine::find(const KvWriteProblem& problem, int device) const noexcept {
+  return KvWriteKernel(state_->find<KvWriteKind>(problem, device));
+}
 
 void Engine::attention(const AttentionProblem& problem, const AttentionTensors& tensors, Stream stream, int device) {
   AttentionKernel(state_->for_call<AttentionKind>(problem, stream, device)).launch(tensors, stream);
@@ -46,6 +54,9 @@ void Engine::gemm(const GemmProblem& problem, const GemmTensors& tensors, Stream
 }
 void Engine::quantize(const QuantizeProblem& problem, const QuantizeTensors& tensors, Stream stream, int device) {
   QuantizeKernel(state_->for_call<QuantizeKind>(problem, stream, device)).launch(tensors, stream);
+}
+void Engine::kv_write(const KvWriteProblem& problem, const KvWriteTensors& tensors, Stream stream, int device) {
+  KvWriteKernel(state_->for_call<KvWriteKind>(problem, stream, device)).launch(tensors, stream);
 }
 
 void Engine::seal() { state_->sealed = true; }

@@ -28,6 +28,7 @@
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/device/emulator_options.h"
 #include "kernelwright/runtime/gemm/kernel.h"
+#include "kernelwright/runtime/kv_write/kernel.h"
 #include "kernelwright/runtime/process/events.h"
 #include "kernelwright/runtime/process/latency.h"
 #include "kernelwright/runtime/quantize/kernel.h"
@@ -92,7 +93,7 @@ struct EngineLatencies {
 /// A binary that the engine was asked for: a row of Engine::kernels().
 struct KernelRow {
   std::size_t prepared = 0;  // number of the prepared kernel: a GEMM has several binaries, a decode may have two
-  std::string_view kind;     // "attention", "gemm", "quantize"
+  std::string_view kind;     // "attention", "gemm", "quantize", "kv_write"
   std::string kernel;        // the template: "attention_sm90"
   Family family = Family::kPortable;
   std::string key;  // 64 hex digits
@@ -139,12 +140,17 @@ class Engine {
   /// The same for the kernel that makes a GEMM's block-scaled operands of floats: one kernel on every architecture,
   /// without a fallback.
   QuantizeKernel prepare(const QuantizeProblem& problem, const PrepareOptions& options = {});
+  /// The same for the kernel that writes new keys and values to a cache: one kernel on every architecture, for any
+  /// number of tokens.
+  KvWriteKernel prepare(const KvWriteProblem& problem, const KvWriteSchedule& schedule = {},
+                        const PrepareOptions& options = {});
 
   /// The kernel that was first prepared for `problem` on `device`, or an empty handle. No lock, no allocation; ~10 ns.
   /// For masks with operands and expression score mods, it takes a lock.
   AttentionKernel find(const AttentionProblem& problem, int device = 0) const noexcept;
   GemmKernel find(const GemmProblem& problem, int device = 0) const noexcept;
   QuantizeKernel find(const QuantizeProblem& problem, int device = 0) const noexcept;
+  KvWriteKernel find(const KvWriteProblem& problem, int device = 0) const noexcept;
 
   /// Scaled dot-product attention, forward: O = softmax(scale * Q K^T + mask) V for each batch and head. It calls
   /// find(), else prepare() with the engine's on_miss (kFallback and kError prepare in the background), then launch().
@@ -157,6 +163,9 @@ class Engine {
 
   /// Elements and scales of x, by problem, like attention().
   void quantize(const QuantizeProblem& problem, const QuantizeTensors& tensors, Stream stream, int device = 0);
+
+  /// Keys and values to a cache, by problem, like attention().
+  void kv_write(const KvWriteProblem& problem, const KvWriteTensors& tensors, Stream stream, int device = 0);
 
   /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set. Cached kernels are still loaded.
   /// Each missing kernel is reported once, as kSealedMiss, up to a thousand of them. For further ones nothing is kept,

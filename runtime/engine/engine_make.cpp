@@ -20,6 +20,7 @@ using detail::AttentionKind;
 using detail::describe;
 using detail::GemmKind;
 using detail::KernelSlot;
+using detail::KvWriteKind;
 using detail::QuantizeKind;
 using detail::specs_of;
 using Clock = std::chrono::steady_clock;
@@ -287,5 +288,10 @@ template void Engine::State::fail(KernelSlot<QuantizeKind>&, std::exception_ptr,
 template void Engine::State::refuse_unremembered(KernelSlot<QuantizeKind>&);
 template void Engine::State::make_tuned(KernelSlot<QuantizeKind>&, bool) noexcept;
 template void Engine::State::make_in_background(KernelSlot<QuantizeKind>&, bool);
+template const Engine::State::Sources& Engine::State::sources_of(KernelSlot<KvWriteKind>&, const KvWriteKind::Plan&);
+template void Engine::State::fail(KernelSlot<KvWriteKind>&, std::exception_ptr, bool) noexcept;
+template void Engine::State::refuse_unremembered(KernelSlot<KvWriteKind>&);
+template void Engine::State::make_tuned(KernelSlot<KvWriteKind>&, bool) noexcept;
+template void Engine::State::make_in_background(KernelSlot<KvWriteKind>&, bool);
 
 }  // namespace kernelwright

@@ -19,6 +19,7 @@ namespace kernelwright {
 using detail::AttentionKind;
 using detail::GemmKind;
 using detail::KernelSlot;
+using detail::KvWriteKind;
 using detail::QuantizeKind;
 using detail::specs_of;
 using Clock = std::chrono::steady_clock;
@@ -260,11 +261,15 @@ template KernelSlot<GemmKind>* Engine::State::prepare(const GemmProblem&, const 
                                                       bool);
 template KernelSlot<QuantizeKind>* Engine::State::prepare(const QuantizeProblem&, const QuantizeSchedule&,
                                                           const PrepareOptions&, bool);
+template KernelSlot<KvWriteKind>* Engine::State::prepare(const KvWriteProblem&, const KvWriteSchedule&,
+                                                         const PrepareOptions&, bool);
 template KernelSlot<AttentionKind>* Engine::State::find(const AttentionProblem&, int) noexcept;
 template KernelSlot<GemmKind>* Engine::State::find(const GemmProblem&, int) noexcept;
 template KernelSlot<QuantizeKind>* Engine::State::find(const QuantizeProblem&, int) noexcept;
+template KernelSlot<KvWriteKind>* Engine::State::find(const KvWriteProblem&, int) noexcept;
 template KernelSlot<AttentionKind>* Engine::State::for_call(const AttentionProblem&, Stream, int);
 template KernelSlot<GemmKind>* Engine::State::for_call(const GemmProblem&, Stream, int);
 template KernelSlot<QuantizeKind>* Engine::State::for_call(const QuantizeProblem&, Stream, int);
+template KernelSlot<KvWriteKind>* Engine::State::for_call(const KvWriteProblem&, Stream, int);
 
 }  // namespace kernelwright

@@ -14,6 +14,7 @@
 #include "kernelwright/runtime/engine/loader.h"
 #include "kernelwright/runtime/engine/worker_pool.h"
 #include "kernelwright/runtime/gemm/kind.h"
+#include "kernelwright/runtime/kv_write/kind.h"
 #include "kernelwright/runtime/quantize/kind.h"
 #include "kernelwright/runtime/slot/kernel_slot.h"
 #include "kernelwright/runtime/store/kernel_store.h"
@@ -125,7 +126,9 @@ struct Engine::State {
   const bool wants_lines;  // kernels are compiled a second time, for the lines in reports
   KernelLoader loader;
   detail::SlotShared shared;
-  std::tuple<Slots<detail::AttentionKind>, Slots<detail::GemmKind>, Slots<detail::QuantizeKind>> all_slots;
+  std::tuple<Slots<detail::AttentionKind>, Slots<detail::GemmKind>, Slots<detail::QuantizeKind>,
+             Slots<detail::KvWriteKind>>
+      all_slots;
   detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;  // empty: launches are not checked
   std::size_t remembered_misses = 0, calls_of_prepare = 0;                    // guarded by shared.mutex
   std::atomic<bool> stopped{false};                                           // written with shared.mutex held

@@ -53,6 +53,13 @@
   X(kPerHead, "per_head")           \
   X(kPerBlock, "per_block")         \
   X(kPerToken, "per_token")
+#define KERNELWRIGHT_NORM_KINDS(X) \
+  X(kNone, "none")                 \
+  X(kRms, "rms")                   \
+  X(kRmsAllHeads, "rms_all_heads") \
+  X(kL2, "l2")
+#define KERNELWRIGHT_ROPE_STYLES(X) X(kNone, "none") X(kNeox, "neox") X(kGptj, "gptj")
+#define KERNELWRIGHT_CACHE_INDEXES(X) X(kSlots, "slots") X(kPositions, "positions")
 #define KERNELWRIGHT_STAGINGS(X) X(kRegisters, "registers") X(kCpAsync, "cp_async")
 #define KERNELWRIGHT_MERGES(X) X(kInKernel, "in_kernel") X(kCombine, "combine")
 #define KERNELWRIGHT_RESCALES(X) X(kAlways, "always") X(kLazy, "lazy")
@@ -78,6 +85,9 @@
   X(KvLayoutKind, "kv_layout", KERNELWRIGHT_KV_LAYOUT_KINDS) \
   X(CacheLength, "cache_length", KERNELWRIGHT_CACHE_LENGTHS) \
   X(ScaleKind, "scales", KERNELWRIGHT_SCALE_KINDS)           \
+  X(NormKind, "norm", KERNELWRIGHT_NORM_KINDS)               \
+  X(RopeStyle, "rope_style", KERNELWRIGHT_ROPE_STYLES)       \
+  X(CacheIndex, "index", KERNELWRIGHT_CACHE_INDEXES)         \
   X(Staging, "staging", KERNELWRIGHT_STAGINGS)               \
   X(Merge, "merge", KERNELWRIGHT_MERGES)                     \
   X(Rescale, "rescale", KERNELWRIGHT_RESCALES)               \

@@ -30,6 +30,13 @@ __device__ __forceinline__ float rcp_approx_ftz(float x) {
   return y;
 }
 
+/// 1 / sqrt(x), relative error below 2^-22.9.
+__device__ __forceinline__ float rsqrt_approx(float x) {
+  float y;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// Two f32 to packed f16, round to nearest even; `low` in bits 15:0.
 __device__ __forceinline__ uint32_t cvt_rn_f16x2_f32(float low, float high) {
   uint32_t packed;

@@ -102,6 +102,23 @@ __device__ __forceinline__ void ld_global_v2_u32_if(uint32_t* value, const void*
       : "l"(address), "r"(static_cast<uint32_t>(exists)));
 }
 
+/// ld.global. Not .nc: see ptx/launch.cuh.
+__device__ __forceinline__ int32_t ld_global_s32(const int32_t* address) {
+  int32_t value;
+  asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(address));
+  return value;
+}
+__device__ __forceinline__ int64_t ld_global_s64(const int64_t* address) {
+  int64_t value;
+  asm volatile("ld.global.s64 %0, [%1];" : "=l"(value) : "l"(address));
+  return value;
+}
+__device__ __forceinline__ float ld_global_f32(const float* address) {
+  float value;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address));
+  return value;
+}
+
 /// ld.global.v4 of 16 bytes at a multiple of 16. Not .nc: see ptx/launch.cuh.
 __device__ __forceinline__ Vector16 ld_global_v4(const void* address) {
   Vector16 value;
@@ -111,10 +128,26 @@ __device__ __forceinline__ Vector16 ld_global_v4(const void* address) {
   return value;
 }
 
+/// The same if `exists`. Otherwise nothing is read, and the value is zeros.
+__device__ __forceinline__ Vector16 ld_global_v4_if(const void* address, bool exists) {
+  Vector16 value;
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0; "
+      "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      : "=&r"(value.word[0]), "=&r"(value.word[1]), "=&r"(value.word[2]), "=&r"(value.word[3])
+      : "l"(address), "r"(static_cast<uint32_t>(exists)));
+  return value;
+}
+
 __device__ __forceinline__ void st_global_v4(void* address, const Vector16& value) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(value.word[0]), "r"(value.word[1]),
                "r"(value.word[2]), "r"(value.word[3])
                : "memory");
+}
+
+/// st.global.v2: 8 bytes at a multiple of 8.
+__device__ __forceinline__ void st_global_v2_u32(void* address, uint32_t low, uint32_t high) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(low), "r"(high) : "memory");
 }
 
 __device__ __forceinline__ void st_global_u32(void* address, uint32_t value) {

@@ -7,6 +7,16 @@
 
 namespace kernelwright::tile {
 
+/// Element `upper` (0 or 1) of a word of two 16-bit elements.
+template <DType kType>
+__device__ __forceinline__ float element_of(uint32_t word, int upper) {
+  static_assert(kType == DType::kF16 || kType == DType::kBf16);
+  if constexpr (kType == DType::kBf16)
+    return __uint_as_float(upper ? word & 0xffff0000u : word << 16);
+  else
+    return ptx::cvt_f32_f16(static_cast<uint16_t>(upper ? word >> 16 : word));
+}
+
 /// Eight elements of f16, bf16 or f32; elements that do not exist are 0.
 template <DType kType>
 class ElementRun {
@@ -57,10 +67,8 @@ class ElementRun {
   __device__ __forceinline__ float value(int i) const {
     if constexpr (kType == DType::kF32)
       return __uint_as_float(words_[i]);
-    else if constexpr (kType == DType::kBf16)
-      return __uint_as_float(i % 2 ? words_[i / 2] & 0xffff0000u : words_[i / 2] << 16);
     else
-      return ptx::cvt_f32_f16(static_cast<uint16_t>(i % 2 ? words_[i / 2] >> 16 : words_[i / 2]));
+      return element_of<kType>(words_[i / 2], i % 2);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "kernelwright/backend.h"
 #include "kernelwright/engine.h"
 #include "kernelwright/gemm.h"
+#include "kernelwright/kv_write.h"
 #include "kernelwright/quantize.h"
 
 int main(int argc, char**) {
@@ -16,7 +17,8 @@ int main(int argc, char**) {
   const std::int64_t bytes = kernelwright::quantize_scale_bytes(kernelwright::DType::kMxfp8, 128, 128);
   const kernelwright::AttentionTensors attention{.batch = 1};
   const kernelwright::GemmTensors gemm{.m = 1};
+  const kernelwright::KvWriteTensors cache{.tokens = 1};
   std::printf("event = %.*s, scales = %lld bytes\n", static_cast<int>(event.size()), event.data(),
               static_cast<long long>(bytes));
-  return event == "compile" && bytes == 512 && attention.batch == gemm.m ? 0 : 1;
+  return event == "compile" && bytes == 512 && attention.batch == gemm.m && cache.tokens == 1 ? 0 : 1;
 }

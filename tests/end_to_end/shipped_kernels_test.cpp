@@ -18,6 +18,7 @@
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/kernels.h"
+#include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/quantize/plan.h"
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
@@ -136,6 +137,8 @@ TEST_P(ShippedKernelsOnArch, OfEveryConfigCompileWithoutSpills) {
     if (attention && attention->schedule.arch.value_or(GetParam()) == GetParam())
       add_kernels(attention->name, attention->problem, attention->schedule, GetParam(), wanted);
     if (const auto* gemm = std::get_if<GemmConfig>(&config)) add_kernels(*gemm, GetParam(), wanted);
+    if (const auto* write = std::get_if<KvWriteConfig>(&config))
+      wanted.push_back({write->name, plan_kv_write(write->problem, write->schedule, GetParam()).spec});
   }
   const bool has_gemm = std::any_of(wanted.begin(), wanted.end(),
                                     [](const Wanted& kernel) { return std::holds_alternative<GemmSpec>(kernel.spec); });

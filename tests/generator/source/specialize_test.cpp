@@ -127,6 +127,17 @@ TEST(SpecHeader, OfAQuantiserIsAsShipped) {
   expect_golden(QuantizeSpec{Arch::kSm100a, DType::kF32, DType::kNvfp4}, "quantize.spec.h");
 }
 
+TEST(SpecHeader, OfACacheWriterIsAsShipped) {
+  KvWriteSpec write;
+  write.arch = Arch::kSm90a;
+  write.kv = DType::kE4m3;
+  write.q_heads = 32, write.kv_heads = 8;
+  write.norm = NormKind::kRms, write.norm_weight = true;
+  write.rope = RopeStyle::kNeox, write.rope_width = 128;
+  write.k_scales = write.v_scales = ScaleKind::kPerHead;
+  expect_golden(write, "kv_write.spec.h");
+}
+
 TEST(CanonicalText, HasALineForEveryField) {
   for (AttentionSpec spec : {prefill(), decode(), hopper(), hopper_decode(), blackwell()}) {
     int fields = 0;

@@ -249,5 +249,45 @@ TEST(CStructs, EveryFieldOfAQuantiseLaunchReachesIt) {
   EXPECT_TRUE(tensors.pdl);
 }
 
+TEST(CStructs, EveryFieldOfALaunchThatWritesACacheReachesIt) {
+  auto c = sized<kernelwright_kv_write_tensors>();
+  c.overrides = KERNELWRIGHT_SET_EPS;
+  expect_each_number_reaches("kernelwright_kv_write_tensors", c);
+  c = distinct("kernelwright_kv_write_tensors", c);
+  const KvWriteTensors tensors = tensors_of(&c);
+  EXPECT_SAME(q);
+  EXPECT_SAME(k);
+  EXPECT_SAME(v);
+  EXPECT_SAME(q_out);
+  EXPECT_SAME(k_cache);
+  EXPECT_SAME(v_cache);
+  EXPECT_SAME(q_weight);
+  EXPECT_SAME(k_weight);
+  EXPECT_SAME(cos_sin);
+  EXPECT_SAME(positions);
+  EXPECT_SAME(slot_mapping);
+  EXPECT_SAME(batch_indices);
+  EXPECT_SAME(page_table);
+  EXPECT_SAME(q_scale);
+  EXPECT_SAME(k_scale);
+  EXPECT_SAME(v_scale);
+  EXPECT_SAME(tokens);
+  EXPECT_SAME(num_pages);
+  EXPECT_SAME(batch);
+  EXPECT_SAME(kv_len);
+  EXPECT_SAME(page_table_stride);
+  EXPECT_SAME(kv_tokens);
+  EXPECT_SAME(cos_sin_rows);
+  EXPECT_SAME(position_bytes);
+  EXPECT_SAME(eps);
+  EXPECT_TRUE(tensors.pdl);
+  expect_same(tensors.q_strides, c.q_strides), expect_same(tensors.k_strides, c.k_strides);
+  expect_same(tensors.v_strides, c.v_strides), expect_same(tensors.q_out_strides, c.q_out_strides);
+  expect_same(tensors.k_cache_strides, c.k_cache_strides), expect_same(tensors.v_cache_strides, c.v_cache_strides);
+  const auto empty = sized<kernelwright_kv_write_tensors>();
+  EXPECT_EQ(tensors_of(&empty).position_bytes, 4);
+  EXPECT_FALSE(tensors_of(&empty).eps.has_value());
+}
+
 }  // namespace
 }  // namespace kernelwright::testing

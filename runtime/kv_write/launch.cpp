@@ -1,0 +1,103 @@
+#include "kernelwright/runtime/kv_write/launch.h"
+
+#include <utility>
+
+#include "contract/kv_write.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/runtime/launch/packing.h"
+
+namespace kernelwright::detail {
+namespace {
+
+bool is_zero(const TensorStrides& strides) { return (strides.batch | strides.token | strides.head) == 0; }
+
+void fill(TensorStrides& strides, std::int64_t heads, std::int64_t head_dim, std::int64_t keys_of_page) {
+  if (!is_zero(strides)) return;
+  strides.head = head_dim;
+  strides.token = heads * head_dim;
+  strides.batch = keys_of_page * strides.token;
+}
+
+contract::Strides packed(const TensorStrides& strides) { return {strides.batch, strides.token, strides.head}; }
+
+/// A page of a ragged cache is one row.
+contract::Strides packed_cache(const TensorStrides& strides, KvLayoutKind layout) {
+  return {layout == KvLayoutKind::kRagged ? strides.token : strides.batch, strides.token, strides.head};
+}
+
+KvWriteTensors resolved(const KvWriteSpec& spec, KvWriteTensors t) {
+  const std::int64_t keys = spec.kv_layout == KvLayoutKind::kPaged ? spec.page_size : t.kv_len;
+  fill(t.q_strides, spec.q_heads, spec.head_dim_qk, 0);
+  fill(t.q_out_strides, spec.q_heads, spec.head_dim_qk, 0);
+  fill(t.k_strides, spec.kv_heads, spec.head_dim_qk, 0);
+  fill(t.v_strides, spec.kv_heads, spec.head_dim_v, 0);
+  fill(t.k_cache_strides, spec.kv_heads, spec.head_dim_qk, keys);
+  fill(t.v_cache_strides, spec.kv_heads, spec.head_dim_v, keys);
+  return t;
+}
+
+}  // namespace
+
+LoadedKvWrite describe(const KvWriteProblem& problem, const KvWritePlan& plan, const DeviceInfo&) {
+  LoadedKvWrite loaded;
+  loaded.spec = plan.spec;
+  loaded.eps = static_cast<float>(problem.qk_norm.eps);
+  loaded.has_pdl = arch_info(plan.spec.arch).pdl;
+  return loaded;
+}
+
+std::vector<Spec> specs_of(const KvWritePlan& plan) { return {plan.spec}; }
+
+void attach(LoadedKvWrite& loaded, std::vector<const LoadedKernel*> kernels,
+            std::vector<std::shared_ptr<const Binary>> binaries) {
+  loaded.kernel = kernels[0];
+  loaded.binary = std::move(binaries[0]);
+}
+
+void attach(LoadedKvWrite& loaded, const LoadedKvWrite& twin) {
+  loaded.kernel = twin.kernel;
+  loaded.binary = twin.binary;
+}
+
+void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& given, Stream stream) {
+  const KvWriteSpec& spec = kernel.spec;
+  const KvWriteTensors t = resolved(spec, given);
+  if (auto violations = broken_rules(kernel, t); !violations.empty()) throw ConfigError(std::move(violations));
+  if (t.tokens == 0) return;
+  const contract::KvWriteParams params{
+      .q = pointer<const void>(t.q),
+      .k = pointer<const void>(t.k),
+      .v = pointer<const void>(t.v),
+      .q_out = pointer<void>(t.q_out),
+      .k_cache = pointer<void>(t.k_cache),
+      .v_cache = pointer<void>(t.v_cache),
+      .q_weight = pointer<const void>(t.q_weight),
+      .k_weight = pointer<const void>(t.k_weight),
+      .cos_sin = pointer<const float>(t.cos_sin),
+      .positions = pointer<const void>(t.positions),
+      .slot_mapping = pointer<const std::int64_t>(t.slot_mapping),
+      .batch_indices = pointer<const std::int32_t>(t.batch_indices),
+      .page_table = pointer<const std::int32_t>(t.page_table),
+      .q_scale = pointer<float>(t.q_scale),
+      .k_scale = pointer<float>(t.k_scale),
+      .v_scale = pointer<float>(t.v_scale),
+      .q_strides = packed(t.q_strides),
+      .k_strides = packed(t.k_strides),
+      .v_strides = packed(t.v_strides),
+      .q_out_strides = packed(t.q_out_strides),
+      .k_cache_strides = packed_cache(t.k_cache_strides, spec.kv_layout),
+      .v_cache_strides = packed_cache(t.v_cache_strides, spec.kv_layout),
+      .eps = t.eps.value_or(kernel.eps),
+      .tokens = static_cast<std::int32_t>(t.tokens),
+      .position_bytes = t.position_bytes,
+      .cos_sin_rows = t.cos_sin_rows,
+      .batch = t.batch,
+      .page_table_stride = t.page_table_stride,
+      .num_pages = spec.kv_layout == KvLayoutKind::kRagged ? static_cast<std::int32_t>(t.kv_tokens) : t.num_pages,
+      .kv_len = t.kv_len,
+  };
+  kernel.device->launch(*kernel.kernel, config_of(plan_launch(spec, t.tokens), t.pdl), &params, sizeof params, stream);
+}
+
+}  // namespace kernelwright::detail

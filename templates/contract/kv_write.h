@@ -1,0 +1,59 @@
+/// kv_write: kernel parameters, and how the heads of a token are dealt to lanes, in one place for the host and the
+/// kernel.
+#pragma once
+
+#include "contract/attention_params.h"
+#include "contract/integers.h"
+
+namespace kernelwright::contract {
+
+/// Strides count elements. Rows of q, k and v may be parts of one packed row. A null pointer stands for an operand that
+/// the problem lacks.
+///
+/// The kernel does not trust positions, slots and page tables in device memory. A token whose place is outside of the
+/// cache is not written, and a position outside of the table is read as the nearest row.
+struct KvWriteParams {
+  const void* q;
+  const void* k;
+  const void* v;
+  void* q_out;
+  void* k_cache;
+  void* v_cache;
+  const void* q_weight;          // [head_dim.qk], or [q_heads, head_dim.qk] for a norm over all heads
+  const void* k_weight;          // likewise
+  const float* cos_sin;          // [cos_sin_rows, rope_width]: a row has the cosines of all pairs, then their sines
+  const void* positions;         // [streams, tokens] i32 or i64
+  const int64_t* slot_mapping;   // [tokens]; negative: the token is skipped
+  const int32_t* batch_indices;  // [tokens]; negative: the token is skipped
+  const int32_t* page_table;     // [batch, page_table_stride]
+  // f32. [1] or [heads], which are given. per_token: [tokens, q_heads] and [slots, kv_heads], which the kernel writes.
+  float* q_scale;
+  float* k_scale;
+  float* v_scale;
+  Strides q_strides, k_strides, v_strides, q_out_strides;  // `batch` is not used
+  Strides k_cache_strides, v_cache_strides;                // as AttentionParams has those of k and v
+  float eps;
+  int32_t tokens;
+  int32_t position_bytes;  // 4 or 8
+  int32_t cos_sin_rows;
+  int32_t batch;              // rows of page_table, or sequences of a padded cache
+  int32_t page_table_stride;  // entries of one row of page_table
+  int32_t num_pages;          // paged: pages of the cache. ragged: its rows
+  int32_t kv_len;             // padded: keys of a sequence
+};
+
+constexpr int32_t kLaneElements = 8;  // of a head that one lane has
+
+/// Lanes that share a head: a power of two, so that shuffles add over them.
+constexpr int32_t lanes_of_head(int32_t head_dim) {
+  int32_t lanes = 1;
+  while (lanes * kLaneElements < head_dim) lanes *= 2;
+  return lanes;
+}
+/// Warps that share the heads of a token.
+constexpr int32_t warps_of_token(int32_t heads, int32_t lanes, int32_t heads_per_lane) {
+  const int32_t heads_of_warp = 32 / lanes * heads_per_lane;
+  return (heads + heads_of_warp - 1) / heads_of_warp;
+}
+
+}  // namespace kernelwright::contract

@@ -1,0 +1,63 @@
+/// Rounds a lane's part of a head, or quantises it with a scale, and stores it.
+#pragma once
+
+#include "policy/head_vector.cuh"
+#include "ptx/memory.cuh"
+#include "tile/element.cuh"
+#include "tile/narrow_float.cuh"
+
+namespace kernelwright::policy {
+
+/// The largest number of an 8-bit format.
+template <DType kTo>
+constexpr float kLargestFp8 = kTo == DType::kE5m2 ? 57344.f : 448.f;
+
+/// The scale of a head whose largest magnitude has the bits `largest`: so that this element becomes the format's
+/// largest number. At least the smallest normal f32, so that its reciprocal is a number. Infinity and NaN give
+/// themselves, and make all of the head NaN where it is read.
+template <DType kTo, bool kPowerOfTwo>
+__device__ __forceinline__ float scale_of_head(uint32_t largest) {
+  constexpr uint32_t kInfinity = 0x7f800000, kSmallestNormal = 0x00800000, kMantissa = 0x007fffff;
+  if (largest >= kInfinity) return __uint_as_float(largest);
+  uint32_t bits = __float_as_uint(__fdiv_rn(__uint_as_float(largest), kLargestFp8<kTo>));
+  if (bits < kSmallestNormal) bits = kSmallestNormal;
+  if (kPowerOfTwo && (bits & kMantissa) != 0) bits = (bits | kMantissa) + 1;
+  return __uint_as_float(bits);
+}
+
+/// Two values as an 8-bit format, `low` in the low byte. Values beyond the largest number become that number. A NaN
+/// stays one.
+template <DType kTo, int kArch>
+__device__ __forceinline__ uint32_t fp8_pair_of(float low, float high) {
+  if constexpr (kArch >= 89) {
+    return tile::fp8_pair<kTo>(low, high);
+  } else {
+    constexpr int kExponent = kTo == DType::kE5m2 ? 5 : 4, kMantissa = 7 - kExponent;
+    constexpr int kLowest = kTo == DType::kE5m2 ? -14 : -6;
+    const auto code = [](float value) {
+      const uint32_t number = tile::narrow_code<kExponent, kMantissa, kLowest>(value, kLargestFp8<kTo>);
+      return value == value ? number : 0x7fu;
+    };
+    return code(low) | code(high) << 8;
+  }
+}
+
+/// Stores `x` times `factor` to `to`, which is aligned to what is stored.
+template <DType kTo, int kArch>
+__device__ __forceinline__ void store_head_part(void* to, const HeadVector& x, float factor) {
+  if constexpr (is_fp8(kTo)) {
+    uint32_t words[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      words[i] = fp8_pair_of<kTo, kArch>(x[4 * i] * factor, x[4 * i + 1] * factor) |
+                 fp8_pair_of<kTo, kArch>(x[4 * i + 2] * factor, x[4 * i + 3] * factor) << 16;
+    ptx::st_global_v2_u32(to, words[0], words[1]);
+  } else {
+    ptx::Vector16 words;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words.word[i] = tile::Element<kTo>::pack(x[2 * i], x[2 * i + 1]);
+    ptx::st_global_v4(to, words);
+  }
+}
+
+}  // namespace kernelwright::policy

@@ -1,0 +1,59 @@
+/// Shared by tests of kernels that write a cache on the emulator.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/verify/kv_write/bound.h"
+#include "kernelwright/verify/kv_write/device.h"
+#include "support/emulated_attention.h"
+
+namespace kernelwright::test {
+
+using KvWriteChange = std::function<void(KvWriteTensors&)>;
+
+/// One launch into poisoned outputs. It must cause no report and write nothing beside the outputs.
+inline KvWriteOutput run_checked(Engine& engine, const KvWriteCase& call, const KvWriteSchedule& schedule = {},
+                                 const KvWriteChange& change = {}) {
+  KvWriteDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem, schedule));
+  if (change) change(on_device.tensors());
+  on_device.poison();
+  on_device.launch();
+  const KvWriteOutput output = on_device.download();
+  EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
+  expect_no_reports(engine);
+  return output;
+}
+
+inline void expect_right(const KvWriteCase& call, const KvWriteOutput& output) {
+  const KvWriteVerdict verdict = verify(call, output);
+  EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio;
+}
+
+/// What launch() throws for arguments that do not fit, with nothing queued; "" if launch() accepts them.
+inline std::string refusal_of_launch(Engine& engine, const KvWriteCase& call, const KvWriteChange& change) {
+  KvWriteDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem));
+  change(on_device.tensors());
+  on_device.poison();
+  const KvWriteOutput before = on_device.download();
+  try {
+    on_device.launch();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(on_device.download(), before) << "something was written";
+    return error.what();
+  }
+  on_device.wait();
+  return "";
+}
+
+/// 4 query heads over 2 key/value heads of 64 elements, pages of 4 keys.
+inline KvWriteProblem small_kv_write() {
+  KvWriteProblem problem;
+  problem.head_dim = {64, 64};
+  problem.heads = {4, 2};
+  problem.kv_layout = {KvLayoutKind::kPaged, 4};
+  return problem;
+}
+
+}  // namespace kernelwright::test

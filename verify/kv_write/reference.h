@@ -1,0 +1,17 @@
+/// What a call that writes a cache computes, in fp64 from the definition, head by head.
+#pragma once
+
+#include <vector>
+
+#include "kernelwright/verify/kv_write/case.h"
+
+namespace kernelwright {
+
+/// A head ahead of quantisation, and how far a sum in f32 may be off, element by element.
+struct KvWriteHead {
+  std::vector<double> value, error;
+};
+/// One head of a token.
+KvWriteHead reference_head(const KvWriteCase& call, HeadsOf of, std::int64_t token, int head);
+
+}  // namespace kernelwright
