@@ -223,6 +223,26 @@ class GemmCalls:
         return {"out": lambda a: ((a.shape[rows] if len(a.shape) == 2 else 0, problem.n), problem.dtypes["d"])}
 
 
+class KvWriteCalls:
+    """Calls that write a cache. The extension has no rules for them yet, so every call takes the checks of launch()."""
+
+    POSITIONAL, RESULT = ("q", "k", "v"), None
+
+    def _open_door(self):
+        if not self._problem.q_out:
+            self.POSITIONAL = ("k", "v")
+
+    def _results(self):
+        problem = self._problem
+
+        def shape(q):
+            return (q.shape[0] if q.shape else 0, problem.heads["q_out"], problem.head_dims["q_out"]), problem.dtypes["q_out"]
+        return {"q_out": shape} if problem.q_out else {}
+
+    def _queue(self, given, like, stream):
+        self.launch(**given, stream=stream)
+
+
 class QuantizeCalls:
     POSITIONAL, RESULT = ("x",), None
 

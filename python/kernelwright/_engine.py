@@ -3,6 +3,7 @@ of a kernel."""
 import atexit
 import ctypes
 import json
+import math
 import os
 import operator
 import weakref
@@ -11,11 +12,12 @@ from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 from . import _library as lib
 from . import _structs as structs
 from ._arguments import Arguments, Problem, tensors_and_numbers
-from ._door import AttentionCalls, Calls, GemmCalls, QuantizeCalls, Workspaces
+from ._door import AttentionCalls, Calls, GemmCalls, KvWriteCalls, QuantizeCalls, Workspaces
 from ._errors import ConfigError, KernelwrightError
 from ._gemm import GemmProblem
+from ._kv_write import KvWriteProblem
 from ._quantize import check_sizes, quantize_arguments
-from ._tensors import ITEM_BYTES, View, stream_address
+from ._tensors import ARRAY_BYTES, View, stream_address
 
 ON_MISS = {"block": structs.ON_MISS_BLOCK, "fallback": structs.ON_MISS_FALLBACK, "error": structs.ON_MISS_ERROR}
 STATES = {structs.PENDING: "pending", structs.READY: "ready", structs.FAILED: "failed"}
@@ -157,14 +159,15 @@ class Engine:
         return self._handle
 
     def prepare(self, config, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
-        """The Kernel for a config, or the GemmKernel for a config of kind "gemm". config: a dict, JSON text or the
-        path of a config file (docs/config.md)."""
+        """The Kernel for a config; for a config of kind "gemm" the GemmKernel, and of kind "kv_write" the KvWriteKernel.
+        config: a dict, JSON text or the path of a config file (docs/config.md)."""
         text = _config_text(config)
         options = _prepare_options(device, on_miss, background, allow_when_sealed)
         handle, data = c_void_p(), text.encode()
         self._lib.prepare_json(self._live(), data, len(data), byref(options), byref(handle))
         config = json.loads(text)
-        return (GemmKernel if config["kind"] == "gemm" else Kernel)(self, handle, config["problem"], device)
+        kinds = {"gemm": GemmKernel, "kv_write": KvWriteKernel}
+        return kinds.get(config["kind"], Kernel)(self, handle, config["problem"], device)
 
     def prepare_quantize(self, from_dtype, to, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
         """The QuantizeKernel from f16, bf16 or f32 to mxfp8, mxfp4 or nvfp4. Its elements and scales have the layout
@@ -267,7 +270,7 @@ class Engine:
         return self.device_name(device).startswith("emulated ")
 
     def empty(self, shape, dtype, *, device=0):
-        """An uninitialised Array in the device's memory. dtype: f16, bf16, f32, e4m3, e5m2, i32 or u8."""
+        """An uninitialised Array in the device's memory. dtype: f16, bf16, f32, e4m3, e5m2, i32, i64 or u8."""
         return Array(self, tuple(shape), dtype, device)
 
     def from_numpy(self, values, dtype=None, *, device=0):
@@ -326,13 +329,13 @@ class Array:
     """Contiguous device memory of an engine: the emulator computes on it, and it is enough for scripts on a GPU."""
 
     def __init__(self, engine, shape, dtype, device):
-        if dtype not in ITEM_BYTES:
-            raise ConfigError(f'dtype: "{dtype}" is not one of {", ".join(ITEM_BYTES)}')
+        if dtype not in ARRAY_BYTES:
+            raise ConfigError(f'dtype: "{dtype}" is not one of {", ".join(ARRAY_BYTES)}')
         if any(not hasattr(extent, "__index__") or extent < 0 for extent in shape):
             raise ConfigError(f"shape: {list(shape)} has an extent that is no whole number from 0 on")
         shape = tuple(map(operator.index, shape))
         self.engine, self.shape, self.dtype, self.device = engine, shape, dtype, device
-        self.bytes = View(0, shape, None, dtype).bytes
+        self.bytes = math.prod(shape) * ARRAY_BYTES[dtype]
         if self.bytes > MOST_BYTES:
             raise ConfigError(f"shape: {list(shape)} takes {self.bytes} bytes of {dtype}, and no memory has more than {MOST_BYTES}")
         address = c_uint64()
@@ -525,6 +528,36 @@ class QuantizeKernel(QuantizeCalls, _Handle):
         built = quantize_arguments(self, dict(x=x, elements=elements, scales=scales), rows, k)
         built.tensor_scale, built.pdl = tensor_scale, pdl
         self.engine._lib.launch_quantize(self._handle, byref(built), stream_address(stream))
+
+
+class KvWriteKernel(KvWriteCalls, _Handle):
+    """Writes new keys and values to a cache, and rotates the queries on the way.
+
+    kernel(q, k, v, k_cache=..., v_cache=..., slot_mapping=..., ...) queues the work as a Kernel's call does. It takes the
+    arguments of launch(), and returns q_out. Without queries it is kernel(k, v, ...).
+    """
+
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, KvWriteProblem(problem), device)
+
+    def launch(self, *, k, v, k_cache, v_cache, q=None, q_out=None, q_weight=None, k_weight=None, cos_sin=None, positions=None,
+               slot_mapping=None, batch_indices=None, page_table=None, q_scale=None, k_scale=None, v_scale=None, tokens=None,
+               num_pages=None, batch=None, kv_len=None, kv_tokens=None, page_table_stride=None, cos_sin_rows=None,
+               position_bytes=None, eps=None, pdl=False, stream=None):
+        """Queues the writing of a cache on `stream`, as Kernel.launch() does.
+
+        Tensors are given as for Kernel.bind(): q, k, v and q_out [tokens, heads, head_dim] or [tokens, heads *
+        head_dim], rows as far apart as their strides say. k_cache and v_cache are paged [pages, page_size, heads,
+        head_dim], padded [batch, kv_len, ...] or ragged [rows, ...] with any strides of whole heads. slot_mapping is
+        i64 [tokens], positions i32 or i64 [tokens] or [3, tokens], batch_indices i32 [tokens], page_table i32 [batch,
+        pages], and cos_sin f32 [rows, width]: rope_table() makes it. Scales are f32 (docs/kv-write.md). Beside
+        addresses, sizes must be given. tokens may be less than k has rows.
+        """
+        self.engine._live()
+        given = {name: value for name, value in locals().items() if name != "stream"}
+        tensors, numbers = tensors_and_numbers(structs.KvWriteTensors, given)
+        built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
+        self.engine._lib.launch_kv_write(self._handle, byref(built), stream_address(stream))
 
 
 class Launch:

@@ -9,6 +9,7 @@ from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint16, c_uint64, c_ui
 from ._errors import ConfigError
 
 ITEM_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "e4m3": 1, "e5m2": 1, "i32": 4, "u8": 1, "bool": 1}
+ARRAY_BYTES = ITEM_BYTES | {"i64": 8}  # of an Array: slots are i64; the extension's rules know eight dtypes
 # (type code, bits) of DLPack 1.1 and its predecessors; one lane each.
 DLPACK_DTYPES = {(2, 16): "f16", (4, 16): "bf16", (2, 32): "f32", (0, 32): "i32", (1, 8): "u8", (0, 8): "i8", (10, 8): "e4m3",
                  (12, 8): "e5m2", (0, 64): "i64", (2, 64): "f64", (6, 8): "bool"}

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""kernelwright.KvWriteKernel on the emulator, against the same steps in plain Python; and rope_table().
+
+Needs no NumPy. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
+"""
+import math
+import random
+import struct
+import unittest
+
+import kernelwright
+from kernelwright import ConfigError
+
+HEAD, PAGE = 64, 4
+
+
+def config(**more):
+    return {"kind": "kv_write", "problem": {"dtype": {"in": "f16", "q": "f16", "kv": "f16"}, "head_dim": {"qk": HEAD, "v": HEAD},
+                                            "heads": {"q": 2, "kv": 1}, "kv_layout": {"kind": "paged", "page_size": PAGE},
+                                            "rope": {"style": "neox", "width": HEAD}, **more}}
+
+
+def turned(head, position):
+    half = HEAD // 2
+    angles = [position * 10000 ** (-2 * i / HEAD) for i in range(half)]
+    low = [head[i] * math.cos(a) - head[i + half] * math.sin(a) for i, a in enumerate(angles)]
+    return low + [head[i + half] * math.cos(a) + head[i] * math.sin(a) for i, a in enumerate(angles)]
+
+
+class OnTheEmulator(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = kernelwright.Engine("emulator", hazards=True)
+        try:
+            cls.kernel = cls.engine.prepare(config())
+        except kernelwright.MissingError as error:
+            raise unittest.SkipTest(f"no NVRTC: {error}")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.engine.close()
+
+    def array(self, values, dtype, letter, *shape):
+        array = self.engine.empty(shape, dtype)
+        array.write(struct.pack(f"{len(values)}{letter}", *values))
+        return array
+
+    def setUp(self):
+        draw = random.Random(1)
+        normal = [[draw.gauss(0, 1) for _ in range(3 * heads * HEAD)] for heads in (2, 1, 1)]
+        self.values = [list(struct.unpack(f"{len(v)}e", struct.pack(f"{len(v)}e", *v))) for v in normal]
+        self.q, self.k, self.v = (self.array(values, "f16", "e", 3, heads, HEAD) for values, heads in zip(self.values, (2, 1, 1)))
+        self.cache = [self.array([7.0] * 5 * PAGE * HEAD, "f16", "e", 5, PAGE, 1, HEAD) for _ in range(2)]
+        table = kernelwright.rope_table(HEAD, 32)
+        self.table = self.engine.empty((32, HEAD), "f32")
+        self.table.write(table.tobytes())
+        self.given = dict(k_cache=self.cache[0], v_cache=self.cache[1], cos_sin=self.table,
+                          positions=self.array([3, 9, 31], "i64", "q", 3), slot_mapping=self.array([17, -1, 2], "i64", "q", 3))
+
+    def read(self, array):
+        data = array.read()
+        return struct.unpack(f"{len(data) // 2}e", data)
+
+    def check(self, q_out):
+        q, k, v = self.values
+        found = self.read(q_out)
+        for token, position in enumerate((3, 9, 31)):
+            for head in range(2):
+                first = (token * 2 + head) * HEAD
+                for have, want in zip(found[first:first + HEAD], turned(q[first:first + HEAD], position)):
+                    self.assertAlmostEqual(have, want, delta=abs(want) * 2**-10 + 1e-5)
+        keys, values = map(self.read, self.cache)
+        for token, slot, position in ((0, 17, 3), (2, 2, 31)):
+            for have, want in zip(keys[slot * HEAD:][:HEAD], turned(k[token * HEAD:][:HEAD], position)):
+                self.assertAlmostEqual(have, want, delta=abs(want) * 2**-10 + 1e-5)
+            self.assertEqual(list(values[slot * HEAD:][:HEAD]), v[token * HEAD:][:HEAD])
+        for array in (keys, values):
+            self.assertEqual([array[slot * HEAD] for slot in range(5 * PAGE) if slot not in (17, 2)], [7.0] * (5 * PAGE - 2))
+        self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_launches_and_calls_agree_with_plain_python(self):
+        q_out = self.engine.empty((3, 2, HEAD), "f16")
+        self.kernel.launch(q=self.q, k=self.k, v=self.v, q_out=q_out, **self.given)
+        self.check(q_out)
+        self.setUp()
+        self.assertIs(self.kernel(self.q, self.k, self.v, q_out=q_out, **self.given), q_out)
+        self.check(q_out)
+
+    def test_says_which_tensor_does_not_fit(self):
+        good = dict(q=self.q, k=self.k, v=self.v, q_out=self.q, **self.given)
+        for name, wrong, words in (
+                ("slot_mapping", self.array([1, 2, 3], "i32", "i", 3), "slot_mapping: is i32, and the problem has i64"),
+                ("k_cache", self.engine.empty((5, 8, 1, HEAD), "f16"), r"k_cache: has shape \[5, 8, 1, 64\], and the problem's is \[num_pages, 4, 1, 64\]"),
+                ("v_cache", self.engine.empty((6, PAGE, 1, HEAD), "f16"), "v_cache: makes num_pages 6, and it is 5"),
+                ("q", self.engine.empty((2, 2, HEAD), "f16"), "q: has 2 rows for 3 tokens"),
+                ("cos_sin", self.engine.empty((32, 32), "f32"), "cos_sin: has shape"),
+                ("k_scale", self.engine.empty((1,), "f32"), "k_scale: is given, and the problem has no such scales"),
+                ("eps", -1.0, "/tensors/eps: -1 is no finite number from 0 on")):
+            with self.subTest(name), self.assertRaisesRegex(ConfigError, words):
+                self.kernel.launch(**(good | {name: wrong}))
+
+
+class RopeTable(unittest.TestCase):
+    def test_has_the_formulas_of_the_library(self):
+        table = kernelwright.rope_table(4, 2, first=3, theta=100.0)
+        self.assertEqual(table.shape, (2, 4))
+        for have, want in zip(table.tolist()[0], (math.cos(3), math.cos(0.3), math.sin(3), math.sin(0.3))):
+            self.assertAlmostEqual(have, want, places=6)
+        yarn = kernelwright.rope_table(64, 1, scaling="yarn", theta=1.5e5, factor=32.0, original_positions=4096, truncate=False)
+        self.assertAlmostEqual(yarn[0, 0], 0.1 * math.log(32) + 1, places=6)
+        self.assertAlmostEqual(kernelwright.rope_table(4, 2, scaling="longrope", factors=[1.0, 5.0], original_positions=4096)[1, 3],
+                               math.sin(0.01 / 5), places=7)
+
+    def test_names_what_does_not_fit(self):
+        with self.assertRaisesRegex(ConfigError, "/width: 7 is no even number"):
+            kernelwright.rope_table(7, 1)
+        with self.assertRaisesRegex(ConfigError, '/rope/scaling: "linear" is not one of default'):
+            kernelwright.rope_table(8, 1, scaling="linear")
+
+
+if __name__ == "__main__":
+    unittest.main()
