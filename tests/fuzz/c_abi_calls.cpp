@@ -25,7 +25,7 @@ kernelwright_engine* taking_engine(Arch arch) {
   return new kernelwright_engine(std::move(options));
 }
 
-enum class Kind { kAttention, kGemm, kQuantize };
+enum class Kind { kAttention, kGemm, kQuantize, kKvWrite };
 struct Kernel {
   kernelwright_kernel* handle = nullptr;
   Kind kind = Kind::kAttention;
@@ -41,8 +41,16 @@ constexpr const char* kConfigs[] = {
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":384,"k":1024,"dtype":{"a":"e4m3","b":"e4m3","d":"bf16"},"scales":"per_block"},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":256,"k":512,"dtype":{"a":"mxfp8","b":"mxfp8","d":"bf16"},"scales":"per_block"},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":256,"k":8192},"schedule":{"split_k":4,"split_mode":"turnstile"}})",
+    R"({"version":1,"kind":"kv_write","name":"x","problem":{"head_dim":{"qk":128,"v":128},"heads":{"q":8,"kv":2},"kv_layout":{"kind":"paged","page_size":16},"qk_norm":{"kind":"rms"},"rope":{"style":"neox","width":64}},"schedule":"auto"})",
+    R"({"version":1,"kind":"kv_write","name":"x","problem":{"dtype":{"kv":"e4m3"},"head_dim":{"qk":64,"v":64},"heads":{"q":4,"kv":4},"kv_layout":{"kind":"padded"},"index":"positions","scales":{"k":"per_token","v":"per_head"}},"schedule":"auto"})",
+    R"({"version":1,"kind":"kv_write","name":"x","problem":{"head_dim":{"qk":64,"v":64},"heads":{"q":2,"kv":1},"kv_layout":{"kind":"ragged"},"q_out":false},"schedule":{"num_warps":2}})",
 };
-constexpr std::string_view kGemmKind = "\"kind\":\"gemm\"";
+constexpr std::string_view kGemmKind = "\"kind\":\"gemm\"", kKvWriteKind = "\"kind\":\"kv_write\"";
+
+Kind kind_of(std::string_view config) {
+  if (config.find(kGemmKind) != config.npos) return Kind::kGemm;
+  return config.find(kKvWriteKind) != config.npos ? Kind::kKvWrite : Kind::kAttention;
+}
 
 /// Kernels that are prepared once, for three architectures, because most calls are launches.
 const std::vector<Kernel>& ready_kernels() {
@@ -53,7 +61,7 @@ const std::vector<Kernel>& ready_kernels() {
       kernelwright_engine* engine = engines.emplace_back(taking_engine(arch)).get();
       Kernel kernel;
       for (const std::string_view config : kConfigs) {
-        kernel.kind = config.find(kGemmKind) != config.npos ? Kind::kGemm : Kind::kAttention;
+        kernel.kind = kind_of(config);
         if (kernelwright_prepare_json(engine, config.data(), config.size(), nullptr, &kernel.handle) == KERNELWRIGHT_OK)
           made.push_back(kernel);
       }
@@ -108,10 +116,13 @@ class Calls {
       case 7: return ask();
       case 8: return ask();
       case 9: return scale_bytes();
-      case 10:
+      case 10: return rope();
       case 11:
       case 12:
       case 13: return launch_quantize();
+      case 14:
+      case 15:
+      case 16: return kv_write();
       default: return in_.one_in(2) ? attention() : gemm();
     }
   }
@@ -313,7 +324,7 @@ class Calls {
     const auto status = kernelwright_prepare_json(engine(), in_.one_in(64) ? nullptr : text.data(), text.size(),
                                                   options.get(), &kernel);
     // A launch checks the handle's kind before anything else, whatever its state.
-    keep("prepare_json", status, kernel, config.find(kGemmKind) != config.npos ? Kind::kGemm : Kind::kAttention);
+    keep("prepare_json", status, kernel, kind_of(config));
   }
 
   void prepare_attention() {
@@ -466,6 +477,43 @@ class Calls {
     worsen(tensors);
     Sized<kernelwright_quantize_tensors> sized(in_, tensors);
     held("launch_quantize", kernelwright_launch_quantize(kernel_of(Kind::kQuantize), sized.get(), nullptr));
+  }
+
+  void kv_write() {
+    kernelwright_kv_write_tensors tensors{};
+    if (in_.one_in(8)) {
+      tensors = in_.fill<kernelwright_kv_write_tensors>();
+    } else {
+      tensors.q = 0x10000, tensors.k = 0x2000000, tensors.v = 0x3000000, tensors.q_out = 0x4000000;
+      tensors.k_cache = 0x5000000, tensors.v_cache = 0x9000000, tensors.q_weight = tensors.k_weight = 0xd000000;
+      tensors.cos_sin = 0xd100000, tensors.cos_sin_rows = 1 + some(4096), tensors.positions = 0xe000000;
+      tensors.slot_mapping = 0xe100000, tensors.batch_indices = 0xe200000, tensors.page_table = 0xe300000;
+      tensors.k_scale = 0xe400000, tensors.v_scale = 0xe500000;
+      tensors.tokens = some(3000), tensors.num_pages = 1 + some(1000), tensors.batch = 1 + some(8);
+      tensors.kv_len = 1 + some(4096), tensors.kv_tokens = 1 + some(100000), tensors.page_table_stride = 256;
+      if (in_.one_in(3)) tensors.k_strides = tensors.v_strides = {0, 2048, 128};
+      if (in_.one_in(3)) tensors.k_cache_strides = tensors.v_cache_strides = {16 * 512, 256, 16 * 256};
+    }
+    worsen(tensors);
+    Sized<kernelwright_kv_write_tensors> sized(in_, tensors);
+    const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kAttention : Kind::kKvWrite);
+    held("launch_kv_write", kernelwright_launch_kv_write(kernel, sized.get(), nullptr));
+  }
+
+  /// Rows are few, or so many that no table has them: what lies between would be allocated and computed.
+  void rope() {
+    static constexpr const char* kScalings[] = {"default", "llama3", "yarn", "longrope", "proportional"};
+    static std::array<float, 3 * 1024> table;
+    static constexpr double kFactors[] = {1, 2, 0, -1, 4};
+    auto rope = in_.one_in(4) ? in_.fill<kernelwright_rope>() : kernelwright_rope{};
+    rope.scaling = word(kScalings);
+    if (!in_.one_in(4)) rope.width = 2 * some(6), rope.original_positions = 4096, rope.factor = 8;
+    rope.factors = in_.one_in(8) ? nullptr : kFactors;
+    rope.num_factors = in_.below(std::size(kFactors) + 1);
+    Sized<kernelwright_rope> sized(in_, rope);
+    const int64_t rows = in_.one_in(4) ? int64_t{1} << 40 : some(4) - 1;
+    const auto first = static_cast<int64_t>(in_.one_in(2) ? in_.extreme() : in_.below(100));
+    held("rope_table", kernelwright_rope_table(sized.get(), first, rows, in_.one_in(8) ? nullptr : table.data()));
   }
 
   Input in_;

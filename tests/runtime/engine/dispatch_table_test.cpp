@@ -11,6 +11,7 @@
 
 #include "kernelwright/runtime/attention/kind.h"
 #include "kernelwright/runtime/gemm/kind.h"
+#include "kernelwright/runtime/kv_write/kind.h"
 #include "kernelwright/runtime/slot/kernel_slot.h"
 
 namespace kernelwright {
@@ -82,7 +83,7 @@ TEST(DispatchKey, EveryFieldOfAProblemChangesIt) {
 
 template <class Problem>
 struct DispatchKeyOf : testing::Test {};
-using OtherProblems = testing::Types<GemmProblem, QuantizeProblem>;
+using OtherProblems = testing::Types<GemmProblem, QuantizeProblem, KvWriteProblem>;
 TYPED_TEST_SUITE(DispatchKeyOf, OtherProblems);
 
 TYPED_TEST(DispatchKeyOf, EveryFieldOfTheProblemChangesIt) {
