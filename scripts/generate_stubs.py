@@ -84,7 +84,10 @@ PARAMETERS = {
     "to": 'Literal["mxfp8", "mxfp4", "nvfp4"]', "tuned_dir": "_Path", "values": "Any", "window": "Sequence[int]",
     "archs": "str | Sequence[str]", "ep": "int", "kv": "str", "max_seqs": "int", "max_tokens": "int", "name": "str",
     "page_size": "int", "server": 'Literal["vllm", "sglang", "hf"]', "tp": "int", "number": "int",
-    "kind": "type[_Kernel]",
+    "kind": "type[_Kernel]", "width": "int", "first": "int", "theta": "float", "factor": "float", "low": "float",
+    "high": "float", "original_positions": "int", "beta_fast": "float", "beta_slow": "float", "truncate": "bool",
+    "scaling": 'Literal["default", "llama3", "yarn", "longrope", "proportional"]', "mscale": "float",
+    "mscale_all": "float", "share": "float", "attention_factor": "float", "factors": "Sequence[float]",
 }
 # The type of a result, of a property, or of an attribute that __init__ sets.
 RESULTS = {
@@ -102,15 +105,16 @@ RESULTS = {
     "Kernel.bind": "Launch", "Kernel.launch": "None", "Kernel.workspace_bytes": "int", "Kernel.__call__": "Any",
     "GemmKernel.bind": "GemmLaunch", "GemmKernel.launch": "None", "GemmKernel.workspace_bytes": "int",
     "GemmKernel.__call__": "Any", "QuantizeKernel.launch": "None", "QuantizeKernel.scale_bytes": "int",
-    "QuantizeKernel.__call__": "tuple[Any, Any]", "Launch.kernel": "Kernel", "Launch.tensors": "dict[str, Any]",
+    "QuantizeKernel.__call__": "tuple[Any, Any]", "KvWriteKernel.launch": "None", "KvWriteKernel.__call__": "Any", "Launch.kernel": "Kernel", "Launch.tensors": "dict[str, Any]",
     "Launch.__call__": "None", "Launch.needed_workspace_bytes": "int", "GemmLaunch.kernel": "GemmKernel",
     "GemmLaunch.tensors": "dict[str, Any]", "GemmLaunch.__call__": "None", "GemmLaunch.needed_workspace_bytes": "int",
     "Plan.configs": "dict[str, dict[str, Any]]", "fast_calls": "dict[str, Any]", "plan": "Plan", "version": "str",
+    "rope_table": "memoryview",
     "handle": "int", "release": "None", "kernel_of": "_Kernel",
 }
 BASES = {"dict": "dict[str, Any]"}
 # Made by the package alone: a stub must not offer to create them.
-MADE_BY_ENGINE = {"_Handle", "Kernel", "GemmKernel", "QuantizeKernel", "Launch", "GemmLaunch"}
+MADE_BY_ENGINE = {"_Handle", "Kernel", "GemmKernel", "QuantizeKernel", "KvWriteKernel", "Launch", "GemmLaunch"}
 
 
 class Untyped(Exception):
@@ -195,7 +199,7 @@ class Stub:
         self.package, self.handle, self.text = kernelwright, _engine._Handle, ""
         self.errors = [kind for kind in vars(_errors).values() if isinstance(kind, type)]
         self.structs = {"Kernel": _structs.AttentionTensors, "GemmKernel": _structs.GemmTensors,
-                        "QuantizeKernel": _structs.QuantizeTensors}
+                        "QuantizeKernel": _structs.QuantizeTensors, "KvWriteKernel": _structs.KvWriteTensors}
 
     def kinds(self, name):
         return dict(self.structs[name]._fields_) if name in self.structs else {}

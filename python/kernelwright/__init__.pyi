@@ -202,6 +202,28 @@ class Kernel(_Handle):
         stream: _Stream | None = None,
     ) -> Any: ...
 
+class KvWriteKernel(_Handle):
+    def launch(
+        self, *, k: _Tensor, v: _Tensor, k_cache: _Tensor, v_cache: _Tensor, q: _Tensor | None = None,
+        q_out: _Tensor | None = None, q_weight: _Tensor | None = None, k_weight: _Tensor | None = None,
+        cos_sin: _Tensor | None = None, positions: _Tensor | None = None, slot_mapping: _Tensor | None = None,
+        batch_indices: _Tensor | None = None, page_table: _Tensor | None = None, q_scale: _Tensor | None = None,
+        k_scale: _Tensor | None = None, v_scale: _Tensor | None = None, tokens: int | None = None,
+        num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None, kv_tokens: int | None = None,
+        page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
+        eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
+    ) -> None: ...
+    def __call__(
+        self, q: _Tensor | None = None, k: _Tensor, v: _Tensor, *, k_cache: _Tensor, v_cache: _Tensor,
+        q_out: _Tensor | None = None, q_weight: _Tensor | None = None, k_weight: _Tensor | None = None,
+        cos_sin: _Tensor | None = None, positions: _Tensor | None = None, slot_mapping: _Tensor | None = None,
+        batch_indices: _Tensor | None = None, page_table: _Tensor | None = None, q_scale: _Tensor | None = None,
+        k_scale: _Tensor | None = None, v_scale: _Tensor | None = None, tokens: int | None = None,
+        num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None, kv_tokens: int | None = None,
+        page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
+        eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
+    ) -> Any: ...
+
 class Launch:
     kernel: Kernel
     tensors: dict[str, Any]
@@ -229,8 +251,8 @@ class QuantizeKernel(_Handle):
 __version__: str
 __all__ = [
     "Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
-    "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel", "__version__",
-    "fast_calls", "plan", "version",
+    "Kernel", "KernelwrightError", "KvWriteKernel", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel",
+    "__version__", "fast_calls", "plan", "rope_table", "version",
 ]
 def fast_calls() -> dict[str, Any]: ...
 def plan(
@@ -238,4 +260,11 @@ def plan(
     max_seqs: int = 256, max_tokens: int = 8192, server: Literal["vllm", "sglang", "hf"] = "vllm",
     page_size: int | None = None, archs: str | Sequence[str] | None = None, name: str | None = None,
 ) -> Plan: ...
+def rope_table(
+    width: int, rows: int, *, first: int = 0,
+    scaling: Literal["default", "llama3", "yarn", "longrope", "proportional"] = "default", theta: float = 10000.0,
+    factor: float = 1.0, original_positions: int = 0, low: float = 1.0, high: float = 4.0, beta_fast: float = 32.0,
+    beta_slow: float = 1.0, truncate: bool = True, mscale: float = 0.0, mscale_all: float = 0.0, share: float = 1.0,
+    attention_factor: float | None = None, factors: Sequence[float] = (), library: _Path | None = None,
+) -> memoryview: ...
 def version(library: _Path | None = None) -> str: ...
