@@ -13,8 +13,6 @@ namespace {
 using namespace detail;
 using Violations = std::vector<Violation>;
 
-std::string in_quotes(std::string_view word) { return "\"" + std::string(word) + "\""; }
-
 void check_dtypes(const AttentionDTypes& dtype, Violations& violations) {
   const auto refuse = [&](const char* path, DType found, const std::string& wanted) {
     violations.push_back(

@@ -12,8 +12,6 @@ using Violations = std::vector<Violation>;
 constexpr int kRowAlignmentBytes = 16;  // of a tensor map's strides, and of vector loads
 constexpr int kScaledElements = 32;     // of k that a block-scaled row is a multiple of
 
-std::string in_quotes(std::string_view word) { return "\"" + std::string(word) + "\""; }
-
 void check_dtypes(const GemmProblem& problem, Violations& violations) {
   const auto [a, b, d, c] = problem.dtype;
   if (a == DType::kF32)

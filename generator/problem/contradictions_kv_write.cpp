@@ -11,8 +11,6 @@ using Violations = std::vector<Violation>;
 constexpr int kVectorElements = 8;  // 16 bytes of what is read
 constexpr const char* kLeaveOut = " has no meaning here; leave it out";
 
-std::string in_quotes(std::string_view word) { return "\"" + std::string(word) + "\""; }
-
 template <Enum E>
 void takes(const char* path, E found, std::initializer_list<E> values, Violations& violations) {
   if (is_one_of(found, values)) return;

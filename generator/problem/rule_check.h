@@ -17,6 +17,8 @@
 
 namespace kernelwright::detail {
 
+inline std::string in_quotes(std::string_view word) { return "\"" + std::string(word) + "\""; }
+
 /// The place of a field, as a chain of steps on the stack. Its text is made only for a violation: making the text of
 /// every field took half of the time of a plan.
 struct FieldPlace {

@@ -17,8 +17,6 @@ namespace kernelwright {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr HeadsOf kAll[] = {HeadsOf::kQ, HeadsOf::kK, HeadsOf::kV};
-
 const char* name_of(HeadsOf of) { return of == HeadsOf::kQ ? "q" : of == HeadsOf::kK ? "k" : "v"; }
 
 /// The smallest normal f32: no scale that a kernel makes is less.
@@ -134,7 +132,7 @@ KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, cons
   verdict.passed = true;
   Comparison comparison(call, output, verdict);
   double of_token = 0;
-  for (const HeadsOf of : kAll) {
+  for (const HeadsOf of : kAllHeads) {
     const double elements = static_cast<double>(call.heads(of)) * call.head_dim(of);
     of_token += 100 * elements * (call.problem.qk_norm.kind == NormKind::kRmsAllHeads ? call.heads(of) : 1);
   }
@@ -149,7 +147,7 @@ KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, cons
     const std::int64_t row = call.slot_of(token);
     const bool compared = (token + static_cast<std::int64_t>(options.seed)) % step == 0;
     verdict.tokens += compared;
-    for (const HeadsOf of : kAll) {
+    for (const HeadsOf of : kAllHeads) {
       if (of != HeadsOf::kQ && row < 0) continue;
       for (int head = 0; head < call.heads(of); ++head) {
         if (of != HeadsOf::kQ) {

@@ -92,20 +92,18 @@ double elements(const KvWriteCase& call, HeadsOf of) {
   return static_cast<double>(call.tokens) * call.heads(of) * call.head_dim(of);
 }
 
-constexpr HeadsOf kAll[] = {HeadsOf::kQ, HeadsOf::kK, HeadsOf::kV};
-
 }  // namespace
 
 double KvWriteCase::operations() const {
   constexpr double kOfElement = 12;
   double count = 0;
-  for (const HeadsOf of : kAll) count += kOfElement * elements(*this, of);
+  for (const HeadsOf of : kAllHeads) count += kOfElement * elements(*this, of);
   return count;
 }
 
 double KvWriteCase::bytes() const {
   double count = 0;
-  for (const HeadsOf of : kAll) {
+  for (const HeadsOf of : kAllHeads) {
     count += elements(*this, of) * static_cast<double>(bits_of(problem.dtype.in) + bits_of(dtype_out(of))) / 8;
     if (scales(of) == ScaleKind::kPerToken) count += 4.0 * static_cast<double>(tokens) * heads(of);
   }

@@ -12,6 +12,7 @@ namespace kernelwright {
 
 /// The heads of a token.
 enum class HeadsOf { kQ, kK, kV };
+inline constexpr HeadsOf kAllHeads[] = {HeadsOf::kQ, HeadsOf::kK, HeadsOf::kV};
 
 /// How the cache lies in memory.
 enum class CacheOrder {
