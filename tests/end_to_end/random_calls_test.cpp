@@ -53,7 +53,6 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
   const int groups[] = {1, 1, 2, 3, 4, 4, 8};
   problem.heads.kv = draw.between(1, 3);
   problem.heads.q = problem.heads.kv * draw.one_of(groups);
-  const bool hopper = form == kHopperPrefill || form == kHopperDecode;
   switch (draw.between(0, 4)) {
     case 0: break;
     case 1:
