@@ -188,15 +188,20 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
 }
 
 /// Whether the decode form is the fastest of all families. Measured on an H100 with 16-bit heads of 128 and rows that
-/// fill one m16 tile: docs/attention/hopper.md. No GPU has timed fp8 keys here, so that the portable form, which was
-/// timed, stays their default.
+/// fill one m16 tile: docs/attention/hopper.md. No GPU has timed fp8 keys here. So the portable form, which was timed,
+/// stays their choice wherever it takes the problem.
 bool decodes_best(const AttentionProblem& problem, AttentionSchedule schedule) {
-  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
-  if (!is_decode(problem) || !schedule.token_gen.value_or(true) || problem.dtype.kv != problem.dtype.q ||
-      max_rows_of_a_kv_head(problem) > 16 || depth <= 64 || depth > 128)
-    return false;
-  schedule.token_gen = true;
+  if (!is_decode(problem) || !schedule.token_gen.value_or(true)) return false;
   Violations lacks;
+  if (problem.dtype.kv != problem.dtype.q) {
+    attention_row(kGeneralFamily).check(problem, schedule, lacks);
+    if (lacks.empty()) return false;
+    lacks.clear();
+  } else {
+    const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+    if (max_rows_of_a_kv_head(problem) > 16 || depth <= 64 || depth > 128) return false;
+  }
+  schedule.token_gen = true;
   check_hopper(problem, schedule, lacks);
   return lacks.empty();
 }

@@ -74,6 +74,7 @@ TEST_F(Fp8Decode, TakesEveryCodeExactly) {
       CudaCase test{fmt::format("{}_{}", to_string(dtype), to_string(q)),
                     narrow(heads(dims(default_problem(q), 128, 128), 2, 1), ScaleKind::kNone, dtype),
                     shape_of(kCodes, 1, 1)};
+      test.schedule = on_hopper();
       AttentionCase call = inputs_of(test);
       call.random_values = false;
       call.scale = kScale;
@@ -135,6 +136,7 @@ TEST_F(Fp8Decode, TakesQueriesAtBothEndsOfBf16) {
 /// With the usual scale, rows of 3e38 see the key of the largest score alone, where f32 scores overflow.
 TEST_F(Fp8Decode, GivesHugeQueriesTheirLargestKey) {
   CudaCase test{"huge", narrow(heads(dims(default_problem(), 64, 64), 2, 1)), shape_of(1, 1, 70)};
+  test.schedule = on_hopper();
   AttentionCase call = inputs_of(test);
   for (int head = 0; head < 2; ++head) fill_queries(call, head, 3e38f);
   for (int j = 0; j < 70; ++j) fill(call.k, call.k_row(0, j, 0), j == 41 ? 448 : j);
