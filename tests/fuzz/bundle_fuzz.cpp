@@ -1,8 +1,8 @@
 // Any bytes either are an archive with a manifest or are refused with a reason, without a crash, a leak, or an
 // allocation out of proportion to the input. The first byte says whether the input is a whole file or a manifest alone.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include "kernelwright/generator/error.h"
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const ArchiveDirectory directory = read_archive(bytes.size(), [&](std::uint64_t offset, std::span<std::byte> to) {
     if (offset > bytes.size() || to.size() > bytes.size() - offset) return false;
-    std::memcpy(to.data(), bytes.data() + offset, to.size());
+    std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(offset), to.size(), to.begin());
     return true;
   });
   if (!directory.reason.empty()) {
@@ -41,6 +41,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (!sound) return 0;
   const std::vector<std::byte> again = write_archive(members);
-  if (again.size() != bytes.size() || std::memcmp(again.data(), bytes.data(), again.size()) != 0) std::abort();
+  if (!std::ranges::equal(again, bytes)) std::abort();
   return 0;
 }

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernelwright/generator/error.h"
 
@@ -22,7 +21,7 @@ Bytes bytes_of(std::string_view text) {
 ArchiveDirectory read(const Bytes& file) {
   return read_archive(file.size(), [&](std::uint64_t offset, std::span<std::byte> to) {
     if (offset > file.size() || to.size() > file.size() - offset) return false;
-    std::memcpy(to.data(), file.data() + offset, to.size());
+    std::copy_n(file.begin() + static_cast<std::ptrdiff_t>(offset), to.size(), to.begin());
     return true;
   });
 }
