@@ -37,6 +37,13 @@ class Case:
         else:
             self.kv = normal(2, row.batch, row.kv_len, row.kv_heads, row.head_dim)
             self.page_table = None
+        # Of fp8: the elements, and what each is to be multiplied by.
+        self.k_scale = self.v_scale = None
+        if row.kv_dtype == "e4m3":
+            self.k_scale, self.v_scale = (torch.full((1,), scale, device=device) for scale in (0.5, 0.25))
+            for part, scale in zip(self.kv, (self.k_scale, self.v_scale)):
+                part.div_(scale)
+            self.kv = self.kv.to(torch.float8_e4m3fn)
         self.k, self.v = self.kv[0], self.kv[1]
         self.kv_lengths = torch.full((row.batch,), row.kv_len, device=device, dtype=torch.int32) if row.page else None
         self.sinks = torch.randn(row.heads, device=device) if row.sinks else None
@@ -53,6 +60,8 @@ class Case:
                 k, v = (x[self.page_table[i].long()].flatten(0, 1) for x in (k, v))
             else:
                 k, v = k[i], v[i]
+            if self.k_scale is not None:
+                k, v = k.float() * self.k_scale, v.float() * self.v_scale
             yield self.q[begin:begin + n], k, v
             begin += n
 
@@ -103,6 +112,8 @@ def _keys(case, first, last):
     else:
         tensors = dict(k=case.k, v=case.v, page_table=case.page_table[first:last], kv_lengths=case.kv_lengths[first:last],
                        kv_len=case.row.kv_len)
+    if case.k_scale is not None:
+        tensors |= dict(k_scale=case.k_scale, v_scale=case.v_scale)
     return tensors | ({} if case.sinks is None else {"sinks": case.sinks})
 
 

@@ -5,12 +5,13 @@ Shapes follow the recorded peers: 16k tokens in all, and 2048 q_heads * head_dim
 import dataclasses
 
 BF16_BYTES = 2
+BYTES = {"bf16": 2, "e4m3": 1}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     name: str
-    set: str  # prefill, decode, paged, mixed or window
+    set: str  # prefill, decode, paged, fp8-kv, mixed or window
     batch: int
     q_len: int
     kv_len: int
@@ -23,6 +24,7 @@ class Row:
     page: int = 0  # keys of a page; 0: padded
     chunks: int = 0  # mixed: this many sequences have chunk_len queries, the others one
     chunk_len: int = 0
+    kv_dtype: str = "bf16"  # e4m3: keys and values with a scale each
     targets: tuple = ()  # (peer, least ratio of rates)
     smoke: bool = False  # a small shape that shows whether an arm works
 
@@ -42,10 +44,10 @@ class Row:
         if self.window >= 0:
             mask = {"kind": "sliding_window", "window": {"left": self.window, "right": 0}}
         ragged = self.chunks > 0 and part != "decodes"
-        problem = {"dtype": {"q": "bf16", "kv": "bf16", "out": "bf16"}, "head_dim": {"qk": self.head_dim, "v": self.head_dim},
+        problem = {"dtype": {"q": "bf16", "kv": self.kv_dtype, "out": "bf16"}, "head_dim": {"qk": self.head_dim, "v": self.head_dim},
                    "heads": {"q": self.heads, "kv": self.kv_heads}, "q_layout": "ragged" if ragged else "padded",
                    "kv_layout": {"kind": "paged", "page_size": self.page} if self.page else {"kind": "padded"},
-                   "mask": mask, "sinks": self.sinks}
+                   "mask": mask, "sinks": self.sinks, "scales": "none" if self.kv_dtype == "bf16" else "per_tensor"}
         if self.is_decode or part == "decodes":
             # One query at the end of its keys sees them all, so a mask would cost time and change nothing.
             problem |= {"max_q_len": 1, "mask": {"kind": "none"}}
@@ -54,7 +56,7 @@ class Row:
         return problem
 
     def kv_bytes(self):
-        return 2 * BF16_BYTES * self.batch * self.kv_len * self.kv_heads * self.head_dim
+        return 2 * BYTES[self.kv_dtype] * self.batch * self.kv_len * self.kv_heads * self.head_dim
 
     def work(self):
         """(amount, unit, the divisor for amount per millisecond)."""
@@ -136,6 +138,12 @@ def _decode(batch, length, *targets, page=0):
     return Row(name, "paged" if page else "decode", batch, 1, length, 32, 8, 128, page=page, targets=targets)
 
 
+def _fp8_decode(batch, length, *targets, page=16, head_dim=128):
+    name = f"fp8-kv{'' if head_dim == 128 else f'-d{head_dim}'}-b{batch}-{_size(length)}"
+    return Row(name, "fp8-kv", batch, 1, length, 32, 8, head_dim, page=page, kv_dtype="e4m3",
+               targets=tuple(("read_stream", x) for x in targets))
+
+
 ROWS = [
     _prefill(128, False, 512, ("cudnn", 1.05)),
     _prefill(128, False, 2048, ("cudnn", 1.05)),
@@ -165,6 +173,12 @@ ROWS = [
     _decode(1, 131072, ("cudnn", 1.04)),
     _decode(16, 8192, ("read_stream", 0.90), page=16),
     _decode(16, 8192, ("read_stream", 0.94), page=64),
+    _fp8_decode(1, 8192, 0.50),
+    _fp8_decode(16, 8192, 0.90),
+    _fp8_decode(64, 4096, 0.90),
+    _fp8_decode(1, 131072, 0.95),
+    _fp8_decode(64, 8192, head_dim=64),
+    _fp8_decode(32, 4096, head_dim=256),
     # At most 0.9 of the time of the separate launches.
     Row("mixed-4x512-60x1-4k", "mixed", 64, 1, 4096, 32, 8, 128, True, page=64, chunks=4, chunk_len=512,
         targets=(("separate", 1 / 0.9),)),
@@ -194,10 +208,11 @@ ROWS = [
     Row("smoke-causal-gqa", "prefill", 2, 384, 700, 8, 2, 64, True, smoke=True),
     Row("smoke-decode", "decode", 4, 1, 1000, 8, 2, 128, smoke=True),
     Row("smoke-paged", "paged", 4, 1, 1024, 8, 2, 128, page=16, smoke=True),
+    Row("smoke-fp8-kv", "fp8-kv", 4, 1, 1024, 8, 2, 128, page=16, kv_dtype="e4m3", smoke=True),
     Row("smoke-mixed", "mixed", 6, 1, 512, 8, 2, 128, True, page=64, chunks=2, chunk_len=100, smoke=True),
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
-SETS = ("prefill", "decode", "paged", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "all", "smoke")
+SETS = ("prefill", "decode", "paged", "fp8-kv", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "all", "smoke")
 
 
 def selected(sets, pattern):
@@ -217,7 +232,7 @@ def peers_of(row, asked):
         names += ["read_stream"] if row.set == "gemm-decode" else []
         yield from ((name, None) for name in names)
         return
-    own = {"paged": ["read_stream"], "mixed": ["separate"], "window": ["copy"]}.get(row.set, [])
+    own = {"paged": ["read_stream"], "fp8-kv": ["read_stream"], "mixed": ["separate"], "window": ["copy"]}.get(row.set, [])
     why = None
     if row.page:
         why = "takes no page table"

@@ -187,19 +187,18 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   return sets;
 }
 
-/// Whether the decode form is the fastest of all families. Measured on an H100 with 16-bit heads of 128 and rows that
-/// fill one m16 tile: docs/attention/hopper.md. No GPU has timed fp8 keys here. So the portable form, which was timed,
-/// stays their choice wherever it takes the problem.
+/// Whether the decode form is the fastest of all families. Measured with rows that fill one m16 tile, and 16-bit heads of
+/// 128 or fp8 heads of 64, 128 and 256: docs/attention/hopper.md. fp8 keys that the portable form lacks take this form too.
 bool decodes_best(const AttentionProblem& problem, AttentionSchedule schedule) {
   if (!is_decode(problem) || !schedule.token_gen.value_or(true)) return false;
   Violations lacks;
-  if (problem.dtype.kv != problem.dtype.q) {
+  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+  const bool converts = problem.dtype.kv != problem.dtype.q;
+  if (max_rows_of_a_kv_head(problem) > 16 || (!converts && (depth <= 64 || depth > 128))) {
+    if (!converts) return false;
     attention_row(kGeneralFamily).check(problem, schedule, lacks);
     if (lacks.empty()) return false;
     lacks.clear();
-  } else {
-    const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
-    if (max_rows_of_a_kv_head(problem) > 16 || depth <= 64 || depth > 128) return false;
   }
   schedule.token_gen = true;
   check_hopper(problem, schedule, lacks);

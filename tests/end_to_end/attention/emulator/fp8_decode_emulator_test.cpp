@@ -238,12 +238,16 @@ TEST_F(Fp8Decode, TakesEverythingAtOnceHoweverItIsScheduled) {
 
 // ---- the choice ----
 
-TEST(Fp8DecodePlan, IsTakenBySchedulesAndWhereNothingElseTakesTheProblem) {
+TEST(Fp8DecodePlan, IsTakenWhereItIsFastestAndWhereNothingElseTakesTheProblem) {
   const auto form = [](const AttentionProblem& problem, const AttentionSchedule& schedule = {}) {
     return plan_attention(problem, schedule, Arch::kSm90a).main.form();
   };
   EXPECT_EQ(form(paged(narrow(default_problem()), 16), on_hopper()), AttentionForm::kHopperDecode);
-  EXPECT_EQ(form(paged(narrow(default_problem()), 16)), AttentionForm::kPortableDecode) << "the form that was timed";
+  EXPECT_EQ(form(paged(narrow(default_problem()), 16)), AttentionForm::kHopperDecode);
+  EXPECT_EQ(form(narrow(dims(default_problem(), 64, 64))), AttentionForm::kHopperDecode);
+  AttentionProblem rows = narrow(default_problem());
+  rows.max_q_len = 17;
+  EXPECT_EQ(form(rows), AttentionForm::kPortableDecode) << "not measured";
   EXPECT_FALSE(
       validate(AttentionConfig{"", paged(narrow(default_problem()), 1), on_hopper(), {}}, Arch::kSm90a).empty());
   const AttentionProblem tall = narrow(dims(default_problem(), 112, 48));  // heads that portable lacks
