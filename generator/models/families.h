@@ -32,6 +32,7 @@ enum class WindowRule {
 struct ExpertRow {
   std::string_view count, width, shared_count, shared_width;  // names of fields; "": the family has none
   bool router_bias = false, f32_logits = false, shared_gate = false;
+  std::string_view router = "gate";  // its module in a layer's mlp
 };
 
 struct FamilyRow {

@@ -320,7 +320,7 @@ class ModelReader {
                               "grouped GEMM" + (method.empty() ? "" : " of " + method + " weights") +
                                   " is to come; the server's own serves"});
     model_.linears.push_back({.name = "router",
-                              .parts = {{"router", "mlp.gate", count}},
+                              .parts = {{"router", "mlp." + std::string(row.router), count}},
                               .k = model_.hidden,
                               .layers = layers,
                               .bias = row.router_bias,

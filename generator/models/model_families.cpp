@@ -10,7 +10,8 @@ constexpr ExpertRow kQwen2Experts{.count = "num_experts",
                                   .width = "moe_intermediate_size",
                                   .shared_width = "shared_expert_intermediate_size",
                                   .shared_gate = true};
-constexpr ExpertRow kGptOssExperts{.count = "num_local_experts", .width = "intermediate_size", .router_bias = true};
+constexpr ExpertRow kGptOssExperts{
+    .count = "num_local_experts", .width = "intermediate_size", .router_bias = true, .router = "router"};
 constexpr ExpertRow kDeepSeekExperts{.count = "n_routed_experts",
                                      .width = "moe_intermediate_size",
                                      .shared_count = "n_shared_experts",

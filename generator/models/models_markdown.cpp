@@ -53,6 +53,9 @@ number that does not divide is refused with the nearest number of ranks that is 
 up to `--max-tokens`, and up to `--max-seqs` for the language model's head. The ranges that the
 planner tells apart follow from it, and `bench` and `tune` measure one number of rows in each.
 
+**Left padding.** Batches of `--server hf` are padded on the left. So each attention problem has a
+second one with `kv_starts`, whose kernel reads the first key of each sequence.
+
 **Windows.** `layer_types` says which layers have a sliding window. A file without that field gets
 the rule of its model type. A window that no sequence can exceed is no window.
 

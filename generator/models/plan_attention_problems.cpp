@@ -78,6 +78,24 @@ void PlanBuilder::add(const AttentionLayer& layer, const std::string& pass, Atte
   join(std::move(planned));
 }
 
+/// The problem, and behind it the one of batches that are padded on the left, which has a kernel of its own.
+void PlanBuilder::add_passes(const AttentionLayer& layer, const std::string& pass, AttentionProblem problem,
+                             std::vector<AttentionShape> shapes) {
+  add(layer, pass, problem, shapes);
+  if (!server_.left_pads) return;
+  problem.kv_starts = true;
+  for (AttentionShape& shape : shapes) {
+    if (!shape.check) continue;
+    shape.kv_starts.assign(static_cast<std::size_t>(shape.batch), 0);
+    const auto longest = std::ranges::max_element(shape.kv_lens);
+    if (longest == shape.kv_lens.end())
+      shape.kv_starts.front() = shape.kv_len / 3;
+    else
+      shape.kv_starts[static_cast<std::size_t>(longest - shape.kv_lens.begin())] = *longest / 3;
+  }
+  add(layer, pass + "-left-padded", std::move(problem), std::move(shapes));
+}
+
 namespace {
 
 /// The cache of keys and values as a server keeps it.
@@ -97,7 +115,7 @@ void PlanBuilder::add_decode(const AttentionLayer& layer) {
   std::vector<AttentionShape> shapes{shape(fmt::format("b{}", sequences), sequences, 1, std::min(kUsualKeys, most))};
   if (sequences > 1) shapes.push_back(shape("b1", 1, 1, std::min(2 * kUsualKeys, most)));
   shapes.push_back(check({}, {1, 16, 17, 255, 1025, 0}));
-  add(layer, "decode", std::move(problem), std::move(shapes));
+  add_passes(layer, "decode", std::move(problem), std::move(shapes));
 }
 
 void PlanBuilder::add_prefill(const AttentionLayer& layer) {
@@ -113,7 +131,7 @@ void PlanBuilder::add_prefill(const AttentionLayer& layer) {
     shapes.push_back(shape("check", 2, 100, 165));
     shapes.back().check = true;
   }
-  add(layer, std::string(server_.prefill), std::move(problem), std::move(shapes));
+  add_passes(layer, std::string(server_.prefill), std::move(problem), std::move(shapes));
 }
 
 /// A server that caches latents expands those of a prompt to keys and values, which are ragged and have no pages. It

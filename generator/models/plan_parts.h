@@ -36,6 +36,8 @@ class PlanBuilder {
  private:
   void add_decode(const AttentionLayer& layer);
   void add_prefill(const AttentionLayer& layer);
+  void add_passes(const AttentionLayer& layer, const std::string& pass, AttentionProblem problem,
+                  std::vector<AttentionShape> shapes);
   void add_latent(const AttentionLayer& layer);
   AttentionProblem problem_of(const AttentionLayer& layer) const;
   std::vector<std::string> origin_of(const AttentionLayer& layer) const;

@@ -21,7 +21,6 @@ from kernelwright import transformers as ours
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "models"
 MODELS = ("llama3-8b", "llama3-70b", "qwen3-8b", "qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b", "gpt-oss-120b",
           "gemma3-27b")
-PLAN_NAMES = {"router": "gate"}  # a plan has one name for routers; gpt-oss has another
 NO_LAYER = -1  # of modules that no layer holds: the language model's head
 
 
@@ -72,7 +71,7 @@ def gemms(model):
             continue
         layer = re.search(r"\.layers\.(\d+)\.", name)
         leaf = name.rpartition(".")[2]
-        key = PLAN_NAMES.get(leaf, leaf), int(layer[1]) if layer else NO_LAYER
+        key = leaf, int(layer[1]) if layer else NO_LAYER
         found.setdefault(key, set()).add((*weight.shape, getattr(module, "bias", None) is not None))
     return found
 

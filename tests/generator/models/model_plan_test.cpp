@@ -96,7 +96,10 @@ TEST(ModelPlan, ServersDifferInCachesAndFusedLayers) {
   EXPECT_EQ(attention(sglang, "prefill").kv_layout, (KvLayout{KvLayoutKind::kPaged, 1}));
   EXPECT_EQ(attention(hf, "prefill").kv_layout.kind, KvLayoutKind::kPadded);
   EXPECT_EQ(attention(plan_model(config("llama"), {.page_size = 64}), "decode").kv_layout.page_size, 64);
-  EXPECT_THAT(names(hf), ElementsAre("decode", "prefill", "q", "kv", "gate-up", "down", "lm-head"));
+  EXPECT_THAT(names(hf), ElementsAre("decode", "decode-left-padded", "prefill", "prefill-left-padded", "q", "kv", "gate-up",
+                                     "down", "lm-head"));
+  EXPECT_FALSE(attention(hf, "decode").kv_starts);
+  EXPECT_TRUE(attention(hf, "decode-left-padded").kv_starts);
   EXPECT_THAT(problem(hf, "q").serves, ElementsAre(ServedLayer{"q_proj", "0-3"}, ServedLayer{"o_proj", "0-3"}));
   EXPECT_THAT(problem(hf, "kv").serves, ElementsAre(ServedLayer{"k_proj", "0-3"}, ServedLayer{"v_proj", "0-3"}));
   EXPECT_EQ(size(plan_model(config("phi3"), {.server = "hf"}), "gate-up"), Size(3072, 512)) << "one in the checkpoint";
