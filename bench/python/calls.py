@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a call costs the host, in one process: handles of kernelwright from Python in every way that there is, and beside
-them a launch of Triton, torch's own attention and torch's own product. The functions of FlashAttention and of a layer of
-transformers are there too, on handles that they find themselves.
+them a launch of Triton, torch's own attention and torch's own product, and the driver's launch alone. The functions of
+FlashAttention, a layer of transformers and linear layers are there too, on handles that they find themselves.
 
     bench/python/calls.py [--json FILE] [--rounds 200] [--core N]
 
@@ -10,6 +10,7 @@ call waits for a full queue. The rounds of all candidates take turns. A row is t
 the 10th and 90th percentile, in microseconds a call. Every candidate's result is checked first. Needs a GPU and torch.
 """
 import argparse
+import copy
 import json
 import os
 import statistics
@@ -99,6 +100,27 @@ def layer_candidates(engine, q, k, v):
                    ("a layer of transformers, sdpa", layer_of(sdpa_attention_forward), None, 1)]
 
 
+def linear_candidates(engine):
+    """Layers of one token in turn, each with a weight of its own, as in a model. (name, call, None, layers a call)."""
+    try:
+        from kernelwright.transformers import accelerate
+    except ImportError as error:
+        print(f"linear layers are left out: {error}", file=sys.stderr)
+        return []
+    width, count = 512, 8
+    plain = torch.nn.ModuleList(torch.nn.Linear(width, width, bias=False) for _ in range(count)).to("cuda", torch.bfloat16)
+    swapped = copy.deepcopy(plain)
+    accelerate(swapped, engine=engine, force=True)
+    x = torch.randn(1, 1, width, device="cuda", dtype=torch.bfloat16)
+
+    def all_of(layers):
+        layers = list(layers)
+        return lambda: [layer(x) for layer in layers]
+    for mine, own in zip(swapped, plain):
+        assert (mine(x) - own(x)).abs().max().item() < 0.05
+    return [("a linear layer", all_of(plain), None, count), ("a linear layer, accelerated", all_of(swapped), None, count)]
+
+
 def gemm_candidates(engine):
     n, k, m = 256, 512, 16
     kernel = engine.prepare({"kind": "gemm", "problem": {"n": n, "k": k}})
@@ -133,6 +155,11 @@ def other_candidates():
         z.zero_()
         call()
         assert torch.equal(z, x + y), name
+    try:
+        from driver_launch import LAUNCHES, bursts
+        rows.append(("the driver's launch alone, from C", bursts(), None, LAUNCHES))
+    except Exception as error:  # no C compiler
+        print(f"the driver's launch is left out: {error}", file=sys.stderr)
     return rows
 
 
@@ -156,14 +183,19 @@ def allocations(kernel, call):
     """What 1000 calls allocate: of the GPU, blocks of Python that stay, and the most bytes of Python at a time."""
     import gc
     import tracemalloc
-    for _ in range(10):
+    for _ in range(100):  # which also fills the interpreter's free lists
         call()
     torch.cuda.synchronize()
-    gc.collect()
-    gpu, blocks, fast = torch.cuda.memory_stats()["allocation.all.allocated"], sys.getallocatedblocks(), kernel._counts()
-    for _ in range(1000):
-        call()
-    gpu, blocks = torch.cuda.memory_stats()["allocation.all.allocated"] - gpu, sys.getallocatedblocks() - blocks
+    gpu, fast = torch.cuda.memory_stats()["allocation.all.allocated"], kernel._counts()
+    turns = []
+    for _ in range(5):  # what each call leaves is left in every turn
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(1000):
+            call()
+        turns.append(sys.getallocatedblocks() - before)
+    blocks = min(turns)
+    gpu = torch.cuda.memory_stats()["allocation.all.allocated"] - gpu
     tracemalloc.start()
     call()
     tracemalloc.reset_peak()
@@ -195,7 +227,7 @@ def main():
     with torch.no_grad():
         told["allocations"] = {name: allocations(of, calls[name]) for name, of in
                                (("kernel(q, k, v, out=)", kernel), ("op attention.out", kernel), ("kernel(a, b, out=)", gemm_kernel))}
-        rows = measured(attention + gemm + other_candidates(), given.rounds)
+        rows = measured(attention + gemm + linear_candidates(engine) + other_candidates(), given.rounds)
     rows["kernel(q, k, v, out=), gradients on"] = measured([row for row in attention if row[0] == "kernel(q, k, v, out=)"],
                                                           given.rounds)["kernel(q, k, v, out=)"]
     told["microseconds"] = {name: {"median": round(m, 3), "p10": round(low, 3), "p90": round(high, 3)}

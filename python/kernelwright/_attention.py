@@ -71,7 +71,7 @@ class Kernels:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._engines, self._found = {}, {}
+        self._engines, self.found = {}, {}  # found is another dict once an engine has changed
         self.steps = {}  # of a layer's call, as far as it tells problems apart: the problem, for which a kernel is there
 
     def use(self, engine):
@@ -79,7 +79,7 @@ class Kernels:
         kind = "cpu" if engine.is_emulated() else "cuda"
         with self._lock:
             self._engines[kind] = engine
-            self._found = {key: found for key, found in self._found.items() if key[0] != kind}
+            self.found = {key: found for key, found in self.found.items() if key[0] != kind}
             self.steps = {}
 
     def engine(self, kind):
@@ -91,18 +91,18 @@ class Kernels:
         if kind == "cuda" and kind not in self._engines:
             self._engines[kind] = Engine("cuda")
         if kind not in self._engines:
-            raise ConfigError(f'q: lies on a device of type "{kind}"; move it to a GPU, or give an engine that emulates: '
+            raise ConfigError(f'the tensor lies on a device of type "{kind}"; move it to a GPU, or give an engine that emulates: '
                               'Engine("emulator")')
         return self._engines[kind]
 
     def find(self, kind, index, problem):
         """(kernel, its handle). Raises ConfigError, each time, if no kernel takes the problem."""
         key = kind, index, problem
-        found = self._found.get(key)
+        found = self.found.get(key)
         if found is None:
             with self._lock:
-                found = self._found.get(key) or self._prepare(kind, index, problem)
-                self._found[key] = found
+                found = self.found.get(key) or self._prepare(kind, index, problem)
+                self.found[key] = found
         if isinstance(found, str):
             raise ConfigError(found)
         return found
@@ -117,7 +117,7 @@ class Kernels:
 
     def problems(self):
         """The problems that were asked for so far, in that order."""
-        return [problem for _, _, problem in self._found]
+        return [problem for _, _, problem in self.found]
 
 
 kernels = Kernels()

@@ -101,7 +101,7 @@ class Workspaces:
     def _new(self, like, device, size):
         size = (size + 255) // 256 * 256
         own = frameworks.torch_of(like) is None
-        memory = self._memory(device, size) if own else frameworks.empty("workspace", like, (size,), "u8")
+        memory = self._memory(device, size) if own else frameworks.lasting("workspace", like, size)
         self._kept.append(memory)
         return (memory[0] if own else memory.data_ptr()), size
 

@@ -1,5 +1,6 @@
 """What a call needs of the framework whose tensors it gets: new tensors, and the current stream. No framework is imported
 here: a tensor of torch shows that torch is loaded."""
+import concurrent.futures
 import ctypes
 import sys
 
@@ -7,6 +8,8 @@ from ._errors import ConfigError
 
 TORCH_DTYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
                 "i32": "int32", "u8": "uint8", "bool": "bool"}
+
+CAPTURE_ERRORS = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
 
 
 def torch_of(tensor):
@@ -24,6 +27,22 @@ def empty(name, like, shape, dtype):
     if engine is not None and hasattr(like, "_kernelwright_view"):
         return engine.empty(shape, dtype, device=like.device)
     raise ConfigError(f"{name}: is missing; a {type(like).__name__} does not tell how another is allocated, so give {name}")
+
+
+def lasting(name, like, size):
+    """Memory of `size` bytes beside `like` that outlives the call, on the current stream. While torch.compile warms up a CUDA
+    graph, torch takes all that this thread allocates from the graph's pool, and none of it may stay. So another thread
+    allocates."""
+    torch = torch_of(like)
+    if torch is None or not like.is_cuda:
+        return empty(name, like, (size,), "u8")
+    stream = torch.cuda.current_stream(like.device)
+
+    def allocate():
+        with torch.cuda.stream(stream):
+            return torch.empty(size, dtype=torch.uint8, device=like.device)
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(allocate).result()
 
 
 def current_stream(like, device):
@@ -44,5 +63,7 @@ def is_capturing(stream):
     except OSError:
         return False
     status = ctypes.c_int(0)
-    # The legacy stream cannot be asked while another one captures: that is an error, and the answer is yes.
-    return driver.cuStreamIsCapturing(ctypes.c_void_p(stream or None), ctypes.byref(status)) != 0 or status.value != 0
+    error = driver.cuStreamIsCapturing(ctypes.c_void_p(stream or None), ctypes.byref(status))
+    # The legacy stream cannot be asked while another one captures: that is an error of capturing, and the answer is yes.
+    # Any other error, as on a thread that has no context of the driver, says that nothing captures.
+    return error in CAPTURE_ERRORS or (error == 0 and status.value != 0)

@@ -12,7 +12,7 @@ LEAST = 1e-10  # of a group's largest element, so that a group of zeros has a sc
 def quantize_groups(x):
     """x [m, k], k a multiple of 128: (elements e4m3 [m, k], scales f32 [k / 128, m], whose rows have a stride that is a
     multiple of 4)."""
-    if x.device.type == "cuda" and _triton() is not None and not torch.compiler.is_compiling():
+    if x.device.type == "cuda" and not torch.compiler.is_compiling() and _triton() is not None:
         return _triton()(x)
     m, k = x.shape
     groups = x.float().reshape(m, k // GROUP, GROUP)

@@ -17,6 +17,7 @@ from ._groups import GROUP, quantize_groups
 if TYPE_CHECKING:
     from . import Engine
 
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 ROWS = (1, 8, 32, 128, 512, 2048, 8192)
 SLACK = 1.01  # what medians of one candidate differ by from one measurement to the next
 
@@ -48,6 +49,9 @@ class _Linear:
     def __init__(self, problem, scales, rows):
         self.problem, self.scales, self.rows = problem, scales, rows
         self.sizes = sorted(rows) if rows else ()
+        self.dtype, self.k, self.n = TORCH_DTYPES[problem.dtype], problem.k, problem.n
+        self.plain = not (problem.fp8 or problem.bias)
+        self.kernel = self.found_in = self.device = None  # of the last call
 
     def __deepcopy__(self, _):
         return self
@@ -58,23 +62,31 @@ class _Linear:
         return self.rows is None or self.rows[self.sizes[min(bisect_left(self.sizes, m), len(self.sizes) - 1)]]
 
     def __call__(self, module, x):
-        gradients = torch.is_grad_enabled() and (x.requires_grad or module.weight.requires_grad)
-        if gradients or DTYPES.get(x.dtype) != self.problem.dtype or not self.serves(x.numel() // self.problem.k):
+        """Every step of a model comes here for each layer, so little is done, and the common case comes first."""
+        weight = module.weight
+        if x.dtype is not self.dtype or not self.serves(x.numel() // self.k) or (
+                torch.is_grad_enabled() and (x.requires_grad or any(own.requires_grad for own in module.parameters()))):
             return type(module).forward(module, x)
-        a, named = x.reshape(-1, self.problem.k), {}
-        if self.problem.fp8:
-            a, named["scale_a"] = quantize_groups(a)
-            named["scale_b"] = module.weight_scale_inv.detach() if self.scales is None else self.scales
-        elif a.stride(1) != 1:
-            a = a.contiguous()
-        if self.problem.bias:
-            named["bias"] = module.bias.detach()
-        return self.product(a, module.weight.detach(), **named).view(*x.shape[:-1], self.problem.n)
+        a = x if x.dim() == 2 else x.reshape(-1, self.k)
+        if self.plain and a.stride(1) == 1:
+            out = self.product(a, weight)
+        else:
+            named = {"bias": module.bias} if self.problem.bias else {}
+            if self.problem.fp8:
+                a, named["scale_a"] = quantize_groups(a)
+                named["scale_b"] = module.weight_scale_inv if self.scales is None else self.scales
+            out = self.product(a if a.stride(1) == 1 else a.contiguous(), weight, **named)
+        return out if a is x else out.view(*x.shape[:-1], self.n)
 
     def product(self, a, b, **named):
-        if torch.compiler.is_compiling() or a.device.type != "cuda":
-            return OPS.gemm(handle_of_gemm(a.device.type, a.device.index or 0, type(self.problem), *self.problem), a, b, **named)
-        return kernels.find("cuda", a.device.index or 0, self.problem)[0](a, b, **named)
+        """Called where no tensor's gradient is wanted, so that tensors are taken as they are."""
+        device = a.device
+        if torch.compiler.is_compiling() or device.type != "cuda":
+            return OPS.gemm(handle_of_gemm(device.type, device.index or 0, type(self.problem), *self.problem), a, b, **named)
+        if self.found_in is not kernels.found or self.device != device:
+            self.kernel = kernels.find("cuda", device.index or 0, self.problem)[0]
+            self.found_in, self.device = kernels.found, device
+        return self.kernel(a, b, **named)
 
 
 def _forward(module, input):  # noqa: A002, the name that torch's linear layers have
@@ -142,8 +154,7 @@ class _Race:
 
     @staticmethod
     def _times(module, problem, scales, m):
-        dtype = {name: kind for kind, name in DTYPES.items()}[problem.dtype]
-        x = torch.randn(m, problem.k, device=module.weight.device, dtype=dtype)
+        x = torch.randn(m, problem.k, device=module.weight.device, dtype=TORCH_DTYPES[problem.dtype])
         ours = _Linear(problem, scales, None)
         try:
             type(module).forward(module, x)

@@ -3,8 +3,9 @@
 transformers asks a mask function for a mask, once for each kind of layer and step, and hands the result to every such
 layer. The results of padding_mask() are
 - None: a query sees what the layer's causality and window let it see.
-- bool [batch, keys]: the keys of each sequence that exist. They are one run of keys. In a causal layer the last one is
-  the last query's own. A kernel takes them as the first key and the length of each sequence.
+- int32 [2, batch, 1, 1]: the keys of each sequence that exist are one run, and this is the first one and the number behind
+  the last one. [1, batch, 1, 1] has the first one alone, and all keys behind it exist. In a causal layer the last key is
+  the last query's own. transformers hands a mask of four dimensions on as it is, so each step makes it once.
 - int32 [batch, tokens]: several sequences lie in a row, and each token has the number of its sequence.
 - bool [batch, 1, queries, keys]: any other mask. No kernel takes it, and torch's attention serves.
 """
@@ -57,12 +58,30 @@ def first_and_end(mask):
     return first.to(torch.int32), end.to(torch.int32)
 
 
-def bounds(mask):
-    """What first_and_end() finds, once for a mask that this module made."""
-    if torch.compiler.is_compiling():
-        return first_and_end(mask)
-    found = getattr(mask, "_kernelwright_bounds", None)
-    return first_and_end(mask) if found is None else found
+def left_padding(mask):
+    """The first key of each row, int32, if keys of a row exist from one on to the end, and whether any of them is not key 0;
+    (None, True) for a mask with a row of another kind. It waits for the device once."""
+    first = mask.int().argmax(-1)
+    firsts, counts = torch.stack([first, mask.sum(-1)]).tolist()
+    if any(count != mask.shape[1] - begin for begin, count in zip(firsts, counts)):
+        return None, True
+    return first.to(torch.int32), any(firsts)
+
+
+def is_bounds(mask):
+    return mask.dim() == 4 and mask.dtype is torch.int32
+
+
+def bounds(mask, keys):
+    """The first key and the number behind the last one of each sequence, int32 [batch], of a mask that is_bounds(), or of
+    bool [batch, keys or more]. The second is None where all keys exist."""
+    if is_bounds(mask):
+        return mask[0, :, 0, 0], mask[1, :, 0, 0] if mask.shape[0] == 2 else None
+    return first_and_end(mask[:, -keys:])
+
+
+def _as_mask(*each):
+    return torch.stack(each)[..., None, None]
 
 
 def packed_offsets(numbers):
@@ -91,6 +110,8 @@ def _columns(attention_mask, kv_offset, kv_length):
 def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=causal_mask_function,
                  attention_mask=None, device="cpu", **more):
     """The mask function that register() gives to transformers."""
+    if attention_mask is not None and attention_mask.dim() == 4:
+        return attention_mask
     compiling = torch.compiler.is_compiling()
     known = _known_by_arguments(mask_function, attention_mask, **more) if compiling else _known(mask_function)
     blind = compiling or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())  # values cannot be read
@@ -112,19 +133,22 @@ def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_
         return None
     if attention_mask is not None:
         attention_mask = attention_mask.to(device=device, dtype=torch.bool)
-        if not static and not blind and attention_mask.all():
-            return None
+        if not static and not blind:
+            # The mask of each step of generate(). What follows would find the same with three times as many operations.
+            first, padded = left_padding(attention_mask)
+            if not padded:
+                return None
+            if first is not None and causal and attention_mask.shape[1] == kv_length:
+                return _as_mask(first)
     places = torch.arange(kv_length, device=device)
     exist = None if attention_mask is None else _columns(attention_mask, kv_offset, kv_length)
     if static:
         exist = (places < written).expand(batch_size, kv_length) if exist is None else exist & (places < written)
     first, end = first_and_end(exist)
-    kept, holes = exist, exist.sum(-1) != end - first.minimum(end)
+    holes = exist.sum(-1) != end - first.minimum(end)
     if causal:
         # A query sees no key behind its own, so padding behind a sequence hides nothing. The diagonal is counted from the
         # last written key, which such padding must not hide.
-        kept = places >= first[:, None]
-        kept = kept & (places < written) if static else kept
         end = torch.where(first < kv_length, written, 0).to(torch.int32)
     if attention_mask is not None and not blind:
         # Padding that has left the window counts, so that the kernel stays the same.
@@ -134,6 +158,4 @@ def padding_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_
             return any_mask()
         if not padded and not static:
             return None
-    if not compiling:
-        kept._kernelwright_bounds = first, end
-    return kept
+    return _as_mask(first, end)

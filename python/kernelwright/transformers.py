@@ -21,7 +21,7 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from ._attention import DTYPES, attend, contiguous_heads, kernels, problem_of, refuse_gradients, why_not
 from ._errors import ConfigError
 from ._linears import Report, accelerate
-from ._masks import bounds, first_and_end, packed_offsets, padding_mask
+from ._masks import bounds, is_bounds, packed_offsets, padding_mask
 
 if TYPE_CHECKING:
     from . import Engine
@@ -85,7 +85,7 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     step, problem, packing = None, None, None
     if cu_seq_lens_q is None and position_bias is None and not torch.compiler.is_compiling() and (
-            attention_mask is None or (attention_mask.dtype is torch.bool and attention_mask.dim() == 2)):
+            attention_mask is None or is_bounds(attention_mask)):
         # Most calls differ from one before them in lengths alone. Finding the problem anew would cost them microseconds.
         rows = query.shape
         step = (query.dtype, query.device, rows[1], rows[3], rows[2] == 1, key.shape[1], value.shape[3], attention_mask is None,
@@ -110,7 +110,7 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
         return out.view(*q.shape[:2], *out.shape[1:]), None
     if attention_mask is None:
         return attend(problem, q, k, v, scale=scaling, sinks=sinks), None
-    starts, lengths = bounds(attention_mask[:, -k.shape[1]:] if attention_mask.shape[1] > k.shape[1] else attention_mask)
+    starts, lengths = bounds(attention_mask, k.shape[1])
     return attend(problem, q, k, v, scale=scaling, sinks=sinks, kv_starts=starts, kv_lengths=lengths), None
 
 
@@ -181,7 +181,7 @@ class _Layer:
         """(its Problem, None), or (None, why no kernel takes it)."""
         if position_bias is not None:
             return None, "it has a position_bias"
-        if mask is not None and mask.dim() != 2:
+        if mask is not None and mask.dim() != 2 and not is_bounds(mask):
             return None, f"the mask has {mask.dim()} dimensions; kernels take padding, windows and packed sequences"
         if query.dtype not in DTYPES:
             return None, f"tensors are {query.dtype}; kernels take torch.float16 and torch.bfloat16"
@@ -195,7 +195,7 @@ class _Layer:
 
     def _allowed(self, query, key, mask, packing):
         """What a query sees, as a mask [batch, 1, queries, keys] or None for all keys."""
-        if mask is not None and mask.dim() == 4:
+        if mask is not None and mask.dim() == 4 and not is_bounds(mask):
             return mask
         q_len, kv_len = query.shape[2], key.shape[2]
         if packing:
@@ -205,7 +205,8 @@ class _Layer:
         keys = torch.arange(kv_len, device=key.device)
         first, end = (torch.tensor([0], device=key.device), torch.tensor([kv_len], device=key.device))
         if mask is not None:
-            first, end = first_and_end(mask[:, -kv_len:])
+            first, last = bounds(mask, kv_len)
+            end = end if last is None else last
         first, end = first[:, None, None], end[:, None, None]
         diagonal = torch.arange(q_len, device=key.device)[:, None] + end - q_len
         return (_visible(diagonal, keys, self.causal, self.window) & (keys >= first) & (keys < end))[:, None]

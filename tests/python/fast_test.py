@@ -331,8 +331,8 @@ class OnTheEmulator(unittest.TestCase):
                 return stream == 9
 
             @staticmethod
-            def empty(_name, like, shape, _dtype):
-                return Memory(shape[0])
+            def lasting(_name, _like, size):
+                return Memory(size)
 
         class Memory:
             def __init__(self, size):
@@ -353,6 +353,18 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, "workspace: the launch needs 1024 bytes"):
             spaces.get(None, 0, 9, 1024)
         self.assertEqual(spaces.get(None, 0, 1, 513)[1], 768)
+
+    def test_only_a_stream_that_captures_is_taken_for_one(self):
+        """(the driver's status, the state that it tells, whether that is a capture)."""
+        class Driver:
+            def cuStreamIsCapturing(self, _stream, state):  # noqa: N802, the driver's name
+                state._obj.value = Driver.state
+                return Driver.status
+        real, _door.frameworks.ctypes.CDLL = _door.frameworks.ctypes.CDLL, lambda _: Driver()
+        self.addCleanup(setattr, _door.frameworks.ctypes, "CDLL", real)
+        for Driver.status, Driver.state, want in ((0, 0, False), (0, 1, True), (0, 2, True), (906, 0, True), (901, 0, True),
+                                                  (3, 0, False), (201, 0, False), (400, 0, False)):
+            self.assertIs(_door.frameworks.is_capturing(0), want, (Driver.status, Driver.state))
 
     def test_errors_of_the_library_and_a_closed_engine(self):
         engine = kernelwright.Engine("emulator")

@@ -169,6 +169,8 @@ class Linears(unittest.TestCase):
             "columns": FP8Linear(200, 128, (128, 128)), "meta": torch.nn.Linear(64, 32, device="meta"),
             "own": type("Own", (torch.nn.Linear,), {})(64, 32), "hooked": torch.nn.Linear(64, 32).bfloat16()})
         model["hooked"].forward = lambda x: x
+        for name, module in model.items():
+            module.to("meta" if name == "meta" else DEVICE)
         report = self.accelerate(model)
         self.assertEqual(report.swapped, [])
         reasons = {row["name"]: row["reason"] for row in report.left}

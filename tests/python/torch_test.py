@@ -305,12 +305,16 @@ class OnTheGpu(Cases, unittest.TestCase):
         for call in (lambda: self.causal(self.q, self.k, self.v, out=out, lse=lse), lambda: self.split(at_once, self.k, self.v, out=one),
                      lambda: self.gemm(a, b, out=d), lambda: OPS.attention.out(split, at_once, self.k, self.v, out=one)):
             call()
-            gc.collect()
-            gpu, blocks = torch.cuda.memory_stats()["allocation.all.allocated"], sys.getallocatedblocks()
-            for _ in range(100):
-                call()
+            gpu = torch.cuda.memory_stats()["allocation.all.allocated"]
+            blocks = []
+            for _ in range(5):  # what each call leaves is left in every turn; the interpreter's free lists fill up in the first ones
+                gc.collect()
+                before = sys.getallocatedblocks()
+                for _ in range(100):
+                    call()
+                blocks.append(sys.getallocatedblocks() - before)
             self.assertEqual(torch.cuda.memory_stats()["allocation.all.allocated"], gpu)
-            self.assertLess(sys.getallocatedblocks() - blocks, 50)  # less than one in two calls
+            self.assertLess(min(blocks), 50)  # less than one in two calls
             tracemalloc.start()
             call()
             tracemalloc.reset_peak()
