@@ -29,7 +29,7 @@ scripts/generate_stubs.py writes this file. Do not edit it: change the sources o
 # What the stubs name beside the package's own classes.
 PRELUDE = '''from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias, type_check_only
+from typing import Any, Literal, Protocol, TypeAlias, overload, type_check_only
 
 @type_check_only
 class _DLPack(Protocol):
@@ -64,7 +64,7 @@ _Tensor: TypeAlias = Array | _DLPack | _CudaArray | int
 _Stream: TypeAlias = _CudaStream | _TorchStream | _CupyStream | int
 _Path: TypeAlias = str | PathLike[str]
 _Config: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | PathLike[str]
-_Dtype: TypeAlias = Literal["f16", "bf16", "f32", "e4m3", "e5m2", "i32", "u8", "bool"]
+_Dtype: TypeAlias = Literal["f16", "bf16", "f32", "e4m3", "e5m2", "i32", "i64", "u8", "bool"]
 _OnMiss: TypeAlias = Literal["block", "fallback", "error"]
 '''
 
@@ -76,7 +76,7 @@ PARAMETERS = {
     "data": "_Bytes | bytearray | memoryview", "device": "int", "dtype": "_Dtype", "emulator_arch": "str",
     "engine": "Engine", "emulator_threads": "int", "event_level": 'Literal["debug", "info", "warning", "error"]',
     "from_dtype": 'Literal["f16", "bf16", "f32"]', "hazards": "bool", "k": "int",
-    "kernel": "Kernel | GemmKernel | QuantizeKernel", "launch_sampling": "int", "library": "_Path",
+    "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel", "launch_sampling": "int", "library": "_Path",
     "lock_timeout_ms": "int", "max_cache_bytes": "int", "memory_only_cache": "bool", "nvrtc_path": "_Path",
     "bundles": "Sequence[_Path]", "on_event": "Callable[[dict[str, Any]], object]", "on_miss": "_OnMiss",
     "read_only_layers": "Sequence[_Path]",
@@ -105,7 +105,10 @@ RESULTS = {
     "Kernel.bind": "Launch", "Kernel.launch": "None", "Kernel.workspace_bytes": "int", "Kernel.__call__": "Any",
     "GemmKernel.bind": "GemmLaunch", "GemmKernel.launch": "None", "GemmKernel.workspace_bytes": "int",
     "GemmKernel.__call__": "Any", "QuantizeKernel.launch": "None", "QuantizeKernel.scale_bytes": "int",
-    "QuantizeKernel.__call__": "tuple[Any, Any]", "KvWriteKernel.launch": "None", "KvWriteKernel.__call__": "Any", "Launch.kernel": "Kernel", "Launch.tensors": "dict[str, Any]",
+    "QuantizeKernel.__call__": "tuple[Any, Any]", "KvWriteKernel.bind": "KvWriteLaunch",
+    "KvWriteKernel.launch": "None", "KvWriteKernel.__call__": "Any", "KvWriteLaunch.kernel": "KvWriteKernel",
+    "KvWriteLaunch.tensors": "dict[str, Any]", "KvWriteLaunch.__call__": "None", "Launch.kernel": "Kernel",
+    "Launch.tensors": "dict[str, Any]",
     "Launch.__call__": "None", "Launch.needed_workspace_bytes": "int", "GemmLaunch.kernel": "GemmKernel",
     "GemmLaunch.tensors": "dict[str, Any]", "GemmLaunch.__call__": "None", "GemmLaunch.needed_workspace_bytes": "int",
     "Plan.configs": "dict[str, dict[str, Any]]", "fast_calls": "dict[str, Any]", "plan": "Plan", "version": "str",
@@ -114,7 +117,8 @@ RESULTS = {
 }
 BASES = {"dict": "dict[str, Any]"}
 # Made by the package alone: a stub must not offer to create them.
-MADE_BY_ENGINE = {"_Handle", "Kernel", "GemmKernel", "QuantizeKernel", "KvWriteKernel", "Launch", "GemmLaunch"}
+MADE_BY_ENGINE = {"_Handle", "Kernel", "GemmKernel", "QuantizeKernel", "KvWriteKernel", "Launch", "GemmLaunch",
+                  "KvWriteLaunch"}
 
 
 class Untyped(Exception):
@@ -206,13 +210,19 @@ class Stub:
 
     def call(self, kind):
         """A handle's call: the arguments of bind() or launch(), the first by position, with `out` for the result."""
+        from kernelwright._door import arguments_of
         main = getattr(kind, "bind", kind.launch)
+        forms = getattr(kind, "FORMS", (kind.POSITIONAL,))
+        mark = "    @overload\n" if len(forms) > 1 else ""
+        return "".join(mark + self.form(kind, main, form, arguments_of(main, form, kind.RESULT)) for form in forms)
+
+    def form(self, kind, main, first, names):
         own = {"out" if name == kind.RESULT else name: given for name, given in inspect.signature(main).parameters.items()}
         allocated = {"out", "lse", "elements", "scales"}
         parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-        for name in kind._names(main):
-            default = None if name in allocated or name == "stream" else own[name].default
-            positional = name in kind.POSITIONAL
+        for name in names:
+            positional = name in first
+            default = None if name in allocated or name == "stream" else inspect.Parameter.empty if positional else own[name].default
             place = inspect.Parameter.POSITIONAL_OR_KEYWORD if positional else inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter(name, place, default=default))
         fields = self.kinds(kind.__name__)
@@ -271,8 +281,8 @@ def torch_stub():
     """Read from the source: torch need not be here."""
     tree = ast.parse((PACKAGE / "torch.py").read_text(encoding="utf-8"))
     text = HEAD.format(ast.get_docstring(tree).splitlines()[0])
-    text += "from typing import TypeVar\n\nfrom . import GemmKernel, Kernel, QuantizeKernel\n\n"
-    text += '_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel)\n\n'
+    text += "from typing import TypeVar\n\nfrom . import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel\n\n"
+    text += '_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel, KvWriteKernel)\n\n'
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             if node.args.defaults or node.args.kwonlyargs or node.args.vararg or node.args.kwarg:

@@ -45,7 +45,8 @@ std::int64_t wanted(const Rules& rules, const Dim& dim, const Launch& launch) {
     case DimKind::kAny: return -1;
     case DimKind::kFixed:
     case DimKind::kOneOr: return dim.value;
-    case DimKind::kSize: return launch.known[dim.size] ? launch.sizes[dim.size] + dim.value : -1;
+    case DimKind::kSize:
+    case DimKind::kAtLeast: return launch.known[dim.size] ? launch.sizes[dim.size] + dim.value : -1;
     case DimKind::kPartOfSize: return launch.known[dim.size] ? launch.sizes[dim.size] / dim.value : -1;
     case DimKind::kScaleBytes:
       return launch.known[rules.rows_size] && launch.known[rules.k_size] ? scale_bytes(rules, launch) : -1;
@@ -56,8 +57,12 @@ std::int64_t wanted(const Rules& rules, const Dim& dim, const Launch& launch) {
 bool fits(const Rules& rules, const Operand& operand, const Dim& dim, std::int64_t extent, Launch& launch) {
   if (dim.kind == DimKind::kAny) return true;
   if (operand.settles && dim.kind == DimKind::kSize) return settle(launch, dim.size, extent - dim.value);
+  const bool settles_least = operand.settles && dim.kind == DimKind::kAtLeast && !launch.known[dim.size];
+  if (settles_least) return settle(launch, dim.size, extent);
   const std::int64_t want = wanted(rules, dim, launch);
-  return want >= 0 && (extent == want || (dim.kind == DimKind::kOneOr && extent == 1));
+  const bool may_differ =
+      (dim.kind == DimKind::kOneOr && extent == 1) || (dim.kind == DimKind::kAtLeast && extent > want);
+  return want >= 0 && (extent == want || may_differ);
 }
 
 bool has_shape(const Rules& rules, const Operand& operand, const Tensor& tensor, Launch& launch) {
@@ -117,6 +122,14 @@ bool write_scores(const Operand& operand, const Tensor& tensor, Launch& launch) 
   return true;
 }
 
+/// The stride of the rows of a matrix, as the size `place_at`.
+bool settle_row_stride(const Operand& operand, const Tensor& tensor, Launch& launch) {
+  const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+  if (tensor.strides && columns > 1 && tensor.strides[1] != 1) return false;
+  return settle(launch, static_cast<std::int32_t>(operand.place_at),
+                tensor.strides && rows > 1 ? tensor.strides[0] : columns);
+}
+
 /// The stride of the rows of a matrix.
 bool write_rows(const Operand& operand, const Tensor& tensor, Launch& launch) {
   const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
@@ -165,6 +178,9 @@ bool write_tensor(const Rules& rules, int index, const Tensor& tensor, Launch& l
     case Layout::kScaleRows:
     case Layout::kPages: return write_rows(operand, tensor, launch);
     case Layout::kContiguous: return is_contiguous(tensor);
+    case Layout::kItemBytes:
+      return is_contiguous(tensor) && settle(launch, static_cast<std::int32_t>(operand.place_at), tensor.dtype.bits / 8);
+    case Layout::kRowStride: return settle_row_stride(operand, tensor, launch);
     case Layout::kCount:
     case Layout::kBytes:
     case Layout::kWorkspace: return true;

@@ -20,6 +20,7 @@ enum class DimKind : std::int32_t {
   kFixed,       // `value`
   kOneOr,       // 1, or `value`
   kSize,        // the size `size`, plus `value`
+  kAtLeast,     // the size `size`, or more; it gives a size that nothing before it has given
   kPartOfSize,  // the size `size`, divided by `value`
   kScaleBytes,  // as many as the scales of [rows, k] have
 };
@@ -37,6 +38,8 @@ enum class Layout : std::int32_t {
   kPages,       // [row, element]: the stride of rows, in 32 bits; a number beside an address
   kScaleRows,   // [row, element]: the stride of rows, whatever their number
   kContiguous,  // no stride
+  kItemBytes,   // contiguous: the bytes of an element, as a size
+  kRowStride,   // [row, element]: the stride of rows, as a size
   kCount,       // contiguous, of any rank: the product of the extents is that of the first dim
   kBytes,       // contiguous, of any rank: as many bytes as the dims ask for, or more
   kWorkspace,   // contiguous, of any rank: its size in bytes; a number beside an address
@@ -45,7 +48,7 @@ enum class Layout : std::int32_t {
 struct Operand {
   std::int32_t argument;
   std::uint32_t address_at;  // offset of the address in the struct
-  std::uint32_t place_at;    // offset of what the layout writes
+  std::uint32_t place_at;    // offset of what the layout writes; kItemBytes, kRowStride: a size
   Layout layout;
   std::int32_t beside;  // the argument with a number beside an address, or -1
   bool required;

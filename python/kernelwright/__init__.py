@@ -9,7 +9,8 @@ import. Tensors of PyTorch, CuPy, JAX or any other framework with DLPack can be 
     kernel.launch(q=q, k=k, v=v, o=o, stream=torch.cuda.current_stream())
 """
 from ._door import fast_calls
-from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, KvWriteKernel, Launch, QuantizeKernel
+from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, KvWriteKernel, KvWriteLaunch, Launch, \
+    QuantizeKernel
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
 from ._library import load
 from ._plan import Plan, plan
@@ -17,7 +18,7 @@ from ._rope import rope_table
 from ._version import __version__
 
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
-           "Kernel", "KernelwrightError", "KvWriteKernel", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel",
+           "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel",
            "__version__", "fast_calls", "plan", "rope_table", "version"]
 
 

@@ -4,7 +4,7 @@ scripts/generate_stubs.py writes this file. Do not edit it: change the sources o
 """
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias, type_check_only
+from typing import Any, Literal, Protocol, TypeAlias, overload, type_check_only
 
 @type_check_only
 class _DLPack(Protocol):
@@ -39,7 +39,7 @@ _Tensor: TypeAlias = Array | _DLPack | _CudaArray | int
 _Stream: TypeAlias = _CudaStream | _TorchStream | _CupyStream | int
 _Path: TypeAlias = str | PathLike[str]
 _Config: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | PathLike[str]
-_Dtype: TypeAlias = Literal["f16", "bf16", "f32", "e4m3", "e5m2", "i32", "u8", "bool"]
+_Dtype: TypeAlias = Literal["f16", "bf16", "f32", "e4m3", "e5m2", "i32", "i64", "u8", "bool"]
 _OnMiss: TypeAlias = Literal["block", "fallback", "error"]
 
 class KernelwrightError(RuntimeError): ...
@@ -203,6 +203,16 @@ class Kernel(_Handle):
     ) -> Any: ...
 
 class KvWriteKernel(_Handle):
+    def bind(
+        self, *, k: _Tensor, v: _Tensor, k_cache: _Tensor, v_cache: _Tensor, q: _Tensor | None = None,
+        q_out: _Tensor | None = None, q_weight: _Tensor | None = None, k_weight: _Tensor | None = None,
+        cos_sin: _Tensor | None = None, positions: _Tensor | None = None, slot_mapping: _Tensor | None = None,
+        batch_indices: _Tensor | None = None, page_table: _Tensor | None = None, q_scale: _Tensor | None = None,
+        k_scale: _Tensor | None = None, v_scale: _Tensor | None = None, tokens: int | None = None,
+        num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None, kv_tokens: int | None = None,
+        page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
+        eps: float | None = None, pdl: bool = False,
+    ) -> KvWriteLaunch: ...
     def launch(
         self, *, k: _Tensor, v: _Tensor, k_cache: _Tensor, v_cache: _Tensor, q: _Tensor | None = None,
         q_out: _Tensor | None = None, q_weight: _Tensor | None = None, k_weight: _Tensor | None = None,
@@ -213,8 +223,20 @@ class KvWriteKernel(_Handle):
         page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
         eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
     ) -> None: ...
+    @overload
     def __call__(
-        self, q: _Tensor | None = None, k: _Tensor, v: _Tensor, *, k_cache: _Tensor, v_cache: _Tensor,
+        self, q: _Tensor, k: _Tensor, v: _Tensor, k_cache: _Tensor, v_cache: _Tensor, *, q_out: _Tensor | None = None,
+        q_weight: _Tensor | None = None, k_weight: _Tensor | None = None, cos_sin: _Tensor | None = None,
+        positions: _Tensor | None = None, slot_mapping: _Tensor | None = None, batch_indices: _Tensor | None = None,
+        page_table: _Tensor | None = None, q_scale: _Tensor | None = None, k_scale: _Tensor | None = None,
+        v_scale: _Tensor | None = None, tokens: int | None = None, num_pages: int | None = None,
+        batch: int | None = None, kv_len: int | None = None, kv_tokens: int | None = None,
+        page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
+        eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self, k: _Tensor, v: _Tensor, k_cache: _Tensor, v_cache: _Tensor, *, q: _Tensor | None = None,
         q_out: _Tensor | None = None, q_weight: _Tensor | None = None, k_weight: _Tensor | None = None,
         cos_sin: _Tensor | None = None, positions: _Tensor | None = None, slot_mapping: _Tensor | None = None,
         batch_indices: _Tensor | None = None, page_table: _Tensor | None = None, q_scale: _Tensor | None = None,
@@ -223,6 +245,11 @@ class KvWriteKernel(_Handle):
         page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
         eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
     ) -> Any: ...
+
+class KvWriteLaunch:
+    kernel: KvWriteKernel
+    tensors: dict[str, Any]
+    def __call__(self, stream: _Stream | None = None) -> None: ...
 
 class Launch:
     kernel: Kernel
@@ -251,8 +278,8 @@ class QuantizeKernel(_Handle):
 __version__: str
 __all__ = [
     "Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
-    "Kernel", "KernelwrightError", "KvWriteKernel", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel",
-    "__version__", "fast_calls", "plan", "rope_table", "version",
+    "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "NotReadyError", "Plan",
+    "QuantizeKernel", "__version__", "fast_calls", "plan", "rope_table", "version",
 ]
 def fast_calls() -> dict[str, Any]: ...
 def plan(

@@ -56,6 +56,22 @@ def set_numbers(c, numbers):
                 c.overrides |= bit
 
 
+def head_strides(name, view):
+    """The strides of a tensor [..., token, head, element] of three or four dimensions. For an extent of one, a framework
+    may give any stride, but the library needs a valid one. All zero: contiguous."""
+    if is_contiguous(view):
+        return structs.Strides()
+    shape, (token, head) = view.shape, view.strides[-3:-1]
+    head = head if shape[-2] > 1 else shape[-1]
+    token = token if shape[-3] > 1 else max(shape[-2] * head, shape[-1])
+    batch = 0
+    if len(shape) == 4:
+        batch = view.strides[0] if shape[0] > 1 else max(shape[1], 1) * token
+    if not (batch or token or head):
+        raise ConfigError(f"{name}: every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions")
+    return structs.Strides(batch, token, head)
+
+
 def score_tensors(problem):
     """For mask and bias, if the problem has them: whether batch, heads and queries have their own elements, and the
     dtypes."""
@@ -167,19 +183,7 @@ class Arguments:
             self.settle(known, "kv_tokens", shape[0], name)
         else:
             self.settle(known, "num_pages", shape[0], name)
-        # For an extent of one, a framework may give any stride, but the library needs a valid one. All zero:
-        # contiguous.
-        if is_contiguous(view):
-            return structs.Strides()
-        batch = 0 if kind == "ragged" else strides[0]
-        token, head = strides[-3], strides[-2]
-        head = head if shape[-2] > 1 else head_dim
-        token = token if shape[-3] > 1 else max(heads * head, head_dim)
-        if kind != "ragged" and shape[0] <= 1:
-            batch = max(shape[1], 1) * token
-        if not (batch or token or head):
-            raise ConfigError(f"{name}: every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions")
-        return structs.Strides(batch, token, head)
+        return head_strides(name, view)
 
     def per_score(self, name, view, known):
         """The strides of mask or bias, which has an element for each score."""

@@ -115,7 +115,7 @@ def _is_tensor(value):
     return any(hasattr(value, name) for name in ("__dlpack__", "_kernelwright_view", "__cuda_array_interface__"))
 
 
-def _arguments_of(function, positional, result):
+def arguments_of(function, positional, result):
     """The arguments of a call: those of bind() or launch(), the positional ones first, with `out` for the result."""
     names = [name for name in inspect.signature(function).parameters if name not in ("self", "stream", *positional)]
     return (*positional, *("out" if name == result else name for name in names), "stream")
@@ -131,7 +131,7 @@ class Calls(_fast.Door if _fast else PythonDoor):
     @classmethod
     def _names(cls, function):
         if not cls.names:
-            cls.names = _arguments_of(function, cls.POSITIONAL, cls.RESULT)
+            cls.names = arguments_of(function, cls.POSITIONAL, cls.RESULT)
         return cls.names
 
     def _open_door(self):
@@ -169,14 +169,14 @@ class Calls(_fast.Door if _fast else PythonDoor):
             if given.get(name) is None:
                 if isinstance(first, int):
                     raise ConfigError(f"{name}: is missing; beside an address it cannot be allocated, so give it")
-                given[name] = frameworks.empty(name, like, *find(read(self.POSITIONAL[0], first)))
+                given[name] = frameworks.empty(name, like, *find(read(self.POSITIONAL[0], first), given))
         results = tuple(given[name] for name in self._results())
         if stream is None:
             stream = frameworks.current_stream(like, self.device)
         if self.RESULT:
             given[self.RESULT] = given.pop("out")
         self._queue(given, like, stream)
-        return results[0] if len(results) == 1 else results
+        return results[0] if len(results) == 1 else results or None
 
     def _queue(self, given, like, stream):
         launch = self.bind(**given)
@@ -200,9 +200,9 @@ class AttentionCalls:
 
     def _results(self):
         problem = self._problem
-        found = {"out": lambda q: ((*q.shape[:-1], problem.head_dims["o"]), problem.dtypes["o"])}
+        found = {"out": lambda q, _: ((*q.shape[:-1], problem.head_dims["o"]), problem.dtypes["o"])}
         if problem.lse:
-            found["lse"] = lambda q: (self._lse_shape(q.shape), "f32")
+            found["lse"] = lambda q, _: (self._lse_shape(q.shape), "f32")
         return found
 
     def _lse_shape(self, shape):
@@ -220,24 +220,30 @@ class GemmCalls:
 
     def _results(self):
         problem, rows = self._problem, 1 if self._problem.layout[0] == "t" else 0
-        return {"out": lambda a: ((a.shape[rows] if len(a.shape) == 2 else 0, problem.n), problem.dtypes["d"])}
+        return {"out": lambda a, _: ((a.shape[rows] if len(a.shape) == 2 else 0, problem.n), problem.dtypes["d"])}
 
 
 class KvWriteCalls:
-    """Calls that write a cache. The extension has no rules for them yet, so every call takes the checks of launch()."""
-
-    POSITIONAL, RESULT = ("q", "k", "v"), None
+    POSITIONAL, RESULT = ("q", "k", "v", "k_cache", "v_cache"), None
+    FORMS = (POSITIONAL, POSITIONAL[1:])  # the second, of problems without queries
 
     def _open_door(self):
         if not self._problem.q_out:
-            self.POSITIONAL = ("k", "v")
+            self.POSITIONAL = self.FORMS[1]
+        super()._open_door()
+
+    def _described(self):
+        self.names = arguments_of(self.bind, self.POSITIONAL, None)
+        rules = _rules.kv_write_rules(self._problem, self.names, len(self.POSITIONAL))
+        return rules.described(self, self._function("launch_kv_write"), results=self._results())
 
     def _results(self):
         problem = self._problem
 
-        def shape(q):
-            return (q.shape[0] if q.shape else 0, problem.heads["q_out"], problem.head_dims["q_out"]), problem.dtypes["q_out"]
-        return {"q_out": shape} if problem.q_out else {}
+        def find(q, given):
+            rows = problem.tokens_of(given, q.shape[0] if q.shape else 0)
+            return (rows, problem.heads["q_out"], problem.head_dims["q_out"]), problem.dtypes["q_out"]
+        return {"q_out": find} if problem.q_out else {}
 
     def _queue(self, given, like, stream):
         self.launch(**given, stream=stream)
@@ -255,8 +261,8 @@ class QuantizeCalls:
         def sizes(x):
             return x.shape if len(x.shape) == 2 else (0, 0)
         part = 1 if self._problem[1] == "mxfp8" else 2
-        return {"elements": lambda x: ((sizes(x)[0], sizes(x)[1] // part), "u8"),
-                "scales": lambda x: ((self.scale_bytes(*sizes(x)),), "u8")}
+        return {"elements": lambda x, _: ((sizes(x)[0], sizes(x)[1] // part), "u8"),
+                "scales": lambda x, _: ((self.scale_bytes(*sizes(x)),), "u8")}
 
     def _queue(self, given, like, stream):
         self.launch(**given, stream=stream)

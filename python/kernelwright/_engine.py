@@ -533,18 +533,18 @@ class QuantizeKernel(QuantizeCalls, _Handle):
 class KvWriteKernel(KvWriteCalls, _Handle):
     """Writes new keys and values to a cache, and rotates the queries on the way.
 
-    kernel(q, k, v, k_cache=..., v_cache=..., slot_mapping=..., ...) queues the work as a Kernel's call does. It takes the
-    arguments of launch(), and returns q_out. Without queries it is kernel(k, v, ...).
+    kernel(q, k, v, k_cache, v_cache, slot_mapping=..., ...) queues the work as a Kernel's call does. It takes the arguments
+    of bind(), and returns q_out. Without queries it is kernel(k, v, k_cache, v_cache, ...), and returns None.
     """
 
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, KvWriteProblem(problem), device)
 
-    def launch(self, *, k, v, k_cache, v_cache, q=None, q_out=None, q_weight=None, k_weight=None, cos_sin=None, positions=None,
-               slot_mapping=None, batch_indices=None, page_table=None, q_scale=None, k_scale=None, v_scale=None, tokens=None,
-               num_pages=None, batch=None, kv_len=None, kv_tokens=None, page_table_stride=None, cos_sin_rows=None,
-               position_bytes=None, eps=None, pdl=False, stream=None):
-        """Queues the writing of a cache on `stream`, as Kernel.launch() does.
+    def bind(self, *, k, v, k_cache, v_cache, q=None, q_out=None, q_weight=None, k_weight=None, cos_sin=None, positions=None,
+             slot_mapping=None, batch_indices=None, page_table=None, q_scale=None, k_scale=None, v_scale=None, tokens=None,
+             num_pages=None, batch=None, kv_len=None, kv_tokens=None, page_table_stride=None, cos_sin_rows=None,
+             position_bytes=None, eps=None, pdl=False):
+        """A KvWriteLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors are given as for Kernel.bind(): q, k, v and q_out [tokens, heads, head_dim] or [tokens, heads *
         head_dim], rows as far apart as their strides say. k_cache and v_cache are paged [pages, page_size, heads,
@@ -553,11 +553,14 @@ class KvWriteKernel(KvWriteCalls, _Handle):
         pages], and cos_sin f32 [rows, width]: rope_table() makes it. Scales are f32 (docs/kv-write.md). Beside
         addresses, sizes must be given. tokens may be less than k has rows.
         """
-        self.engine._live()
-        given = {name: value for name, value in locals().items() if name != "stream"}
-        tensors, numbers = tensors_and_numbers(structs.KvWriteTensors, given)
+        tensors, numbers = tensors_and_numbers(structs.KvWriteTensors, locals())
         built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
-        self.engine._lib.launch_kv_write(self._handle, byref(built), stream_address(stream))
+        return KvWriteLaunch(self, tensors, built)
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the writing of a cache, with tensors given as for bind(), on `stream`, as Kernel.launch() does."""
+        self.engine._live()
+        self.bind(**tensors)(stream)
 
 
 class Launch:
@@ -575,6 +578,17 @@ class Launch:
         count = c_uint64()
         self.kernel.engine._lib.workspace_bytes(self.kernel._handle, byref(self._arguments), byref(count))
         return count.value
+
+
+class KvWriteLaunch:
+    """A KvWriteKernel with its tensors, which it keeps alive. Calling it queues the work."""
+
+    def __init__(self, kernel, tensors, arguments):
+        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+
+    def __call__(self, stream=None):
+        self.kernel.engine._live()
+        self.kernel.engine._lib.launch_kv_write(self.kernel._handle, byref(self._arguments), stream_address(stream))
 
 
 class GemmLaunch:

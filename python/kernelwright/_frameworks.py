@@ -7,7 +7,7 @@ import sys
 from ._errors import ConfigError
 
 TORCH_DTYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
-                "i32": "int32", "u8": "uint8", "bool": "bool"}
+                "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool"}
 
 CAPTURE_ERRORS = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
 

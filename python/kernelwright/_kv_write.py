@@ -1,8 +1,10 @@
 """The arguments of a launch that writes a cache, checked against the problem."""
+import json
+
 from . import _structs as structs
-from ._arguments import check_place, set_numbers
+from ._arguments import check_place, head_strides, set_numbers
 from ._errors import ConfigError
-from ._tensors import is_contiguous, read
+from ._tensors import View, is_contiguous, read
 
 NEW_ROWS, CACHES = ("q", "k", "v", "q_out"), ("k_cache", "v_cache")
 
@@ -14,6 +16,7 @@ class KvWriteProblem:
         dtype, layout, scales = problem.get("dtype", {}), problem.get("kv_layout", {}), problem.get("scales", {})
         norm, rope = problem.get("qk_norm", {}), problem.get("rope", {})
         entering = dtype.get("in", "bf16")
+        self.words = json.dumps(problem, sort_keys=True)  # tells two problems of equal shapes apart
         self.q_out, self.index = problem.get("q_out", True), problem.get("index", "slots")
         self.kv_kind, self.page_size = layout.get("kind", "padded"), layout.get("page_size", 0)
         self.dtypes = {name: entering for name in ("q", "k", "v", "q_weight", "k_weight")} | {
@@ -104,33 +107,43 @@ class KvWriteProblem:
             known["tokens"] = view.shape[0]
         if view.shape[0] < known["tokens"]:
             raise ConfigError(f"{name}: has {view.shape[0]} rows for {known['tokens']} tokens")
-        head = head_dim if flat or heads == 1 else view.strides[1]
-        token = view.strides[0] if view.shape[0] > 1 else heads * head
-        if not token and view.shape[0] > 1:
-            raise ConfigError(f"{name}: its rows have stride 0, which the C ABI reads as contiguous; make it contiguous")
-        return structs.Strides(0, token, head)
+        if flat:
+            view = View(view.address, (view.shape[0], heads, head_dim), (view.strides[0], head_dim, 1))
+        return head_strides(name, view)
 
     def cache(self, name, view, known):
         """Paged [pages, page_size, heads, head_dim], padded [batch, kv_len, ...], ragged [rows, ...], with any strides."""
         heads, head_dim = self.heads[name], self.head_dims[name]
-        self.dtype(name, view, (self.dtypes[name],) + (("u8",) if self.dtypes[name] in ("e4m3", "e5m2") else ()))
-        first = {"paged": ("num_pages", self.page_size), "padded": ("batch", "kv_len"), "ragged": ("kv_tokens",)}[self.kv_kind]
-        shape, strides = view.shape, view.strides
+        self.dtype(name, view, self.cache_dtypes(name))
+        first, shape = self.cache_rows(), view.shape
         if len(shape) != len(first) + 2 or tuple(shape[-2:]) != (heads, head_dim) or (
                 self.kv_kind == "paged" and shape[1] != self.page_size):
             wanted = f"[{', '.join(map(str, first))}, {heads}, {head_dim}]"
             raise ConfigError(f"{name}: has shape {list(shape)}, and the problem's is {wanted}")
-        if strides[-1] != 1:
-            raise ConfigError(f"{name}: its last dimension has stride {strides[-1]}; heads must be contiguous")
+        if view.strides[-1] != 1:
+            raise ConfigError(f"{name}: its last dimension has stride {view.strides[-1]}; heads must be contiguous")
         for extent, size in zip(first, shape):
             if isinstance(extent, str):
                 self.settle(known, extent, size, name)
-        head = strides[-2] if heads > 1 else head_dim
-        token = strides[-3] if shape[-3] > 1 else heads * head
-        batch = strides[0] if len(first) == 2 and shape[0] > 1 else 0
-        if len(first) == 2 and shape[0] <= 1:
-            batch = max(shape[1] * token, heads * head)
-        return structs.Strides(batch, token, head)
+        return head_strides(name, view)
+
+    def cache_rows(self):
+        """The dimensions of a cache ahead of heads: names of sizes, and the keys of a page."""
+        return {"paged": ("num_pages", self.page_size), "padded": ("batch", "kv_len"), "ragged": ("kv_tokens",)}[self.kv_kind]
+
+    def cache_dtypes(self, name):
+        """What frameworks may call the elements of a cache: bytes may stand for fp8."""
+        return (self.dtypes[name],) + (("u8",) if self.dtypes[name] in ("e4m3", "e5m2") else ())
+
+    def tokens_of(self, given, rows):
+        """The tokens of a call by its arguments; `rows` are those of q, which may be more."""
+        if given.get("tokens") is not None:
+            return given["tokens"]
+        for name in ("slot_mapping", "batch_indices", "positions"):
+            if given.get(name) is not None and not isinstance(given[name], int):
+                shape = given[name].shape if hasattr(given[name], "shape") else read(name, given[name]).shape
+                return shape[-1] if shape else rows
+        return rows
 
     def small(self, shaped, known):
         """Weights, the table and the scales."""
@@ -144,8 +157,7 @@ class KvWriteProblem:
             self.dtype("cos_sin", shaped["cos_sin"], ("f32",))
             self.contiguous("cos_sin", shaped["cos_sin"], [(None, self.width)])
             self.settle(known, "cos_sin_rows", shaped["cos_sin"].shape[0], "cos_sin")
-        rows = {"paged": (known["num_pages"], self.page_size), "padded": (known["batch"], known["kv_len"]),
-                "ragged": (known["kv_tokens"],)}[self.kv_kind]
+        rows = tuple(known[extent] if isinstance(extent, str) else extent for extent in self.cache_rows())
         for name, of in (("q_scale", "q"), ("k_scale", "k"), ("v_scale", "v")):
             if name not in shaped:
                 continue

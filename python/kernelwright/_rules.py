@@ -9,13 +9,14 @@ from ctypes import c_float, c_int32, c_void_p
 
 from . import _structs as structs
 from ._arguments import PER_SEQUENCE, STRIDED
+from ._kv_write import CACHES, NEW_ROWS
 from ._tensors import CUDA, CUDA_MANAGED, DLPACK_DTYPES, ITEM_BYTES
 
 CODES = {name: code for code, name in DLPACK_DTYPES.items()}
 EXTENSION_DEVICE = 12  # kDLExtDev: memory of the emulator, as tests lend it
 # enum class DimKind, Layout and NumberKind
-ANY, FIXED, ONE_OR, SIZE, PART_OF_SIZE, SCALE_BYTES = range(6)
-HEADS, SCORES, ROWS, PAGES, SCALE_ROWS, CONTIGUOUS, COUNT, BYTES, WORKSPACE = range(9)
+ANY, FIXED, ONE_OR, SIZE, AT_LEAST, PART_OF_SIZE, SCALE_BYTES = range(7)
+HEADS, SCORES, ROWS, PAGES, SCALE_ROWS, CONTIGUOUS, ITEM_SIZE, ROW_STRIDE, COUNT, BYTES, WORKSPACE = range(11)
 INTEGER, FLOAT, WINDOW, POSITIVE = range(4)
 
 
@@ -47,10 +48,12 @@ class Rules:
         return kind, self.size_names.index(size) if size else 0, number
 
     def operand(self, name, dtypes, layout, dims, place=None, beside=None, required=False, settles=True, allocated=False):
-        """A tensor. `place`: the field that the layout writes; `beside`: the number that an address needs."""
+        """A tensor. `place`: the field that the layout writes, or the size that it gives; `beside`: the number that an
+        address needs."""
         argument = self.names.index("out" if name == self.result else name)
         codes = tuple(CODES[dtype] for dtype in dtypes if dtype in CODES)
-        self.operands.append((argument, self.at(name), self.at(place), layout, self.names.index(beside) if beside else -1,
+        written = self.size_names.index(place) if layout in (ITEM_SIZE, ROW_STRIDE) else self.at(place)
+        self.operands.append((argument, self.at(name), written, layout, self.names.index(beside) if beside else -1,
                               required, settles, allocated, codes, tuple(map(self.dim, dims))))
         self.ruled |= {self.names[argument], beside}
 
@@ -155,4 +158,36 @@ def quantize_rules(from_dtype, to, names):
     rules.number("tensor_scale", POSITIVE, "tensor_scale")
     rules.other_numbers()
     rules.scales = tuple(map(rules.size_names.index, ("rows", "k")))
+    return rules
+
+
+def kv_write_rules(problem, names, positional):
+    """`problem`: a KvWriteProblem of _kv_write.py. Its order of operands is the one in which sizes are given here."""
+    sizes = [("tokens", "tokens", True), *((name, name, False) for name in (
+        "num_pages", "batch", "kv_len", "kv_tokens", "page_table_stride", "cos_sin_rows", "position_bytes"))]
+    rules = Rules(names, positional, structs.KvWriteTensors, None, sizes)
+    for name in ("slot_mapping", "batch_indices"):
+        rules.operand(name, (problem.dtypes[name],), CONTIGUOUS, ("tokens",))
+    streams = (problem.streams,) if problem.streams > 1 else ()
+    rules.operand("positions", ("i32", "i64"), ITEM_SIZE, (*streams, "tokens"), "position_bytes")
+    rules.operand("page_table", ("i32",), ROW_STRIDE, ("batch", (ANY, None, 0)), "page_table_stride")
+    for name in NEW_ROWS if problem.q_out else ("k", "v"):
+        rows = (AT_LEAST, "tokens", 0), problem.heads[name], problem.head_dims[name]
+        rules.operand(name, (problem.dtypes[name],), HEADS, rows, name + "_strides", required=name != "q_out",
+                      allocated=name == "q_out")
+    cache_rows = problem.cache_rows()
+    for name in CACHES:
+        rows = *cache_rows, problem.heads[name], problem.head_dims[name]
+        rules.operand(name, problem.cache_dtypes(name), HEADS, rows, name + "_strides", required=True)
+    for name, of in (("q_weight", "q"), ("k_weight", "k")):
+        elements = problem.head_dims[of] * (problem.heads[of] if problem.all_heads else 1)
+        rules.operand(name, (problem.dtypes[name],), CONTIGUOUS, (elements,))
+    rules.operand("cos_sin", ("f32",), CONTIGUOUS, ("cos_sin_rows", problem.width))
+    for name, kind in problem.scales.items():
+        heads = problem.heads[name[0]]
+        token_rows = ("tokens",) if name == "q_scale" else cache_rows
+        dims = {"per_tensor": (1,), "per_head": (heads,), "per_token": (*token_rows, heads)}.get(kind)
+        if dims:
+            rules.operand(name, ("f32",), CONTIGUOUS, dims, settles=False)
+    rules.other_numbers()
     return rules

@@ -1,4 +1,4 @@
-"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm and quantize.
+"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize and kv_write.
 
     import kernelwright, kernelwright.torch
     handle = kernelwright.torch.handle(kernel)             # an int, which torch.compile takes as a constant
@@ -19,19 +19,19 @@ from ctypes import c_float, c_uint64
 import torch
 
 from . import _structs as structs
-from ._engine import GemmKernel, Kernel, QuantizeKernel
+from ._engine import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel
 from ._errors import ConfigError
 from ._frameworks import TORCH_DTYPES
 from ._tensors import View
 
 _DTYPES = {name: getattr(torch, attribute) for name, attribute in TORCH_DTYPES.items()}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_kernels = {Kernel: {}, GemmKernel: {}, QuantizeKernel: {}}  # by handle
+_kernels = {Kernel: {}, GemmKernel: {}, QuantizeKernel: {}, KvWriteKernel: {}}  # by handle
 _handles, _lock = {}, threading.Lock()
 
 
 def handle(kernel):
-    """The number by which the operators know a Kernel, GemmKernel or QuantizeKernel. The kernel lives until release().
+    """The number by which the operators know a Kernel, GemmKernel, QuantizeKernel or KvWriteKernel, until release().
 
     The number is made of the kernel's problem, because caches of torch.compile keep code with the number in it, and a
     later process must not run that code with a kernel of other shapes. A second kernel of one problem gets the next number.
@@ -60,10 +60,11 @@ def release(number):
 
 
 def kernel_of(number, kind):
-    """The kernel of that kind (Kernel, GemmKernel or QuantizeKernel) with that handle."""
+    """The kernel of that type with that handle."""
     kernel = _kernels[kind].get(number)
     if kernel is None:
-        wanted = {Kernel: "an attention kernel", GemmKernel: "a GEMM kernel", QuantizeKernel: "a quantising kernel"}[kind]
+        wanted = {Kernel: "an attention kernel", GemmKernel: "a GEMM kernel", QuantizeKernel: "a quantising kernel",
+                  KvWriteKernel: "a kernel that writes a cache"}[kind]
         raise ConfigError(f"handle: {number} is not that of {wanted}; kernelwright.torch.handle(kernel) gives one")
     return kernel
 
@@ -74,7 +75,7 @@ def _arguments(function, struct, without):
     """The named arguments of an operator: tensors, then numbers, each with its type and default."""
     kinds, tensors, numbers = dict(struct._fields_), [], []
     for name, parameter in inspect.signature(function).parameters.items():
-        if name in ("self", "stream", "workspace_bytes", "page_table_stride", *without):
+        if name in ("self", "stream", "workspace_bytes", "page_table_stride", "position_bytes", *without):
             continue
         if kinds.get(name) is c_uint64:
             tensors.append(f"Tensor? {name}=None")
@@ -93,6 +94,9 @@ def _arguments(function, struct, without):
 # named "full" have all, and torch.ops.kernelwright.attention(...) chooses by what it is given.
 COMMON = ("q_offsets", "kv_offsets", "kv_lengths", "kv_starts", "page_table", "sinks", "q_len", "kv_len", "scale")
 
+# Scales of tokens are written; a schema cannot tell them from those that are only read.
+MUTATED = {f"Tensor? {name}_scale=None": f"Tensor({letter}!)? {name}_scale=None" for name, letter in zip("qkv", "def")}
+
 
 def _schemas():
     """The schema of each operator by its name and overload."""
@@ -100,19 +104,28 @@ def _schemas():
     common = [argument for argument in attention if argument.partition("=")[0].split()[-1] in COMMON]
     gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace"))
     quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
-    heads = {"attention": "Tensor q, Tensor k, Tensor v", "gemm": "Tensor a, Tensor b", "quantize": "Tensor x"}
+    write = [MUTATED.get(argument, argument) for argument in _arguments(KvWriteKernel.bind, structs.KvWriteTensors, (
+        "q", "k", "v", "q_out", "k_cache", "v_cache", "num_pages", "batch", "kv_len", "kv_tokens", "cos_sin_rows"))]
+    cache = "Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache"
+    heads = {"attention": "Tensor q, Tensor k, Tensor v", "gemm": "Tensor a, Tensor b", "quantize": "Tensor x",
+             "kv_write": f"Tensor q, {cache}", "kv_write.in_place": f"Tensor(c!) q, {cache}", "kv_write.keys": cache}
     out, lse, work = "Tensor(a!) out", "Tensor(b!)? lse=None", "Tensor(z!)? workspace=None"
     rows = (("attention", common, "Tensor"), ("attention.full", attention, "Tensor"),
             ("attention.with_lse", attention, "(Tensor, Tensor)"), ("attention.out", [out, lse, *common], "()"),
             ("attention.out_full", [out, lse, work, *attention], "()"), ("gemm", gemm, "Tensor"),
             ("gemm.out", [out, work, *gemm], "()"), ("quantize", quantize, "(Tensor, Tensor)"),
-            ("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales", *quantize], "()"))
-    return {name: f"{name}(int handle, {heads[name.partition('.')[0]]}, *, {', '.join(named)}) -> {returned}"
+            ("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales", *quantize], "()"), ("kv_write", write, "Tensor"),
+            ("kv_write.out", ["Tensor(c!) q_out", *write], "()"), ("kv_write.in_place", write, "()"),
+            ("kv_write.keys", write, "()"))
+    return {name: f"{name}(int handle, {heads.get(name, heads[name.partition('.')[0]])}, *, {', '.join(named)}) -> {returned}"
             for name, named, returned in rows}
 
 
 SCHEMAS = _schemas()
-KINDS = {"attention": Kernel, "gemm": GemmKernel, "quantize": QuantizeKernel}
+KINDS = {"attention": Kernel, "gemm": GemmKernel, "quantize": QuantizeKernel, "kv_write": KvWriteKernel}
+
+
+NOTHING = ("out", "out_full", "in_place", "keys")  # overloads that return nothing
 
 
 # ---- what the operators do
@@ -137,7 +150,7 @@ def _call(kernel, tensors, named):
 
 def _returned(name, kernel, result):
     """What the operator returns of a call's result."""
-    if ".out" in name:
+    if name.partition(".")[2] in NOTHING:
         return None
     if name == "attention.with_lse" and not isinstance(result, tuple):
         raise ConfigError("/problem/lse: is false, and attention.with_lse returns the LSE; set it, or use attention")
@@ -157,7 +170,12 @@ def _on_cuda(name, kind):
     def run(number, *tensors, **named):
         kernel = kernel_of(number, kind)
         return _returned(name, kernel, _call(kernel, tensors, named))
-    return run_out if ".out" in name else run
+
+    def run_in_place(number, q, *tensors, **named):
+        _call(kernel_of(number, kind), (q, *tensors), {**named, "q_out": q})
+    if name == "kv_write.in_place":
+        return run_in_place
+    return run_out if name.partition(".")[2] in NOTHING else run
 
 
 class _Copy:
@@ -175,33 +193,45 @@ class _Copy:
         return View(array.address, tuple(tensor.shape), tuple(tensor.stride()), name, "engine", array.device)
 
     def write_back(self):
+        """Elements alone: what lies between them may belong to another tensor of the call."""
         if self.elements:
-            ctypes.memmove(self.tensor.data_ptr(), self.array.read(), self.array.bytes)
+            found = torch.frombuffer(bytearray(self.array.read()), dtype=torch.uint8).view(self.tensor.dtype)
+            self.tensor.copy_(found.as_strided(self.tensor.shape, self.tensor.stride()))
+
+
+RESULTS = {"attention": ("out", "lse"), "gemm": ("out",), "quantize": ("elements", "scales"),
+           "kv_write": ("q_out", "k_cache", "v_cache", "q_scale", "k_scale", "v_scale")}
 
 
 def _on_cpu(name, kind):
-    results = {"attention": ("out", "lse"), "gemm": ("out",), "quantize": ("elements", "scales")}[name.partition(".")[0]]
+    of, _, overload = name.partition(".")
+    results = RESULTS[of]
 
     def run(number, *tensors, **named):
         kernel = kernel_of(number, kind)
         _refuse_gradients(kernel, tensors, named)
         if not kernel._own_memory:
             return _call(kernel, tensors, named)  # which says where the tensors must lie
-        if not ".out" in name:
+        named = dict(zip(kernel.POSITIONAL, tensors)) | named
+        if overload == "in_place":
+            named["q_out"] = named["q"]
+        elif overload not in NOTHING:
             made = _shaped(name, kernel, tensors, named)
             named |= dict(zip(results, made if isinstance(made, tuple) else (made,)))
             if name in ("attention", "attention.full") and kernel._problem.lse:
                 named["lse"] = torch.empty(kernel._lse_shape(tensors[0].shape), dtype=torch.float32)
 
-        def copied(value):
-            return _Copy(kernel.engine, kernel.device, value) if isinstance(value, torch.Tensor) else value
-        copies = {key: copied(value) for key, value in named.items()}
-        _call(kernel, tuple(map(copied, tensors)), dict(copies))
+        made, copies = {}, {}
+        for key, value in named.items():
+            if isinstance(value, torch.Tensor):
+                value = made.setdefault(id(value), _Copy(kernel.engine, kernel.device, value))
+            copies[key] = value
+        _call(kernel, (), dict(copies))
         for result in results:
             if isinstance(copies.get(result), _Copy):
                 copies[result].write_back()
-        return _returned(name, kernel, tuple(named[result] for result in results if named.get(result) is not None)
-                         if name != "gemm" else named["out"])
+        found = tuple(named[result] for result in results if named.get(result) is not None)
+        return _returned(name, kernel, found[0] if of in ("gemm", "kv_write") else found)
     return run
 
 
@@ -218,6 +248,10 @@ def _shaped(name, kernel, tensors, named):
     if name == "gemm":
         rows = first.shape[1 if kernel._problem.layout[0] == "t" else 0]
         return first.new_empty((rows, kernel._problem.n), dtype=_DTYPES[kernel._problem.dtypes["d"]])
+    if name == "kv_write":
+        problem = kernel._problem
+        rows = problem.tokens_of(named, first.shape[0])
+        return first.new_empty((rows, problem.heads["q_out"], problem.head_dims["q_out"]), dtype=_DTYPES[problem.dtypes["q_out"]])
     rows, k = first.shape
     to = kernel._problem[1]
     return (first.new_empty((rows, k if to == "mxfp8" else k // 2), dtype=torch.uint8),
@@ -234,7 +268,7 @@ def _fake(name, kind):
     def run(number, *tensors, **named):
         kernel = kernel_of(number, kind)
         _refuse_gradients(kernel, tensors, named)
-        return None if ".out" in name else _shaped(name, kernel, tensors, named)
+        return None if name.partition(".")[2] in NOTHING else _shaped(name, kernel, tensors, named)
     return run
 
 

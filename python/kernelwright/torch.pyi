@@ -1,14 +1,14 @@
-"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm and quantize.
+"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize and kv_write.
 
 scripts/generate_stubs.py writes this file. Do not edit it: change the sources or the script's tables, and run the script.
 """
 from typing import TypeVar
 
-from . import GemmKernel, Kernel, QuantizeKernel
+from . import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel
 
-_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel)
+_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel, KvWriteKernel)
 
-def handle(kernel: Kernel | GemmKernel | QuantizeKernel) -> int: ...
+def handle(kernel: Kernel | GemmKernel | QuantizeKernel | KvWriteKernel) -> int: ...
 def release(number: int) -> None: ...
 def kernel_of(number: int, kind: type[_Kernel]) -> _Kernel: ...
 

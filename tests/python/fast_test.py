@@ -17,7 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
 from kernelwright import ConfigError, _door, _library
-from kernelwright._engine import GemmKernel, Kernel, QuantizeKernel
+from kernelwright._engine import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel
 from lent import EXTENSION, Lent, table, tables
 
 FAST = kernelwright.fast_calls()["fast"]
@@ -145,6 +145,38 @@ class Draw:
         extra = {"alpha": 2.0, "beta": 0, "sm_budget": 3, "pdl": True, "constant_b": True, "m": m}
         return GemmKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, "d"
 
+    def kv_write(self):
+        pick = self.random.choice
+        heads, kind, entering, kv, tokens = pick(((2, 1), (4, 4), (1, 1))), pick(("padded", "ragged", "paged")), "f16", pick(("f16", "e4m3")), pick((1, 3))
+        by_position, q_out = kind != "ragged" and pick((False, True)), pick((True, True, False))
+        per = pick(("per_tensor", "per_head", "per_token")) if kv == "e4m3" else "none"
+        norm, sections = pick(("none", "rms", "rms_all_heads")), pick(({}, {"first": 8, "second": 4, "third": 4}))
+        problem = {"dtype": {"in": entering, "q": "f16", "kv": kv}, "head_dim": {"qk": HEAD, "v": pick((HEAD, 32))},
+                   "heads": {"q": heads[0], "kv": heads[1]}, "index": "positions" if by_position else "slots", "q_out": q_out,
+                   "kv_layout": {"kind": kind} | ({"page_size": 4} if kind == "paged" else {}), "qk_norm": {"kind": norm},
+                   "rope": {"style": "neox", "width": 32, "sections": sections}, "scales": {"k": per, "v": per}}
+        rows, more = {"padded": (3, 8), "ragged": (11,), "paged": (6, 4)}[kind], pick((0, 0, 2))
+        tensors = {"k": self.tensor((tokens + more, heads[1], HEAD)), "v": self.tensor((tokens + more, heads[1], problem["head_dim"]["v"])),
+                   "k_cache": self.tensor((*rows, heads[1], HEAD), kv), "cos_sin": self.tensor((32, 32), "f32", False),
+                   "v_cache": self.tensor((*rows, heads[1], problem["head_dim"]["v"]), pick((kv, "u8")) if kv == "e4m3" else kv),
+                   "positions": self.tensor((3, tokens) if sections else (tokens,), pick(("i32", "i64")), False)}
+        if q_out:
+            tensors |= {"q": self.tensor((tokens + more, heads[0], HEAD)), "q_out": self.tensor((tokens, heads[0], HEAD))}
+        if by_position:
+            tensors["batch_indices"] = self.tensor((tokens,), "i32", False)
+        else:
+            tensors["slot_mapping"] = self.tensor((tokens,), "i64", False)
+        if by_position and kind == "paged":
+            tensors["page_table"] = self.tensor((2, 5), "i32")
+        if norm != "none":
+            tensors |= {f"{of}_weight": self.tensor((HEAD * (count if norm == "rms_all_heads" else 1),), padded=False)
+                        for of, count in zip("qk", heads)}
+        if per != "none":
+            shape = {"per_tensor": (1,), "per_head": (heads[1],), "per_token": (*rows, heads[1])}[per]
+            tensors |= {"k_scale": self.tensor(shape, "f32", False), "v_scale": self.tensor(shape, "f32", False)}
+        extra = {"eps": 1e-5, "pdl": True, "tokens": tokens, "cos_sin_rows": 32, "position_bytes": pick((4, 8)), "batch": 3}
+        return KvWriteKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.1}, None
+
 
 @unittest.skipUnless(FAST, kernelwright.fast_calls()["why"])
 class RulesAreThoseOfPython(unittest.TestCase):
@@ -163,7 +195,7 @@ class RulesAreThoseOfPython(unittest.TestCase):
             kind, problem, tensors, numbers, result = draw()
             kernel = kind(engine, ctypes.c_void_p(), problem, 0)
             fast, slow = self.structs(kernel, tensors, numbers, result)
-            self.assertEqual(fast is None, isinstance(slow, Exception), (problem, slow))
+            self.assertEqual(fast is None, isinstance(slow, Exception), (problem, numbers, slow))
             for _ in range(changes):
                 name = self.draw.random.choice(list(tensors))
                 changed = tensors | {name: self.draw.changed(tensors[name])}
@@ -183,6 +215,11 @@ class RulesAreThoseOfPython(unittest.TestCase):
 
     def test_attention(self):
         taken, refused = self.compare(self.draw.attention, 300, 12)
+        self.assertGreater(taken, 300)
+        self.assertGreater(refused, 1000)
+
+    def test_kv_write(self):
+        taken, refused = self.compare(self.draw.kv_write, 300, 12)
         self.assertGreater(taken, 300)
         self.assertGreater(refused, 1000)
 

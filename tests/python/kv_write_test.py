@@ -4,12 +4,18 @@
 Needs no NumPy. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
 """
 import math
+import pathlib
 import random
 import struct
+import sys
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
 from kernelwright import ConfigError
+from lent import Lent
+
+FAST = kernelwright.fast_calls()["fast"]
 
 HEAD, PAGE = 64, 4
 
@@ -63,8 +69,8 @@ class OnTheEmulator(unittest.TestCase):
 
     def check(self, q_out):
         q, k, v = self.values
-        found = self.read(q_out)
-        for token, position in enumerate((3, 9, 31)):
+        found = self.read(q_out) if q_out else ()
+        for token, position in enumerate((3, 9, 31) if q_out else ()):
             for head in range(2):
                 first = (token * 2 + head) * HEAD
                 for have, want in zip(found[first:first + HEAD], turned(q[first:first + HEAD], position)):
@@ -85,6 +91,49 @@ class OnTheEmulator(unittest.TestCase):
         self.setUp()
         self.assertIs(self.kernel(self.q, self.k, self.v, q_out=q_out, **self.given), q_out)
         self.check(q_out)
+
+    def lent(self, array):
+        """The array as a framework's tensor, which the extension takes."""
+        return Lent(array.address, array.shape, None, array.dtype, owner=array)
+
+    def test_the_extension_takes_calls_and_allocates_the_queries(self):
+        Lent.on_allocate = staticmethod(lambda shape, dtype: self.lent(self.engine.empty(shape, dtype)))
+        ways = [(self.lent, True)] * FAST + [(lambda array: array, False)]
+        for way, fast in ways:
+            self.setUp()
+            q, k, v = map(way, (self.q, self.k, self.v))
+            given = {name: way(array) for name, array in self.given.items()}
+            keys, values, before = given.pop("k_cache"), given.pop("v_cache"), self.kernel._counts()
+            q_out = self.kernel(q, k, v, keys, values, **given)
+            self.assertEqual(self.kernel._counts()[0] - before[0], int(fast))
+            self.assertEqual((tuple(q_out.shape), q_out.dtype), ((3, 2, HEAD), "f16"))
+            self.check(getattr(q_out, "owner", q_out))
+            slots, positions = self.array([17, -1], "i64", "q", 2), self.array([3, 9], "i32", "i", 2)
+            shorter = given | {"slot_mapping": way(slots), "positions": way(positions)}
+            before, part = self.kernel._counts(), self.kernel(q, k, v, keys, values, **shorter)  # q, k and v have more rows
+            self.assertEqual((tuple(part.shape), self.kernel._counts()[0] - before[0]), ((2, 2, HEAD), int(fast)))
+            self.assertEqual(self.read(getattr(part, "owner", part)), self.read(getattr(q_out, "owner", q_out))[:2 * 2 * HEAD])
+
+    def test_keys_alone_are_written_by_a_call_without_queries(self):
+        kernel = self.engine.prepare(config(q_out=False))
+        for way, fast in [(self.lent, True)] * FAST + [(lambda array: array, False)]:
+            self.setUp()
+            given = {name: way(array) for name, array in self.given.items()}
+            before = kernel._counts()
+            self.assertIsNone(kernel(way(self.k), way(self.v), given.pop("k_cache"), given.pop("v_cache"), **given))
+            self.assertEqual(kernel._counts()[0] - before[0], int(fast))
+            self.check(None)
+        with self.assertRaisesRegex(TypeError, "takes 4 arguments by position .*k, v, k_cache, v_cache"):
+            kernel(self.q, self.k, self.v, *self.cache, **given)
+
+    def test_a_bound_launch_is_launched_again(self):
+        q_out = self.engine.empty((3, 2, HEAD), "f16")
+        launch = self.kernel.bind(q=self.q, k=self.k, v=self.v, q_out=q_out, **self.given)
+        for _ in range(2):
+            for cache in self.cache:
+                cache.write(struct.pack("e", 7.0) * (5 * PAGE * HEAD))
+            launch()
+            self.check(q_out)
 
     def test_says_which_tensor_does_not_fit(self):
         good = dict(q=self.q, k=self.k, v=self.v, q_out=self.q, **self.given)

@@ -1,6 +1,6 @@
 """A program that mypy checks, strictly, against the stubs of the package (tests/setup/wheel.sh). Each line with an ignored
 error has that error: mypy reports an ignore that is not needed. Nothing runs this file."""
-from kernelwright import Array, ConfigError, Engine, GemmKernel, Kernel, Plan, QuantizeKernel, fast_calls, plan
+from kernelwright import Array, ConfigError, Engine, GemmKernel, Kernel, KvWriteKernel, Plan, QuantizeKernel, fast_calls, plan
 
 
 class Tensor:
@@ -37,6 +37,11 @@ def others(engine: Engine) -> dict[str, int]:
     quantize: QuantizeKernel = engine.prepare_quantize("bf16", "mxfp8")
     engine.prepare_quantize("bf16", "mxfp9")  # type: ignore[arg-type]
     elements, scales = quantize(engine.empty((4, 32), "bf16"))
+    write: KvWriteKernel = engine.prepare("kv-write.json")
+    write(1, 2, 3, 4, 5, slot_mapping=6)
+    write(2, 3, 4, 5, slot_mapping=6)
+    write(2, 3, slot_mapping=6)  # type: ignore[call-overload]
+    write.bind(k=1, v=2, k_cache=3, v_cache=4)(stream=None)
     made: Plan = plan("config.json", tp=2, archs=["sm_90a"])
     plan(3)  # type: ignore[arg-type]
     assert fast_calls()["fast"] and made.configs() and elements and scales
