@@ -114,7 +114,7 @@ class CacheDirectory : public CacheLayer {
   std::atomic<bool> refused_{false}, told_of_limit_{false};
   std::atomic<std::uint64_t> evicted_{0};
   std::atomic<std::int64_t> swept_s_{0};
-  CacheIndex index_;
+  RecencyIndex index_;
   mutable ForkSafeMutex mutex_;  // guards the members below
   Root root_;
   std::string refusal_;

@@ -81,7 +81,7 @@ std::array<std::uint32_t, kNumKeyFields> field_hashes(const CacheKey& key) {
           hash(std::string_view(key.compiler))};
 }
 
-void CacheIndex::apply(const Digest& digest, const IndexItem& item) {
+void RecencyIndex::apply(const Digest& digest, const IndexItem& item) {
   IndexItem& known = items_[digest];
   total_bytes_ += item.bytes - known.bytes;
   const std::int64_t used_s = std::max(known.used_s, item.used_s);
@@ -89,14 +89,14 @@ void CacheIndex::apply(const Digest& digest, const IndexItem& item) {
   known.used_s = used_s;
 }
 
-int CacheIndex::append(int directory, const Digest& digest, const IndexItem& item) {
+int RecencyIndex::append(int directory, const Digest& digest, const IndexItem& item) {
   const Fd file(openat(directory, kIndexName, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
   if (!file) return errno;
   const Record record = to_record(digest, item);
   return write_all(file.get(), std::as_bytes(std::span(record)));
 }
 
-bool CacheIndex::refresh(int directory) {
+bool RecencyIndex::refresh(int directory) {
   std::lock_guard hold(mutex_);
   const Fd file(openat(directory, kIndexName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
@@ -138,7 +138,7 @@ bool CacheIndex::refresh(int directory) {
   return true;
 }
 
-bool CacheIndex::rewrite(int directory, IndexItems items) {
+bool RecencyIndex::rewrite(int directory, IndexItems items) {
   std::string bytes;
   auto add = [&](const Digest& digest, const IndexItem& item) {
     const Record record = to_record(digest, item);
@@ -159,22 +159,22 @@ bool CacheIndex::rewrite(int directory, IndexItems items) {
   return refresh(directory);
 }
 
-IndexItems CacheIndex::items() const {
+IndexItems RecencyIndex::items() const {
   std::lock_guard hold(mutex_);
   return items_;
 }
 
-std::uint64_t CacheIndex::total_bytes() const {
+std::uint64_t RecencyIndex::total_bytes() const {
   std::lock_guard hold(mutex_);
   return total_bytes_;
 }
 
-std::size_t CacheIndex::size() const {
+std::size_t RecencyIndex::size() const {
   std::lock_guard hold(mutex_);
   return items_.size();
 }
 
-bool CacheIndex::wants_compaction() const {
+bool RecencyIndex::wants_compaction() const {
   std::lock_guard hold(mutex_);
   return read_bytes_ / kRecordBytes > 4 * items_.size() + 1024;
 }

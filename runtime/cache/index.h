@@ -27,7 +27,7 @@ struct IndexItem {
 using IndexItems = std::map<Digest, IndexItem>;
 
 /// One directory's index, read incrementally. Safe from any number of threads; processes share the file.
-class CacheIndex {
+class RecencyIndex {
  public:
   /// Adds a use of an entry to the file and to this object. Returns 0 or errno's number; ENOENT if there is no file.
   int append(int directory, const Digest& digest, const IndexItem& item);

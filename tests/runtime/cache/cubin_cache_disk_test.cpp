@@ -200,7 +200,7 @@ TEST_F(CubinCacheDamage, AnIndexWithAnyContentsIsHarmless) {
     EXPECT_NE(cache.find(test_key()), nullptr);
     cache.put(test_key(++variant), test_binary());
     EXPECT_EQ(cache.counters().write_failures, 0u);
-    CacheIndex index;
+    RecencyIndex index;
     const int fd = open(directory().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     EXPECT_TRUE(index.refresh(fd)) << "it was made anew";
     if (bytes.size() != 88) {
