@@ -35,11 +35,17 @@ class Problem(NamedTuple):
     kv_kind: str = "padded"
     page_size: int = 0
     kv_offsets: bool = False
+    kv_dtype: str = ""  # "": that of the queries
+    scales: str = "none"  # of fp8 keys and values
 
     def config(self):
         """What Engine.prepare() takes."""
         problem = {"dtype": dict.fromkeys(("q", "kv", "out"), self.dtype), "head_dim": {"qk": self.qk_dim, "v": self.v_dim},
                    "heads": {"q": self.q_heads, "kv": self.kv_heads}, "kv_layout": {"kind": self.kv_kind}}
+        if self.kv_dtype:
+            problem["dtype"]["kv"] = self.kv_dtype
+        if self.scales != "none":
+            problem["scales"] = self.scales
         if self.left < 0 and self.right <= 0:
             problem["mask"] = {"kind": "causal" if self.right == 0 else "none"}
         else:
@@ -59,11 +65,16 @@ class Problem(NamedTuple):
         return {"problem": problem | {name: True for name, value in flags.items() if value}}
 
 
-def problem_of(q, k, v, **more):
-    """The Problem of tensors [..., heads, head_dim]."""
+def dtype_of(q):
+    """The word for the dtype of queries."""
     if q.dtype not in DTYPES:
         raise ConfigError(f"q: is {q.dtype}; kernels take torch.float16 and torch.bfloat16, so cast it")
-    return Problem(DTYPES[q.dtype], q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], **more)
+    return DTYPES[q.dtype]
+
+
+def problem_of(q, k, v, **more):
+    """The Problem of tensors [..., heads, head_dim]."""
+    return Problem(dtype_of(q), q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], **more)
 
 
 class Kernels:
@@ -133,7 +144,7 @@ def handle_of(kind, index, *problem):
 
 
 @torch.compiler.assume_constant_result
-def handle_of_gemm(kind, index, problem, *fields):
+def handle_of_problem(kind, index, problem, *fields):
     """The same for a problem of another type. Raises ConfigError if no kernel takes it."""
     return kernels.find(kind, index, problem(*fields))[1]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from transformers.integrations.finegrained_fp8 import FP8Linear
 
-from ._attention import DTYPES, OPS, handle_of_gemm, kernels
+from ._attention import DTYPES, OPS, handle_of_problem, kernels
 from ._errors import ConfigError, KernelwrightError
 from ._groups import GROUP, quantize_groups
 
@@ -82,7 +82,7 @@ class _Linear:
         """Called where no tensor's gradient is wanted, so that tensors are taken as they are."""
         device = a.device
         if torch.compiler.is_compiling() or device.type != "cuda":
-            return OPS.gemm(handle_of_gemm(device.type, device.index or 0, type(self.problem), *self.problem), a, b, **named)
+            return OPS.gemm(handle_of_problem(device.type, device.index or 0, type(self.problem), *self.problem), a, b, **named)
         if self.found_in is not kernels.found or self.device != device:
             self.kernel = kernels.find("cuda", device.index or 0, self.problem)[0]
             self.found_in, self.device = kernels.found, device
