@@ -28,6 +28,13 @@ enum class WindowRule {
   kAllButEachNth,     // each sliding_window_pattern-th layer is full
 };
 
+/// Which queries and keys are normalised, each head by itself.
+enum class NormRule {
+  kNever,
+  kAlways,
+  kIfUsed,  // use_qk_norm says so
+};
+
 /// The fields of a mixture of experts.
 struct ExpertRow {
   std::string_view count, width, shared_count, shared_width;  // names of fields; "": the family has none
@@ -44,12 +51,20 @@ struct FamilyRow {
   bool scalar = false;  // query_pre_attn_scalar gives the scale
   bool fused = false;   // the checkpoint has q, k and v as one, and gate and up
   bool latent = false;  // multi-head latent attention
+  NormRule qk_norm = NormRule::kNever;
+  int norm_offset = 0;      // what the norm adds to its weights
+  double rotary_share = 1;  // of a head, where the file has no partial_rotary_factor
   const ExpertRow* experts = nullptr;
   std::span<const FieldDefault> defaults;
 };
 
 /// Sorted by type.
 std::span<const FamilyRow> family_rows();
+
+/// Fills how queries and keys of `layer` are normalised and rotated. `type`: a word of layer_types, for files that have
+/// angles for each of them.
+void fill_norm_and_rotation(const ModelFields& fields, const FamilyRow& family, std::string_view type,
+                            AttentionLayer& layer);
 
 /// Fills the layers, attention and linear layers of `model`, whose quantisation is already read.
 void fill_model(const ModelFields& fields, const FamilyRow& family, Sharding& sharding, Model& model);

@@ -18,6 +18,7 @@ using detail::FamilyRow;
 using detail::WindowRule;
 
 constexpr int kMostLayers = 1024;
+constexpr const char *kSlidingLayer = "sliding_attention", *kFullLayer = "full_attention";  // words of layer_types
 constexpr int kVocabularyStep = 64;  // servers pad the rows of the language model's head to it
 constexpr int kExpertBlock = 32;     // of mxfp4 elements that share a scale
 
@@ -120,6 +121,7 @@ class ModelReader {
         narrow.window = static_cast<int>(window.value());
         narrow.window_words = window.formula() + ", " + why;
         narrow.layers = windowed;
+        detail::fill_norm_and_rotation(fields_, family_, kSlidingLayer, narrow);
         model_.attention.push_back(std::move(narrow));
       }
     }
@@ -127,6 +129,7 @@ class ModelReader {
     attention.name = windowed.empty() ? "" : "full";
     attention.window_words = why;
     attention.layers = full;
+    detail::fill_norm_and_rotation(fields_, family_, kFullLayer, attention);
     model_.attention.push_back(std::move(attention));
   }
 
@@ -182,9 +185,9 @@ class ModelReader {
     Layers windowed;
     for (int i = 0; i < model_.layers; ++i) {
       const JsonValue& type = types.elements()[static_cast<std::size_t>(i)];
-      if (type == JsonValue("sliding_attention"))
+      if (type == JsonValue(kSlidingLayer))
         windowed.push_back(i);
-      else if (type != JsonValue("full_attention"))
+      else if (type != JsonValue(kFullLayer))
         throw ConfigError(pointer_to(at, static_cast<std::size_t>(i)),
                           detail::found(type) +
                               " is no layer that is known here; it takes full_attention or "

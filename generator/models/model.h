@@ -12,6 +12,7 @@
 #include "kernelwright/generator/models/quantization.h"
 #include "kernelwright/generator/models/sharding.h"
 #include "kernelwright/generator/problem/enums.h"
+#include "kernelwright/generator/problem/kv_write.h"
 
 namespace kernelwright {
 
@@ -46,6 +47,10 @@ struct AttentionLayer {
   /// values themselves are kept.
   std::string latent_shape, absorbed_shape;
   std::string scale;  // of the scores, in words
+  QkNorm qk_norm;
+  std::string norm_words;  // where the norm, or its absence, comes from
+  Fact rope_width;         // elements of a head that turn
+  std::string rope_words;  // the fields that give the angles
   Layers layers;
 };
 

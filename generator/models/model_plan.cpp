@@ -1,4 +1,4 @@
-// One rank's layers -> distinct problems. Attention first, then GEMMs; equal problems join.
+// One rank's layers -> distinct problems. Attention first, then its cache, then GEMMs; equal problems join.
 #include "kernelwright/generator/models/model_plan.h"
 
 #include <fmt/format.h>
@@ -126,6 +126,7 @@ ModelPlan plan_model(std::string_view config_json, const ServingOptions& options
   if (options.ep > 1) plan.name += fmt::format("-ep{}", options.ep);
   detail::PlanBuilder builder(model, server, plan);
   builder.add_attention();
+  builder.add_cache_writes();
   builder.add_linears(quantized);
   detail::add_missing(plan, model.missing);
   detail::judge(plan);

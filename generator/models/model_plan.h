@@ -1,4 +1,5 @@
-/// A model's config.json -> every distinct attention problem and GEMM of one rank, as configs, and what is missing.
+/// A model's config.json -> every distinct attention problem, cache write and GEMM of one rank, as configs, and what is
+/// missing.
 /// plan_file.h writes and reads plans as JSON.
 #pragma once
 

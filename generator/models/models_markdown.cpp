@@ -14,19 +14,20 @@ constexpr std::string_view kModelsIntroduction =
 # Models
 
 `kernelwright plan` reads a model's Hugging Face `config.json`. It writes every distinct attention
-problem and every distinct GEMM of one rank into one file. It lists what it cannot serve, with the
+problem, cache write and GEMM of one rank into one file. It lists what it cannot serve, with the
 layer and the reason.
 
 ```
 $ kernelwright plan Meta-Llama-3-8B/config.json --tp 2 --name llama3-8b --output plan.json
-  problem                kind       layers
-  llama3-8b-tp2-decode   attention  attention decode 0-31
-  llama3-8b-tp2-mixed    attention  attention mixed 0-31
-  llama3-8b-tp2-qkv      gemm       qkv 0-31
-  llama3-8b-tp2-o        gemm       o 0-31
-  llama3-8b-tp2-gate-up  gemm       gate-up 0-31
-  llama3-8b-tp2-down     gemm       down 0-31
-  llama3-8b-tp2-lm-head  gemm       lm-head
+  problem                 kind       layers
+  llama3-8b-tp2-decode    attention  attention decode 0-31
+  llama3-8b-tp2-mixed     attention  attention mixed 0-31
+  llama3-8b-tp2-kv-write  kv_write   cache write 0-31
+  llama3-8b-tp2-qkv       gemm       qkv 0-31
+  llama3-8b-tp2-o         gemm       o 0-31
+  llama3-8b-tp2-gate-up   gemm       gate-up 0-31
+  llama3-8b-tp2-down      gemm       down 0-31
+  llama3-8b-tp2-lm-head   gemm       lm-head
   ...
 $ kernelwright compile plan.json --arch sm_90a
 $ kernelwright explain plan.json --problem llama3-8b-tp2-decode
@@ -58,6 +59,12 @@ second one with `kv_starts`, whose kernel reads the first key of each sequence.
 
 **Windows.** `layer_types` says which layers have a sliding window. A file without that field gets
 the rule of its model type. A window that no sequence can exceed is no window.
+
+**Cache writes.** Layers with equal heads, norm and rotation share a problem of kind `kv_write`
+([kv-write.md](kv-write.md)). The norm of queries and keys follows from the model type. The width of
+the rotation follows from `partial_rotary_factor`. Theta and scaling are in the table that a launch
+reads, so that they are no part of a problem: `--explain` prints them. A scaling that is not known
+is refused.
 
 **Quantisation.** `quantization_config` is read for `fp8` (per block, per tensor, per token),
 `compressed-tensors` and `modelopt` (per tensor, per token). ModelOpt's `hf_quant_config.json` is

@@ -70,11 +70,7 @@ void PlanBuilder::add(const AttentionLayer& layer, const std::string& pass, Atte
   planned.serves = {{"attention " + name, layers_text(layer.layers)}};
   planned.from = origin_of(layer);
   const AttentionProblem& made = std::get<AttentionConfig>(planned.config).problem;
-  planned.from.push_back(fmt::format("kv: {}, {}; --kv {}, --server {}", to_string(made.dtype.kv),
-                                     made.kv_layout.kind == KvLayoutKind::kPaged
-                                         ? fmt::format("pages of {} keys", made.kv_layout.page_size)
-                                         : std::string(to_string(made.kv_layout.kind)),
-                                     plan_.serving.kv, plan_.serving.server));
+  planned.from.push_back(cache_words(made.dtype.kv, made.kv_layout, plan_.serving));
   join(std::move(planned));
 }
 
@@ -98,9 +94,8 @@ void PlanBuilder::add_passes(const AttentionLayer& layer, const std::string& pas
 
 namespace {
 
-/// The cache of keys and values as a server keeps it.
 void use_cache(AttentionProblem& problem, const ServingOptions& serving) {
-  if (*serving.page_size > 0) problem.kv_layout = {KvLayoutKind::kPaged, *serving.page_size};
+  problem.kv_layout = cache_layout(serving);
   if (serving.kv == "e4m3") problem.dtype.kv = DType::kE4m3, problem.scales = ScaleKind::kPerTensor;
 }
 

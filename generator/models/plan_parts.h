@@ -19,6 +19,11 @@ void check_blocks(const Model& model, const QuantizedLayers& quantized, Sharding
 /// A shape for each range of rows that a plan of a GEMM tells apart, within `rows`; and one for `run`.
 std::vector<GemmShape> shapes_of(const RowRange& rows);
 
+/// The cache of keys and values as a server keeps it: its layout.
+KvLayout cache_layout(const ServingOptions& serving);
+/// "kv: e4m3, pages of 16 keys; --kv e4m3, --server vllm"
+std::string cache_words(DType kv, const KvLayout& layout, const ServingOptions& serving);
+
 /// Adds what is not yet in the plan.
 void add_missing(ModelPlan& plan, const std::vector<MissingLayer>& missing);
 
@@ -31,6 +36,7 @@ class PlanBuilder {
   PlanBuilder(const Model& model, const ServerRow& server, ModelPlan& plan)
       : model_(model), server_(server), plan_(plan) {}
   void add_attention();
+  void add_cache_writes();
   void add_linears(const QuantizedLayers& quantized);
 
  private:

@@ -54,8 +54,8 @@ void add_other_parts(const JsonValue& json, const ModelFields& fields, Model& mo
   if (const auto layers = fields.whole_above_zero("num_nextn_predict_layers"))
     model.missing.push_back({"multi-token prediction", layers_text({model.layers}), layers->formula(),
                              "its layers are not planned; a draft model has a plan of its own"});
-  model.missing.push_back({"norms, rotary embedding, activations, cache writes, sampling", "", "",
-                           "a plan has attention and GEMMs alone; the server's own kernels serve"});
+  model.missing.push_back({"norms of hidden states, activations, sampling", "", "",
+                           "a plan has attention, its cache and GEMMs alone; the server's own kernels serve"});
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST_F(PlanVerb, PrintsThePlanAndTakesAFolder) {
 TEST_F(PlanVerb, WritesAFileAndPrintsWhatIsInIt) {
   const CommandResult result = run({"plan", model(), "--name", "tiny", "--output", path("plan.json")});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("tiny-tp1-gate-up  gemm"));
+  EXPECT_THAT(result.out, HasSubstr("tiny-tp1-gate-up   gemm"));
   EXPECT_THAT(result.out, HasSubstr("missing norms"));
   EXPECT_THAT(result.out, HasSubstr("problems in " + path("plan.json")));
   EXPECT_EQ(JsonValue::parse(std::string(std::istreambuf_iterator<char>(std::ifstream(path("plan.json")).rdbuf()), {}))
@@ -77,7 +77,7 @@ TEST_F(PlanVerb, OtherVerbsTakeAPlan) {
   EXPECT_EQ(run({"source", file, "--problem", "tiny-tp1-o", "--arch", "sm_90a"}).exit_code, 0);
   EXPECT_EQ(run({"cache", "why", file, "--problem", "tiny-tp1-o", "--arch", "sm_90a"}).exit_code,
             run({"cache", "why", write("one.json", gemm_config()), "--arch", "sm_90a"}).exit_code);
-  expect_refused({"source", file}, {"is a plan of 7 problems; --problem NAME would do"});
+  expect_refused({"source", file}, {"is a plan of 8 problems; --problem NAME would do"});
   expect_refused({"compile", file, "--problem", "tiny"},
                  {"--problem: tiny is no problem here; there are tiny-tp1-dec"});
   EXPECT_EQ(run({"explain", file, "--json"}).exit_code, 2) << "one object is printed";
@@ -101,10 +101,11 @@ TEST_F(PlanVerb, CompilesRunsAndExplainsTheProblemsNamed) {
 TEST_F(PlanVerb, TuneSharesATotalBudgetAndSaysWhatItGained) {
   KERNELWRIGHT_NEEDS_COMPILER();
   const std::string file = plan();
-  const CommandResult tuned =
-      run({"tune", file, "--device", "emulator", "--arch", "sm_90a", "--total-budget", "1s", "--candidates", "2",
-           "--problem", "tiny-tp1-lm-head", "--problem", "tiny-tp1-o", "--shape", "check"});
+  const CommandResult tuned = run({"tune", file, "--device", "emulator", "--arch", "sm_90a", "--total-budget", "1s",
+                                   "--candidates", "2", "--problem", "tiny-tp1-lm-head", "--problem", "tiny-tp1-o",
+                                   "--problem", "tiny-tp1-kv-write", "--shape", "check"});
   EXPECT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_THAT(tuned.out, testing::ContainsRegex("tiny-tp1-kv-write.*\"kv_write\" has no rows to tune yet"));
   EXPECT_THAT(tuned.out, testing::ContainsRegex("[012] of 2 groups of shapes gained; [0-9.]+ times as fast"));
   expect_refused({"tune", file, "--device", "emulator", "--total-budget", "soon"},
                  {"--total-budget: \"soon\" is no time"});

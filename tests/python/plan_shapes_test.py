@@ -111,6 +111,7 @@ class PlanShapes(unittest.TestCase):
                 self.assertEqual(planned_gemms(plan), gemms(model))
                 self.assert_attention(plan, problems(model))
                 self.assert_experts(plan, model)
+                self.assert_cache_writes(plan, model)
 
     def assert_attention(self, plan, found):
         """A window that no sequence exceeds is none in a plan, and none of these models has one."""
@@ -120,6 +121,36 @@ class PlanShapes(unittest.TestCase):
                 for served in problem["serves"]:
                     for layer in layers_of(served["layers"]):
                         planned[layer, served["layer"].endswith("decode")] = plain(problem["problem"])
+        self.assertEqual(planned, found)
+
+    def assert_cache_writes(self, plan, model):
+        """The norm of queries and keys, and the elements of a head that turn, of each layer whose cache a plan writes."""
+        planned, found, places = {}, {}, torch.empty(1, 4, dtype=torch.int64, device="meta")
+        for problem in plan["problems"]:
+            if problem["kind"] == "kv_write":
+                norm, of = problem["problem"].get("qk_norm", {}), problem["problem"]
+                for served in problem["serves"]:
+                    for layer in layers_of(served["layers"]):
+                        planned[layer] = (norm.get("kind", "none"), norm.get("weight_offset", 0), norm.get("eps", 1e-6),
+                                          of["rope"]["width"], of["heads"]["kv"], of["head_dim"]["qk"])
+        if not planned:
+            self.assertIn("cache write", [row["layer"] for row in plan["missing"]])
+            return
+        x = torch.empty(1, 4, model.config.hidden_size, dtype=torch.bfloat16, device="meta")
+        rotary = model.model.rotary_emb
+        typed = "layer_type" in inspect.signature(rotary.forward).parameters
+        for index, layer in enumerate(model.model.layers):
+            attention = layer.self_attn
+            cos, _ = rotary(x, places, **({"layer_type": model.config.layer_types[index]} if typed else {}))
+            norm = getattr(attention, "k_norm", None)
+            told = ("none", 0, 1e-6) if norm is None else (
+                "rms", int(type(norm).__name__.startswith("Gemma")), getattr(norm, "variance_epsilon", getattr(norm, "eps", None)))
+            if norm is not None:
+                self.assertEqual(norm.weight.shape, (attention.head_dim,))
+            heads = attention.k_proj.out_features // attention.head_dim
+            # gpt-oss' cosines have each pair once.
+            width = 2 * cos.shape[-1] if model.config.model_type == "gpt_oss" else cos.shape[-1]
+            found[index] = (*told, width, heads, attention.head_dim)
         self.assertEqual(planned, found)
 
     def assert_experts(self, plan, model):

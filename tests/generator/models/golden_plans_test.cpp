@@ -8,6 +8,7 @@
 
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/models/plan_file.h"
 #include "support/golden_models.h"
 #include "support/paths.h"
@@ -87,6 +88,9 @@ TEST(GoldenPlans, HoldProblemsThatThePlannersTake) {
         if (const auto* gemm = std::get_if<GemmConfig>(&config)) {
           EXPECT_NO_THROW(plan_by_model(gemm->problem, gemm->schedule, Arch::kSm90a));
           EXPECT_FALSE(gemm->shapes.empty());
+        } else if (const auto* write = std::get_if<KvWriteConfig>(&config)) {
+          EXPECT_NO_THROW(plan_kv_write(write->problem, write->schedule, Arch::kSm90a));
+          EXPECT_EQ(write->shapes.size(), 3u);
         } else {
           const auto& attention = std::get<AttentionConfig>(config);
           EXPECT_NO_THROW(plan_by_model(attention.problem, attention.schedule, Arch::kSm90a));

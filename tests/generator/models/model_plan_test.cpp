@@ -59,7 +59,7 @@ std::string refusal(const std::string& json, const ServingOptions& options = {})
 
 TEST(ModelPlan, DividesHeadsAndWidthsBetweenRanks) {
   const ModelPlan plan = plan_model(config("llama"), {.tp = 2});
-  EXPECT_THAT(names(plan), ElementsAre("decode", "mixed", "qkv", "o", "gate-up", "down", "lm-head"));
+  EXPECT_THAT(names(plan), ElementsAre("decode", "mixed", "kv-write", "qkv", "o", "gate-up", "down", "lm-head"));
   EXPECT_EQ(plan.name, "llama-h512-l4-tp2");
   EXPECT_EQ(attention(plan, "decode").heads, (Heads{4, 2}));
   EXPECT_EQ(attention(plan, "decode").max_q_len, 1);
@@ -96,8 +96,8 @@ TEST(ModelPlan, ServersDifferInCachesAndFusedLayers) {
   EXPECT_EQ(attention(sglang, "prefill").kv_layout, (KvLayout{KvLayoutKind::kPaged, 1}));
   EXPECT_EQ(attention(hf, "prefill").kv_layout.kind, KvLayoutKind::kPadded);
   EXPECT_EQ(attention(plan_model(config("llama"), {.page_size = 64}), "decode").kv_layout.page_size, 64);
-  EXPECT_THAT(names(hf), ElementsAre("decode", "decode-left-padded", "prefill", "prefill-left-padded", "q", "kv", "gate-up",
-                                     "down", "lm-head"));
+  EXPECT_THAT(names(hf), ElementsAre("decode", "decode-left-padded", "prefill", "prefill-left-padded", "kv-write", "q", "kv",
+                                     "gate-up", "down", "lm-head"));
   EXPECT_FALSE(attention(hf, "decode").kv_starts);
   EXPECT_TRUE(attention(hf, "decode-left-padded").kv_starts);
   EXPECT_THAT(problem(hf, "q").serves, ElementsAre(ServedLayer{"q_proj", "0-3"}, ServedLayer{"o_proj", "0-3"}));
@@ -361,7 +361,7 @@ TEST(PlanFile, IsReadBackAndRefusedByPath) {
     return "no refusal";
   };
   EXPECT_THAT(refused("\"q\": 8", "\"q\": 7"), HasSubstr("/problems/0/problem/heads"));
-  EXPECT_EQ(refused("\"least\": 1", "\"least\": 9000"), "/problems/2/rows/most: 8192 is below least, 9000");
+  EXPECT_EQ(refused("\"least\": 1", "\"least\": 9000"), "/problems/3/rows/most: 8192 is below least, 9000");
   EXPECT_THAT(refused("\"serving\"", "\"servant\""), HasSubstr("/servant: is not a field here"));
   EXPECT_THAT(refused("-mixed\"", "-decode\""), HasSubstr("/problems/1/name"));
   EXPECT_THAT(refused("\"version\": 1", "\"version\": 2"), HasSubstr("/version: 2 is not a version"));

@@ -1,0 +1,93 @@
+// What writes a model's cache: one problem for all layers whose heads, norm and rotation are alike.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernelwright/generator/models/plan_parts.h"
+
+namespace kernelwright::detail {
+namespace {
+
+constexpr int kCheckTokens = 37;  // of the shape for run
+
+KvWriteProblem write_problem(const AttentionLayer& layer, const Model& model, const ServingOptions& serving) {
+  const auto number = [](const Fact& fact) { return static_cast<int>(fact.value()); };
+  KvWriteProblem problem;
+  problem.dtype = {model.dtype, model.dtype, model.dtype};
+  problem.head_dim = {number(layer.qk), number(layer.v)};
+  problem.heads = {number(layer.q_heads), number(layer.kv_heads)};
+  problem.kv_layout = cache_layout(serving);
+  if (problem.kv_layout.kind != KvLayoutKind::kPaged) problem.index = CacheIndex::kPositions;
+  problem.qk_norm = layer.qk_norm;
+  if (layer.rope_width.value() > 0)
+    problem.rope.style = RopeStyle::kNeox, problem.rope.width = number(layer.rope_width);
+  if (serving.kv == "e4m3") {
+    problem.dtype.kv = DType::kE4m3;
+    problem.scales.k = problem.scales.v = ScaleKind::kPerTensor;
+  }
+  return problem;
+}
+
+std::vector<std::string> write_origin(const AttentionLayer& layer, const KvWriteProblem& problem,
+                                      const ServingOptions& serving) {
+  return {"heads.q: " + layer.q_heads.text(),
+          "heads.kv: " + layer.kv_heads.text(),
+          "head_dim.qk: " + layer.qk.text(),
+          "head_dim.v: " + layer.v.text(),
+          "qk_norm: " + layer.norm_words,
+          "rope: neox, width " + layer.rope_width.text(),
+          cache_words(problem.dtype.kv, problem.kv_layout, serving)};
+}
+
+std::vector<KvWriteShape> write_shapes(const ServingOptions& serving) {
+  return {{.name = "decode", .tokens = serving.max_seqs},
+          {.name = "prefill", .tokens = serving.max_tokens},
+          {.name = "check", .tokens = kCheckTokens, .check = true}};
+}
+
+}  // namespace
+
+KvLayout cache_layout(const ServingOptions& serving) {
+  if (*serving.page_size > 0) return {KvLayoutKind::kPaged, *serving.page_size};
+  return {};
+}
+
+std::string cache_words(DType kv, const KvLayout& layout, const ServingOptions& serving) {
+  const std::string lies = layout.kind == KvLayoutKind::kPaged ? fmt::format("pages of {} keys", layout.page_size)
+                                                               : std::string(to_string(layout.kind));
+  return fmt::format("kv: {}, {}; --kv {}, --server {}", to_string(kv), lies, serving.kv, serving.server);
+}
+
+void PlanBuilder::add_cache_writes() {
+  std::vector<PlannedProblem> writes;
+  for (const AttentionLayer& layer : model_.attention) {
+    const std::string layers = layers_text(layer.layers);
+    if (!layer.latent_shape.empty()) {
+      add_missing(plan_, {{"cache write", layers, "",
+                           server_.keeps_latents ? "the cache of latents is to come; the server's own serves"
+                                                 : "keys of latent attention are made of two parts, one of which all "
+                                                   "heads share; the server's own serves"}});
+      continue;
+    }
+    KvWriteProblem problem = write_problem(layer, model_, plan_.serving);
+    auto write = std::ranges::find_if(writes, [&](const PlannedProblem& planned) {
+      return std::get<KvWriteConfig>(planned.config).problem == problem;
+    });
+    if (write == writes.end()) {
+      PlannedProblem planned;
+      planned.from = write_origin(layer, problem, plan_.serving);
+      planned.config = KvWriteConfig{layer.name, std::move(problem), {}, write_shapes(plan_.serving)};
+      write = writes.insert(writes.end(), std::move(planned));
+    }
+    write->serves.push_back({"cache write", layers});
+    write->from.push_back(fmt::format("cos_sin of layers {}: {}; a tensor of each launch", layers, layer.rope_words));
+  }
+  for (PlannedProblem& write : writes) {
+    std::string& name = std::get<KvWriteConfig>(write.config).name;  // so far, which layers
+    const std::string kind = writes.size() > 1 && !name.empty() ? name + "-" : "";
+    name = plan_.name + "-" + kind + "kv-write";
+    join(std::move(write));
+  }
+}
+
+}  // namespace kernelwright::detail
