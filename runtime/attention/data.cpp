@@ -1,35 +1,15 @@
 #include "kernelwright/runtime/attention/data.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <utility>
+#include <limits>
 
 #include "contract/key_range.h"
 #include "kernelwright/runtime/attention/arguments.h"
+#include "kernelwright/runtime/launch/bad_data.h"
 
 namespace kernelwright::detail {
 namespace {
-
-constexpr std::size_t kMostSentences = 16;
-
-class Sentences {
- public:
-  template <class... Args>
-  void add(fmt::format_string<Args...> text, Args&&... args) {
-    if (list_.size() < kMostSentences) list_.push_back(fmt::format(text, std::forward<Args>(args)...));
-    ++count_;
-  }
-  std::vector<std::string> take() {
-    if (count_ > kMostSentences) list_.back() = fmt::format("and {} more", count_ - kMostSentences + 1);
-    return std::move(list_);
-  }
-
- private:
-  std::vector<std::string> list_;
-  std::size_t count_ = 0;
-};
 
 class Checker {
  public:
@@ -150,7 +130,7 @@ class Checker {
 
   const LoadedAttention& kernel_;
   const AttentionTensors& tensors_;
-  Sentences text_;
+  BadData text_;
 };
 
 }  // namespace

@@ -110,8 +110,9 @@ typedef struct kernelwright_engine_options {
   const char* tuned_dir;
   int32_t event_level;      /* KERNELWRIGHT_LEVEL_...: event_callback is told of events of this level and above */
   uint32_t launch_sampling; /* about one launch in so many is timed: kernelwright_engine_latency(). 0: none */
-  /* For debugging, 1: each attention launch waits for its stream and checks its lengths, offsets and page table. An
-   * entry that contradicts the tensors is an event, "bad data". With `hazards` an emulator checks in any case. */
+  /* For debugging, 1: launches of attention and of cache writes wait for their stream. They check lengths, offsets,
+   * pages, slots, positions and given scales. An entry that contradicts the tensors is an event, "bad data". With
+   * `hazards` an emulator checks in any case. */
   int32_t check_data;
   /* How long a compile of the same kernel by another process is waited for before this one compiles too, in
    * milliseconds; 0: a minute; negative: not at all. After a second the event "lock wait" says so. */

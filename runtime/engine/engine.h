@@ -49,10 +49,11 @@ struct EngineOptions {
   /// A folder of tuned rows, <arch>/*.json, that take the place of the library's rows. "": $KERNELWRIGHT_TUNED_DIR,
   /// else none. The sink gets an event (kTunedRow) for what cannot be used there; it changes nothing else.
   std::string tuned_dir;
-  /// For debugging: each attention launch first waits for its stream, and copies its lengths, offsets and page table to
-  /// the host. The sink gets an event (kBadData), with row and value, for each entry that contradicts the tensors. On
-  /// the emulator there is also a report (EmulatorBackend::take_reports()). The launch goes on, and treats the entries
-  /// as AttentionTensors says. Captured launches are not checked. An emulator with hazards always checks.
+  /// For debugging: launches of attention and of cache writes first wait for their stream. They copy lengths, offsets,
+  /// pages, slots, positions and given scales to the host. The sink gets an event (kBadData), with row and
+  /// value, for each entry that contradicts the tensors. On the emulator there is also a report
+  /// (EmulatorBackend::take_reports()). The launch goes on, and treats the entries as AttentionTensors and
+  /// KvWriteTensors say. Captured launches are not checked. An emulator with hazards always checks.
   bool check_data = false;
   int compile_threads = 0;                        // of the background, started when needed; 0: as many as cores
   OnMiss on_miss = OnMiss::kBlock;                // for kernels that attention() prepares by itself

@@ -11,6 +11,7 @@
 #include "kernelwright/runtime/attention/data.h"
 #include "kernelwright/runtime/engine/emulated_machine.h"
 #include "kernelwright/runtime/engine/engine_state.h"
+#include "kernelwright/runtime/kv_write/data.h"
 #include "kernelwright/runtime/process/interrupt.h"
 #include "kernelwright/runtime/store/kernel_store.h"
 
@@ -71,9 +72,8 @@ Engine::State::State(EngineOptions given)
                   .name = backend->device(0).info().name,
                   .detail = "kernels run on the emulator: " + why_not_cuda});
   auto* const emulated = dynamic_cast<EmulatorBackend*>(backend.get());
-  if (options.check_data || (emulated && options.emulator.hazards))
-    check_attention_data = [this, emulated](const detail::LoadedAttention& kernel, const AttentionTensors& tensors,
-                                            Stream stream) {
+  if (options.check_data || (emulated && options.emulator.hazards)) {
+    const auto check = [this, emulated](const auto& kernel, const auto& tensors, Stream stream) {
       for (const std::string& what : detail::find_bad_data(kernel, tensors, stream)) {
         const std::string name(kernel_name(kernel.spec));
         if (emulated)
@@ -82,6 +82,8 @@ Engine::State::State(EngineOptions given)
         if (options.sink) options.sink({.kind = EventKind::kBadData, .key = "", .name = name, .detail = what});
       }
     };
+    check_attention_data = check, check_kv_write_data = check;
+  }
   if (options.sink)
     for (const SkippedRow& row : rows->skipped())
       options.sink({.kind = EventKind::kTunedRow, .key = "", .name = row.name, .detail = row.reason});

@@ -129,7 +129,9 @@ struct Engine::State {
   std::tuple<Slots<detail::AttentionKind>, Slots<detail::GemmKind>, Slots<detail::QuantizeKind>,
              Slots<detail::KvWriteKind>>
       all_slots;
-  detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;  // empty: launches are not checked
+  // Empty: launches are not checked.
+  detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;
+  detail::KernelSlot<detail::KvWriteKind>::CheckData check_kv_write_data;
   std::size_t remembered_misses = 0, calls_of_prepare = 0;                    // guarded by shared.mutex
   std::atomic<bool> stopped{false};                                           // written with shared.mutex held
   std::atomic<bool> sealed{false};

@@ -26,6 +26,8 @@ contract::Strides packed_cache(const TensorStrides& strides, KvLayoutKind layout
   return {layout == KvLayoutKind::kRagged ? strides.token : strides.batch, strides.token, strides.head};
 }
 
+}  // namespace
+
 KvWriteTensors resolved(const KvWriteSpec& spec, KvWriteTensors t) {
   const std::int64_t keys = spec.kv_layout == KvLayoutKind::kPaged ? spec.page_size : t.kv_len;
   fill(t.q_strides, spec.q_heads, spec.head_dim_qk, 0);
@@ -36,8 +38,6 @@ KvWriteTensors resolved(const KvWriteSpec& spec, KvWriteTensors t) {
   fill(t.v_cache_strides, spec.kv_heads, spec.head_dim_v, keys);
   return t;
 }
-
-}  // namespace
 
 LoadedKvWrite describe(const KvWriteProblem& problem, const KvWritePlan& plan, const DeviceInfo&) {
   LoadedKvWrite loaded;

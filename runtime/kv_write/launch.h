@@ -29,9 +29,12 @@ void attach(LoadedKvWrite& loaded, std::vector<const LoadedKernel*> kernels,
             std::vector<std::shared_ptr<const Binary>> binaries);
 void attach(LoadedKvWrite& loaded, const LoadedKvWrite& twin);
 
+/// `tensors` with the strides that a launch uses: those that are not given are the shape's.
+KvWriteTensors resolved(const KvWriteSpec& spec, KvWriteTensors tensors);
+
 void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& tensors, Stream stream);
 
-/// Every rule that `tensors` break. Their strides are those that a launch uses: none stands for the shape's.
+/// Every rule that `tensors`, which are resolved(), break.
 std::vector<Violation> broken_rules(const LoadedKvWrite& kernel, const KvWriteTensors& tensors);
 
 }  // namespace kernelwright::detail

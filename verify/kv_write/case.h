@@ -50,6 +50,8 @@ struct KvWriteCase {
   std::vector<std::int32_t> batch_indices, page_table;
   std::vector<float> q_scale, k_scale, v_scale;  // those that are given
 
+  bool wrong_places = false;  // as KvWriteInputOptions has it
+
   CacheView k_cache, v_cache;  // in one buffer
   std::size_t cache_bytes = 0;
 
@@ -88,10 +90,10 @@ struct KvWriteInputOptions {
   CacheOrder order = CacheOrder::kNhd;
   bool packed_rows = false;
   int position_bytes = 4;
+  bool wrong_places = false;  // some past the end of the cache, and some positions outside of the table
 };
 
-/// Seeded inputs: normal data, distinct slots in random order. A shape with `check` also has tokens that are skipped,
-/// places past the end of the cache, and positions outside of the table.
+/// Seeded inputs: normal data, distinct slots in random order. A shape with `check` also has tokens that are skipped.
 KvWriteCase make_kv_write_inputs(const KvWriteProblem& problem, const KvWriteShape& shape,
                                  const KvWriteInputOptions& options = {});
 

@@ -58,6 +58,7 @@ void lay_out_cache(KvWriteCase& call, CacheOrder order) {
 void lay_out(KvWriteCase& call, const KvWriteShape& shape, const KvWriteInputOptions& options) {
   call.tokens = shape.tokens;
   call.packed_rows = options.packed_rows;
+  call.wrong_places = options.wrong_places;
   call.position_bytes = options.position_bytes;
   const std::int64_t most = std::max<std::int64_t>(call.tokens, 1);
   call.batch = static_cast<int>(std::min<std::int64_t>(most, kMostSequences));
@@ -117,8 +118,9 @@ void fill_operands(KvWriteCase& call, std::uint64_t seed) {
   weights(call.k_weight, kv);
 }
 
-/// Positions of streams that turn, and places. Some of a check shape's are wrong on purpose.
+/// Positions of streams that turn, and places.
 void fill_places(KvWriteCase& call, bool check, std::uint64_t seed) {
+  const bool wrong = call.wrong_places;
   const bool by_position = call.problem.index == CacheIndex::kPositions;
   Random random(seed, kPositions);
   call.positions.resize(static_cast<std::size_t>(call.streams() * call.tokens));
@@ -129,7 +131,8 @@ void fill_places(KvWriteCase& call, bool check, std::uint64_t seed) {
     else if (!check)
       call.positions[i] = token;
     else
-      call.positions[i] = static_cast<std::int64_t>(random.below(kCheckRows + 16)) - 8;
+      call.positions[i] = wrong ? static_cast<std::int64_t>(random.below(kCheckRows + 16)) - 8
+                                : static_cast<std::int64_t>(random.below(kCheckRows));
   }
   const auto tokens = static_cast<std::size_t>(call.tokens);
   if (by_position) {
@@ -137,8 +140,8 @@ void fill_places(KvWriteCase& call, bool check, std::uint64_t seed) {
     for (std::size_t t = 0; t < tokens; ++t) {
       call.batch_indices[t] = static_cast<std::int32_t>(t % static_cast<std::size_t>(call.batch));
       if (check && t % 7 == 3) call.batch_indices[t] = -1;
-      if (check && t % 11 == 5) call.batch_indices[t] = call.batch;
-      if (check && t % 13 == 8) call.positions[t] = std::int64_t{1} << 29;
+      if (wrong && t % 11 == 5) call.batch_indices[t] = call.batch;
+      if (wrong && t % 13 == 8) call.positions[t] = std::int64_t{1} << 29;
     }
   } else {
     std::vector<std::int64_t> all(static_cast<std::size_t>(call.slots()));
@@ -147,9 +150,10 @@ void fill_places(KvWriteCase& call, bool check, std::uint64_t seed) {
     for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[order.below(i)]);
     call.slot_mapping.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(tokens, all.size())));
     call.slot_mapping.resize(tokens, -1);
-    for (std::size_t t = 0; check && t < tokens; ++t) {
-      if (t % 7 == 3) call.slot_mapping[t] = -1;
-      if (t % 11 == 5) call.slot_mapping[t] = call.slots() + static_cast<std::int64_t>(t) * (std::int64_t{1} << 31);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      if (check && t % 7 == 3) call.slot_mapping[t] = -1;
+      if (wrong && t % 11 == 5)
+        call.slot_mapping[t] = call.slots() + static_cast<std::int64_t>(t) * (std::int64_t{1} << 31);
     }
   }
   if (by_position && call.problem.kv_layout.kind == KvLayoutKind::kPaged) {
@@ -159,7 +163,7 @@ void fill_places(KvWriteCase& call, bool check, std::uint64_t seed) {
     for (std::size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[order.below(i)]);
     const auto entries = static_cast<std::size_t>(call.batch) * static_cast<std::size_t>(call.page_table_stride);
     pages.resize(entries, -1);
-    if (check && entries > 2) pages[1] = call.num_pages, pages[2] = -1;
+    if (wrong && entries > 2) pages[1] = call.num_pages, pages[2] = -1;
     call.page_table = std::move(pages);
   }
 }

@@ -25,8 +25,9 @@ using test::small_kv_write;
 
 class KvWriteOnTheEmulator : public test::OnTheEmulator<Arch> {
  protected:
-  void expect_right_for(const KvWriteProblem& problem, int tokens = 17, const KvWriteInputOptions& options = {}) {
+  void expect_right_for(const KvWriteProblem& problem, int tokens = 17, KvWriteInputOptions options = {}) {
     SCOPED_TRACE(testing::Message() << tokens << " tokens");
+    options.wrong_places = true;
     const KvWriteCase call = make_kv_write_inputs(problem, {.name = "drawn", .tokens = tokens, .check = true}, options);
     expect_right(call, run_checked(engine_, call));
   }
@@ -74,10 +75,9 @@ INSTANTIATE_TEST_SUITE_P(Archs, KvWriteOnTheEmulator, testing::Values(Arch::kSm8
 /// What no architecture changes.
 class KvWrite : public test::OnTheEmulator<int> {
  protected:
-  void expect_right_for(const KvWriteProblem& problem, int tokens = 17, const KvWriteInputOptions& options = {},
-                        bool check = true) {
-    const KvWriteCase call =
-        make_kv_write_inputs(problem, {.name = "drawn", .tokens = tokens, .check = check}, options);
+  void expect_right_for(const KvWriteProblem& problem, int tokens = 17, KvWriteInputOptions options = {}) {
+    options.wrong_places = true;
+    const KvWriteCase call = make_kv_write_inputs(problem, {.name = "drawn", .tokens = tokens, .check = true}, options);
     expect_right(call, run_checked(engine_, call));
   }
   Engine engine_ = make_checking_engine(4, emulator::Completion::kRandom, 1);
