@@ -93,7 +93,7 @@ std::vector<KernelRole> alike_roles(const AttentionSpec& spec);
 /// Checks the resolved tile of kernels in which all warps do the same work: portable, and the decode form of hopper.
 void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 
-/// Portable: whether keys and values are converted on the way to the tensor cores.
+/// Portable and hopper: whether keys and values are converted on the way to the tensor cores.
 inline bool converts_keys(const AttentionSpec& spec) { return spec.kv != spec.q; }
 
 /// Checks the slots of K and V against each other, for tiles of K with so many slabs: hopper and blackwell prefill.
@@ -131,11 +131,23 @@ inline bool packs_well(const AttentionProblem& problem, int rows) {
 }
 inline constexpr int kWgmmaRows = 64;
 
-inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
-  return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
-                                 spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared,
-                                 contract::hopper_gathers_kv(spec.page_size), spec.num_mma_stages,
-                                 bytes_of(spec.swizzle));
+inline contract::HopperShape hopper_shape_of(const AttentionSpec& spec) {
+  return {.block_m = spec.block_m,
+          .block_n = spec.block_n,
+          .depth_qk = spec.head_dim_qk,
+          .depth_v = spec.head_dim_v,
+          .q_stages = spec.q_stages,
+          .kv_stages = spec.num_kv_stages,
+          .qk_stages = spec.num_qk_stages,
+          .shared_ring = spec.kv_ring == KvRing::kShared,
+          .gathers = contract::hopper_gathers_kv(spec.page_size),
+          .mma_stages = spec.num_mma_stages,
+          .swizzle_bytes = bytes_of(spec.swizzle),
+          .converts = converts_keys(spec)};
+}
+/// Of attention_sm90.
+inline std::int32_t hopper_shared_bytes(const AttentionSpec& spec) {
+  return contract::hopper_raw_ring(hopper_shape_of(spec)).total;
 }
 
 inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
@@ -192,12 +204,12 @@ inline int hopper_registers(const AttentionSpec& spec) {
   return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs
-/// more where it gathers keys, and where it counts those before a sequence's start (attention_mapped.cuh).
+/// more where it gathers or converts keys, and where it counts those before a sequence's start (attention_mapped.cuh).
 inline int hopper_register_budget(const AttentionSpec& spec, int math_warpgroups) {
   if (math_warpgroups == 3) return 160;
   if (math_warpgroups == 1) return 256;
   const bool hides_in_tiles = spec.kv_starts && (spec.page_size > 0 || spec.chunk > 1);
-  return contract::hopper_gathers_kv(spec.page_size) || hides_in_tiles ? 232 : 240;
+  return contract::hopper_gathers_kv(spec.page_size) || hides_in_tiles || converts_keys(spec) ? 232 : 240;
 }
 
 }  // namespace kernelwright::detail

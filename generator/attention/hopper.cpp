@@ -70,15 +70,33 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
   // Decode multiplies with mma.sync, 16 columns at a time. It converts fp8 keys and values behind the shared-memory
-  // read.
+  // read. Prefill converts what TMA has brought.
   check_mapped_problem(problem,
                        {.depth_step = decode ? 16 : 8,
                         .most_qk = kMaxHeadDim,
                         .most_v = kMaxHeadDim,
-                        .gathers = !decode,
-                        .converts_narrow = decode},
+                        .gathers = !decode && problem.dtype.kv == problem.dtype.q,
+                        .converts_narrow = true},
                        hopper);
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
+}
+
+/// Checks what warps that convert keys and values do not do.
+void check_conversion(const AttentionSpec& spec, Violations& violations) {
+  if (!converts_keys(spec)) return;
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  const std::string_view kv = to_string(spec.kv);
+  if (spec.swizzle == Swizzle::kNone)
+    refuse("swizzle", fmt::format("\"none\": a row of {} would have 8 bytes, and TMA brings 16; \"32B\" would do", kv));
+  if (spec.cluster_m > 1)
+    refuse("cluster",
+           fmt::format("[{}, 1]: each CTA converts {} for itself; [1, 1] would do", spec.cluster_m, kv));
+  if (spec.num_mma_stages > 1)
+    refuse("num_mma_stages", fmt::format("{}: tiles of {} are converted whole; 1 would do", spec.num_mma_stages, kv));
+  if (spec.num_qk_stages > 1)
+    refuse("num_qk_stages", fmt::format("{}: tiles of {} are converted whole; 1 would do", spec.num_qk_stages, kv));
 }
 
 void check_hopper_prefill(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {
@@ -98,6 +116,7 @@ void check_hopper_prefill(const AttentionSpec& spec, const ArchInfo& arch, Viola
                                   to_string(spec.overlap), spec.overlap == Overlap::kBoth ? "intra" : "none"));
   const int least_kv_stages = spec.kv_ring == KvRing::kShared ? 2 : 1;
   check_swizzle(spec, violations);
+  check_conversion(spec, violations);
   check_rings(spec, contract::slabs_of(spec.head_dim_qk, bits_of(spec.q) / 8, bytes_of(spec.swizzle)), least_kv_stages,
               violations);
 
@@ -166,7 +185,7 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   std::vector<ClusterShape> clusters{{1, 1}};
   const bool windowed = range_mask(problem.mask).kind == MaskKind::kSlidingWindow;
   if (problem.max_q_len == 0 || problem.max_q_len >= kLongSequence)
-    if (!windowed && problem.q_layout == QLayout::kPadded) clusters.push_back({2, 1});
+    if (!windowed && problem.dtype.kv == problem.dtype.q && problem.q_layout == QLayout::kPadded) clusters.push_back({2, 1});
   const Axis cluster = axis("cluster", &S::cluster, clusters);
   const Axis swizzles = axis("swizzle", &S::swizzle, swizzles_to_try(problem));
   AxisSets sets{
@@ -206,7 +225,7 @@ bool decodes_best(const AttentionProblem& problem, AttentionSchedule schedule) {
 }
 
 std::uint32_t bytes_in_shared_memory(const AttentionSpec& spec) {
-  return spec.token_gen ? hopper_decode_layout_of(spec).total : hopper_layout_of(spec).total;
+  return static_cast<std::uint32_t>(spec.token_gen ? hopper_decode_layout_of(spec).total : hopper_shared_bytes(spec));
 }
 
 std::vector<SharedRegion> map_of(const AttentionSpec& spec) {
@@ -220,7 +239,9 @@ std::vector<KernelRole> roles_of(const AttentionSpec& spec) {
   return roles;
 }
 
-bool is_predicted(const AttentionSpec& spec) { return spec.token_gen || spec.cluster_m == 1; }
+bool is_predicted(const AttentionSpec& spec) {
+  return spec.token_gen || (spec.cluster_m == 1 && !converts_keys(spec));
+}
 
 double clocks_of(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates, int resident) {
   return spec.token_gen ? decode_clocks(spec, work, rates, resident) : hopper_clocks(spec, work, rates);

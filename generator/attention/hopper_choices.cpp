@@ -118,14 +118,14 @@ class Tile {
   }
 
   /// Whether the target's sub-stages are a gain. They were measured (docs/attention/hopper.md) in tiles of the target's
-  /// own size, of padded or ragged keys, that one CTA loads for itself. There was no mask or a causal one. A window
+  /// own size, of padded or ragged keys, that one CTA loads for itself and does not convert. There was no mask or a causal one. A window
   /// loses: its items have few tiles, and no product of theirs waits for V.
   bool cuts_tiles() const {
     const bool as_it_is = schedule_.num_mma_stages.is_auto() && schedule_.num_qk_stages.is_auto() &&
                           schedule_.kv_ring.is_auto() && schedule_.block_n.is_auto() && schedule_.swizzle.is_auto() &&
                           spec_.math_warpgroups == target_.math_warpgroups && spec_.cluster_m == 1;
     const bool narrow = std::max(spec_.head_dim_qk, spec_.head_dim_v) <= kNarrowDepth;
-    return as_it_is && spec_.kv_layout != KvLayoutKind::kPaged &&
+    return as_it_is && !detail::converts_keys(spec_) && spec_.kv_layout != KvLayoutKind::kPaged &&
            (spec_.mask == MaskKind::kNone || (spec_.mask == MaskKind::kCausal && !narrow));
   }
 

@@ -46,7 +46,8 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
     if (takes.widens) outputs.push_back(DType::kF32);
     rules.takes("/problem/dtype/out", problem.dtype.out, outputs);
   }
-  const int depth_step = narrow ? std::max(takes.depth_step, kNarrowHeadDimStep) : takes.depth_step;
+  const bool converts = takes.converts_narrow && problem.dtype.kv != problem.dtype.q;
+  const int depth_step = narrow || converts ? std::max(takes.depth_step, kNarrowHeadDimStep) : takes.depth_step;
   const auto check_depth = [&](const char* path, int depth, int most) {
     const bool fits = depth >= kMinHeadDim && depth <= most && depth % depth_step == 0;
     if (!fits)
@@ -68,7 +69,6 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
   rules.takes_masks("/problem/mask", problem.mask);
   rules.takes_score_mod("/problem/score_mod", problem.score_mod);
   std::vector<ScaleKind> scales{ScaleKind::kNone};
-  const bool converts = takes.converts_narrow && problem.dtype.kv != problem.dtype.q;
   if (narrow || converts) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
   if (narrow && takes.scales_tokens) scales.push_back(ScaleKind::kPerToken);
   rules.takes("/problem/scales", problem.scales, scales);

@@ -132,23 +132,28 @@ std::vector<SharedRegion> detail::portable_map(const AttentionSpec& spec) {
 }
 
 std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
-  const contract::HopperLayout layout = detail::hopper_layout_of(spec);
-  const bool gathers = contract::hopper_gathers_kv(spec.page_size);
-  const contract::HopperBarriers barriers =
-      contract::hopper_barriers(spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared,
-                                gathers, spec.num_mma_stages);
+  const contract::HopperShape shape = detail::hopper_shape_of(spec);
+  const contract::HopperLayout layout = contract::hopper_layout(shape);
+  const contract::HopperBarriers barriers = contract::hopper_barriers(shape);
   RingMap map(spec, layout.barriers);
-  map.ring("queries", layout.queries, spec.q_stages, layout.query_slot,
-           map.slabs(spec.block_m, contract::slabs_of(spec.head_dim_qk, 2, bytes_of(spec.swizzle))));
-  map.keys_and_values(layout, spec.block_n, contract::slabs_of(spec.head_dim_qk, 2, bytes_of(spec.swizzle)),
-                      contract::slabs_of(spec.head_dim_v, 2, bytes_of(spec.swizzle)));
+  const int qk = contract::slabs_of(spec.head_dim_qk, 2, shape.swizzle_bytes),
+            v = contract::slabs_of(spec.head_dim_v, 2, shape.swizzle_bytes);
+  map.ring("queries", layout.queries, spec.q_stages, layout.query_slot, map.slabs(spec.block_m, qk));
+  map.keys_and_values(layout, spec.block_n, qk, v);
   map.pair("queries", barriers.query_full, spec.q_stages);
   map.barriers_of_keys_and_values(barriers);
-  if (gathers) map.barriers("items told", barriers.gather_posted, spec.q_stages + 2);
+  if (shape.told() > 0) map.barriers("items told", barriers.gather_posted, shape.told());
   map.ring("items", layout.items, spec.q_stages + 2, contract::kItemBytes,
            "what the loading warp tells of a work item");
-  if (gathers)
-    map.ring("gathers", layout.gathers, spec.q_stages + 2, contract::kGatherBytes, "what it tells who copies keys");
+  if (shape.gathers)
+    map.ring("gathers", layout.gathers, shape.told(), contract::kGatherBytes, "what it tells who copies keys");
+  if (shape.converts) {
+    const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
+    map.ring("keys and values as they came", raw.tiles, raw.slots, raw.slot,
+             fmt::format("[{}][{}][{}] {}, K and V in turn", std::max(qk, v), spec.block_n,
+                         contract::slab_width(shape.swizzle_bytes) / 2, to_string(spec.kv)));
+    map.add("as they came full, empty", raw.full, raw.total - raw.full, fmt::format("{} mbarriers", 2 * raw.slots));
+  }
   return map.regions();
 }
 

@@ -16,7 +16,8 @@ struct Row {
   int bytes;
 };
 std::vector<Row> rows_of(const AttentionSpec& spec) {
-  const int element = bits_of(spec.kv) / 8;  // that of q too, except where decode has q copied without TMA
+  // In shared memory, keys have the type of q, except where decode copies q without TMA.
+  const int element = bits_of(spec.token_gen ? spec.kv : spec.q) / 8;
   const bool pair = spec.cta_group == 2;     // each CTA has half of V's columns
   const int columns = pair ? contract::blackwell_output_columns(blackwell_shape_of(spec)) / 2 : spec.head_dim_v;
   std::vector<Row> rows{{"a query or key", spec.plain_depth() * element},

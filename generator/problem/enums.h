@@ -99,5 +99,9 @@ std::string words_but(E refused) {
 
 /// What a swizzle spans; 0 for none.
 constexpr int bytes_of(Swizzle swizzle) { return swizzle == Swizzle::kNone ? 0 : 16 << static_cast<int>(swizzle); }
+/// The next narrower one.
+constexpr Swizzle half_of(Swizzle swizzle) {
+  return swizzle == Swizzle::kNone ? swizzle : static_cast<Swizzle>(static_cast<int>(swizzle) - 1);
+}
 
 }  // namespace kernelwright

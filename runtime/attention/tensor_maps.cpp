@@ -92,10 +92,13 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   maps.q = request_for_queries(queries);
   maps.gathers = !spec.token_gen && contract::hopper_gathers_kv(spec.page_size);
   if (maps.gathers) return maps;
+  // A box of keys that warps convert has the columns of q's, of half the bytes.
+  const bool converts = spec.form() == AttentionForm::kHopperPrefill && spec.kv != spec.q;
+  const Swizzle kv_swizzle = converts ? half_of(spec.swizzle) : spec.swizzle;
   maps.k = request_for({or_q(tensors.k), spec.kv, spec.plain_depth(), kv_rows, kernel.kv_heads, kv_batches, strides.k,
-                        k_box_rows, spec.swizzle});
+                        k_box_rows, kv_swizzle});
   maps.v = request_for({or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v,
-                        v_box_rows, spec.swizzle});
+                        v_box_rows, kv_swizzle});
   if (spec.rope_width == 0) return maps;
   maps.q_rope = request_for_queries({tensors.q_rope, spec.rope, spec.rope_width, q_rows, kernel.q_heads, q_batches,
                                      strides.q_rope, q_box_rows, spec.swizzle});

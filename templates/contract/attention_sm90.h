@@ -26,7 +26,8 @@ namespace kernelwright::contract {
 ///
 /// Where the launch does not know an extent, or the extent is zero, the kernel loads nothing past the sequence's
 /// length. The output is stored row by row, because a tile may end within a sequence. Where hopper_gathers_kv(), k and
-/// v are zeros: threads copy rows by the addresses and strides of `attention`.
+/// v are zeros: threads copy rows by the addresses and strides of `attention`. Where k and v have 8 bits and q has 16,
+/// their maps have elements of 8 bits and raw_swizzle_bytes(): a box has the same columns and half the bytes.
 struct HopperAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
@@ -60,6 +61,15 @@ constexpr int32_t hopper_kv_box_rows(int32_t rows, int32_t page_size) {
 /// Whether pages are too small for a box of block_n, a multiple of 16. Then threads gather K and V row by row.
 constexpr bool hopper_gathers_kv(int32_t page_size) { return page_size % kMinPagedBoxRows != 0; }
 
+// fp8 keys and values under 16-bit queries land in a ring of raw tiles. The warps 1 to 3 write them as 16-bit tiles to
+// the slots that the products read.
+enum : int32_t { kConvertingWarps = 3 };  // not a variable, which would be in every binary
+/// The swizzle of a raw tile whose converted rows have `swizzle_bytes`: its slabs have as many columns, of half the
+/// bytes. `swizzle_bytes` is 32 at least.
+constexpr int32_t raw_swizzle_bytes(int32_t swizzle_bytes) { return swizzle_bytes > 32 ? swizzle_bytes / 2 : 0; }
+/// Slots of raw tiles, K and V in turn: two steps of them, or one where tiles are so large that they last long.
+constexpr int32_t raw_slots(int32_t depth) { return depth > 128 ? 2 : 4; }
+
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
 /// [slabs][rows][slab bytes], each slab swizzled.
 struct HopperLayout {
@@ -80,46 +90,73 @@ struct HopperBarriers {
   int32_t query_full, query_empty;  // [q_stages] each
   int32_t key_full, key_empty;      // [kv_stages * qk_stages], slot * qk_stages + sub-stage
   int32_t value_full, value_empty;  // split: [kv_stages * mma_stages], likewise; shared: equal to the keys'
-  int32_t gather_posted;            // if threads gather keys: [q_stages + 2]
+  int32_t gather_posted;            // if threads gather or convert keys: [q_stages + 2]
   int32_t count;
 };
 
-/// `qk_stages`: sub-stages in which a tile of K arrives. `mma_stages`: those of V, or of both if the ring is shared.
-constexpr HopperBarriers hopper_barriers(int32_t q_stages, int32_t kv_stages, int32_t qk_stages, bool shared_ring,
-                                         bool gathers = false, int32_t mma_stages = 1) {
+/// What the layout of a hopper kernel follows from. `qk_stages`: sub-stages in which a tile of K arrives. `mma_stages`:
+/// those of V, or of both if the ring is shared.
+struct HopperShape {
+  int32_t block_m, block_n, depth_qk, depth_v, q_stages, kv_stages;
+  int32_t qk_stages = 1;
+  bool shared_ring = false;
+  bool gathers = false;  // threads copy K and V row by row
+  int32_t mma_stages = 1, swizzle_bytes = 128;
+  bool converts = false;  // threads convert K and V from 8 bits
+
+  /// Slots of messages to the threads that gather or convert.
+  constexpr int32_t told() const { return gathers || converts ? q_stages + 2 : 0; }
+};
+
+constexpr HopperBarriers hopper_barriers(const HopperShape& shape) {
   HopperBarriers barriers{};
-  const int32_t keys = kv_stages * qk_stages, values = kv_stages * mma_stages;
+  const int32_t keys = shape.kv_stages * shape.qk_stages, values = shape.kv_stages * shape.mma_stages;
   barriers.query_full = 0;
-  barriers.query_empty = q_stages;
-  barriers.key_full = 2 * q_stages;
+  barriers.query_empty = shape.q_stages;
+  barriers.key_full = 2 * shape.q_stages;
   barriers.key_empty = barriers.key_full + keys;
-  barriers.value_full = shared_ring ? barriers.key_full : barriers.key_empty + keys;
-  barriers.value_empty = shared_ring ? barriers.key_empty : barriers.value_full + values;
-  barriers.gather_posted = barriers.value_empty + (shared_ring ? keys : values);
-  barriers.count = barriers.gather_posted + (gathers ? q_stages + 2 : 0);
+  barriers.value_full = shape.shared_ring ? barriers.key_full : barriers.key_empty + keys;
+  barriers.value_empty = shape.shared_ring ? barriers.key_empty : barriers.value_full + values;
+  barriers.gather_posted = barriers.value_empty + (shape.shared_ring ? keys : values);
+  barriers.count = barriers.gather_posted + shape.told();
   return barriers;
 }
 
-constexpr HopperLayout hopper_layout(int32_t block_m, int32_t block_n, int32_t depth_qk, int32_t depth_v,
-                                     int32_t q_stages, int32_t kv_stages, int32_t qk_stages, bool shared_ring,
-                                     bool gathers = false, int32_t mma_stages = 1, int32_t swizzle_bytes = 128) {
+constexpr HopperLayout hopper_layout(const HopperShape& shape) {
   HopperLayout layout{};
-  const int32_t qk = padded_depth(depth_qk, swizzle_bytes), v = padded_depth(depth_v, swizzle_bytes);
-  layout.query_slot = block_m * qk * 2;
-  layout.key_slot = block_n * (shared_ring ? larger(qk, v) : qk) * 2;
-  layout.value_slot = shared_ring ? layout.key_slot : block_n * v * 2;
+  const int32_t qk = padded_depth(shape.depth_qk, shape.swizzle_bytes),
+                v = padded_depth(shape.depth_v, shape.swizzle_bytes);
+  layout.query_slot = shape.block_m * qk * 2;
+  layout.key_slot = shape.block_n * (shape.shared_ring ? larger(qk, v) : qk) * 2;
+  layout.value_slot = shape.shared_ring ? layout.key_slot : shape.block_n * v * 2;
   layout.queries = 0;
-  layout.keys = layout.queries + q_stages * layout.query_slot;
-  layout.values = shared_ring ? layout.keys : layout.keys + kv_stages * layout.key_slot;
-  layout.barriers = layout.values + kv_stages * layout.value_slot;
-  layout.items = align_up(
-      layout.barriers +
-          hopper_barriers(q_stages, kv_stages, qk_stages, shared_ring, gathers, mma_stages).count * kBarrierBytes,
-      16);
-  layout.gathers = layout.items + (q_stages + 2) * kItemBytes;
-  layout.gather_rows = layout.gathers + (gathers ? (q_stages + 2) * kGatherBytes : 0);
-  layout.total = layout.gather_rows + (gathers ? 3 * block_n * 8 : 0);
+  layout.keys = layout.queries + shape.q_stages * layout.query_slot;
+  layout.values = shape.shared_ring ? layout.keys : layout.keys + shape.kv_stages * layout.key_slot;
+  layout.barriers = layout.values + shape.kv_stages * layout.value_slot;
+  layout.items = align_up(layout.barriers + hopper_barriers(shape).count * kBarrierBytes, 16);
+  layout.gathers = layout.items + (shape.q_stages + 2) * kItemBytes;
+  layout.gather_rows = layout.gathers + (shape.gathers ? shape.told() * kGatherBytes : 0);
+  layout.total = layout.gather_rows + (shape.gathers ? 3 * shape.block_n * 8 : 0);
   return layout;
+}
+
+/// Where warps convert K and V: the ring of raw tiles, behind the rest. Otherwise it has no slots.
+struct HopperRawRing {
+  int32_t slots, slot;                  // how many, and the bytes of one
+  int32_t tiles, full, empty, total;    // offsets of the slots, of a barrier each, and of the end of shared memory
+};
+constexpr HopperRawRing hopper_raw_ring(const HopperShape& shape) {
+  HopperRawRing ring{};
+  ring.total = hopper_layout(shape).total;
+  if (!shape.converts) return ring;
+  const int32_t depth = larger(shape.depth_qk, shape.depth_v);
+  ring.slots = raw_slots(depth);
+  ring.slot = shape.block_n * padded_depth(depth, shape.swizzle_bytes);
+  ring.tiles = align_up(ring.total, 1024);
+  ring.full = ring.tiles + ring.slots * ring.slot;
+  ring.empty = ring.full + ring.slots * kBarrierBytes;
+  ring.total = ring.empty + ring.slots * kBarrierBytes;
+  return ring;
 }
 
 }  // namespace kernelwright::contract

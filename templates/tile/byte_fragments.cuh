@@ -28,7 +28,19 @@ __device__ __forceinline__ void neighbours_to_f16(uint32_t bytes, uint32_t (&pai
   }
 }
 
-/// The same, for bytes 0 and 2, and bytes 1 and 3.
+/// Four fp8 to two words of kTo, bf16 or f16: exact, and NaN stays NaN.
+template <DType kFp8, DType kTo, int kArch>
+__device__ __forceinline__ void convert_four(uint32_t bytes, uint32_t (&pairs)[2]) {
+  neighbours_to_f16<kFp8, kArch>(bytes, pairs);
+  if constexpr (kTo == DType::kBf16) {
+#pragma unroll
+    for (uint32_t& pair : pairs)
+      pair = ptx::cvt_rn_bf16x2_f32(ptx::cvt_f32_f16(static_cast<uint16_t>(pair)),
+                                    ptx::cvt_f32_f16(static_cast<uint16_t>(pair >> 16)));
+  }
+}
+
+/// The same as neighbours_to_f16(), for bytes 0 and 2, and bytes 1 and 3.
 template <DType kFp8, int kArch>
 __device__ __forceinline__ void alternates_to_f16(uint32_t bytes, uint32_t (&pairs)[2]) {
   if constexpr (kFp8 == DType::kE5m2) {

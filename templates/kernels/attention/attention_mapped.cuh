@@ -22,7 +22,12 @@
 namespace kernelwright {
 namespace {
 
-static_assert(spec::kQDType == spec::kKvDType, "the operands of a product");
+enum : bool {  // not a variable, which would be in every binary
+  // Whether warps convert K and V, as TMA brings them, to the type of Q. Only attention_sm90 has such warps.
+  kConvertsKv = spec::kQDType != spec::kKvDType,
+};
+static_assert(!kConvertsKv || (tile::kBytesOf<spec::kQDType> == 2 && tile::kBytesOf<spec::kKvDType> == 1),
+              "the operands of a product");
 constexpr int kElementBytes = tile::kBytesOf<spec::kQDType>, kOutBytes = tile::kBytesOf<spec::kOutDType>;
 constexpr uint32_t kRowBytes = contract::slab_width(spec::kSwizzleBytes);  // bytes of a slab's row
 constexpr int kRowPieces = kRowBytes / contract::kPieceBytes, kSlabColumns = kRowBytes / kElementBytes;
@@ -55,8 +60,9 @@ enum : bool {
   // Whether an item's first tile may begin with keys before the start of its sequence. Otherwise it begins with the
   // start or behind, and no tile has to be masked for it.
   kHidesInTiles = spec::kKvStarts && (kFirstKeyStep > 1 || kChunkStep > 1),
-  // Whether the values of such keys must be replaced by zeros. Gathering warps never copy them.
-  kCleansFirst = kHidesInTiles && !kGathersKv,
+  // Whether the values of such keys must be replaced by zeros. Gathering warps never copy them, and converting warps
+  // write zeros instead.
+  kCleansFirst = kHidesInTiles && !kGathersKv && !kConvertsKv,
 };
 /// The mask of a sequence whose keys are counted from the first of an item's tiles.
 using TileMask = SpecMask<kHidesInTiles>;
@@ -121,11 +127,12 @@ struct OwnBoxes {
 /// The share of every tile of K, or sub-stage of V, that a CTA loads, and the CTAs that receive it. The share is kRows
 /// keys from first_row() on, and the maps' columns from first_column() on. It goes to slabs of kSlabBytes, from their
 /// row row_in_slot() on. This struct is a share of kKeys keys for all CTAs of the cluster. Without a cluster it is
-/// everything.
+/// everything. row_bytes: of a slab.
 template <int kKeys>
 struct Shares {
   static constexpr int kRows = kKeys / kShares, kSlabs = kSlabsV;  // slabs of V
   static constexpr uint32_t kSlabBytes = kKeys * kRowBytes;
+  enum : uint32_t { row_bytes = kRowBytes };
   __device__ static int first_row() { return static_cast<int>(share_rank()) * kRows; }
   __device__ static int row_in_slot() { return first_row(); }
   __device__ static int first_column() { return 0; }
@@ -162,7 +169,7 @@ template <class Part, int kFirstSlab, int kSlabs, class Maps>
 __device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::TileTarget& to, const KvTile& tile) {
   const int first_row = Part::first_row();
   const int first_column = Part::first_column();
-  const uint32_t smem = to.smem + Part::row_in_slot() * kRowBytes;
+  const uint32_t smem = to.smem + Part::row_in_slot() * Part::row_bytes;
   if constexpr (kPaged) {
     constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
     constexpr int kBoxRows = contract::hopper_kv_box_rows(Part::kRows, spec::kPageSize);
@@ -175,7 +182,7 @@ __device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::Tile
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab) {
         const SlabSource from = slab_source(maps, kFirstSlab + slab, tile.head);
-        Part::load(smem + slab * Part::kSlabBytes + row * kRowBytes, *from.map, first_column + from.column, key % kPage,
+        Part::load(smem + slab * Part::kSlabBytes + row * Part::row_bytes, *from.map, first_column + from.column, key % kPage,
                    from.head, page, to.full);
       }
     }

@@ -71,9 +71,11 @@ TEST(FamilyChoice, IsPortableForDecode) {
 TEST(FamilyChoice, IsPortableForWhatHopperLacksAndSaysSo) {
   AttentionProblem problem = prefill();
   problem.dtype.kv = DType::kE4m3;
+  EXPECT_EQ(chosen(problem).family, Family::kHopper);
+  problem.dtype.out = DType::kF32;
   EXPECT_EQ(chosen(problem).family, Family::kPortable);
   EXPECT_EQ(chosen(problem).reason,
-            "hopper will not do: /problem/dtype/kv: \"e4m3\" is not built yet for the hopper family; it has bf16");
+            "hopper will not do: /problem/dtype/out: \"f32\" is not built yet for the hopper family; it has bf16");
 }
 
 TEST(FamilyChoice, IsPortableForPagesThatHopperWouldGather) {

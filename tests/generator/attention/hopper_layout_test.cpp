@@ -14,13 +14,19 @@ using test::hopper_plans::hopper;
 using test::hopper_plans::planned;
 using test::hopper_plans::prefill;
 
+/// Tiles that no barrier depends on, with these rings.
+contract::HopperShape tiles(int q_stages, int kv_stages, int qk_stages, bool shared_ring, bool gathers = false,
+                            int mma_stages = 1) {
+  return {128, 64, 128, 128, q_stages, kv_stages, qk_stages, shared_ring, gathers, mma_stages};
+}
+
 TEST(HopperLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
   for (const bool shared_ring : {false, true})
     for (const int depth_qk : {16, 72, 128, 192, 256})
       for (const int block_n : {16, 80, 112, 128}) {
         const int stages = 3, q_stages = 2, depth_v = depth_qk - 8;
         const contract::HopperLayout map =
-            contract::hopper_layout(128, block_n, depth_qk, depth_v, q_stages, stages, 1, shared_ring);
+            contract::hopper_layout({128, block_n, depth_qk, depth_v, q_stages, stages, 1, shared_ring});
         for (const int offset : {map.keys, map.values, map.barriers, map.query_slot, map.key_slot, map.value_slot})
           EXPECT_EQ(offset % 1024, 0);
         EXPECT_EQ(map.query_slot, 128 * contract::padded_depth(depth_qk, 128) * 2);
@@ -40,7 +46,7 @@ TEST(HopperLayout, PlacesNarrowSlotsOneBehindTheOtherWhereTheirSwizzleBegins) {
     for (const int block_n : {16, 48, 80, 104})
       for (const bool shared_ring : {false, true}) {
         const contract::HopperLayout map =
-            contract::hopper_layout(64, block_n, 96, 32, 1, 3, 1, shared_ring, false, 1, swizzle);
+            contract::hopper_layout({64, block_n, 96, 32, 1, 3, 1, shared_ring, false, 1, swizzle});
         EXPECT_EQ(map.key_slot, block_n * 96 * 2);
         EXPECT_EQ(map.value_slot, block_n * (shared_ring ? 96 : 32) * 2);
         for (const int offset : {map.keys, map.values, map.key_slot, map.value_slot})
@@ -49,14 +55,14 @@ TEST(HopperLayout, PlacesNarrowSlotsOneBehindTheOtherWhereTheirSwizzleBegins) {
 }
 
 TEST(HopperLayout, NumbersEveryBarrierOnce) {
-  const contract::HopperBarriers split = contract::hopper_barriers(2, 3, 2, false);
+  const contract::HopperBarriers split = contract::hopper_barriers(tiles(2, 3, 2, false));
   EXPECT_EQ(split.query_empty, 2);
   EXPECT_EQ(split.key_full, 4);
   EXPECT_EQ(split.key_empty, 10);
   EXPECT_EQ(split.value_full, 16);
   EXPECT_EQ(split.value_empty, 19);
   EXPECT_EQ(split.count, 22);
-  const contract::HopperBarriers shared = contract::hopper_barriers(1, 5, 1, true);
+  const contract::HopperBarriers shared = contract::hopper_barriers(tiles(1, 5, 1, true));
   EXPECT_EQ(shared.key_full, 2);
   EXPECT_EQ(shared.value_full, shared.key_full);
   EXPECT_EQ(shared.value_empty, shared.key_empty);
@@ -64,19 +70,19 @@ TEST(HopperLayout, NumbersEveryBarrierOnce) {
 }
 
 TEST(HopperLayout, HasABarrierForEachSubStageOfEachSlot) {
-  const contract::HopperBarriers split = contract::hopper_barriers(2, 3, 1, false, true, 4);
+  const contract::HopperBarriers split = contract::hopper_barriers(tiles(2, 3, 1, false, true, 4));
   EXPECT_EQ(split.key_full, 4);
   EXPECT_EQ(split.key_empty, 7);
   EXPECT_EQ(split.value_full, 10);
   EXPECT_EQ(split.value_empty, 22);
   EXPECT_EQ(split.gather_posted, 34);
-  const contract::HopperBarriers shared = contract::hopper_barriers(1, 5, 2, true, false, 2);
+  const contract::HopperBarriers shared = contract::hopper_barriers(tiles(1, 5, 2, true, false, 2));
   EXPECT_EQ(shared.key_full, 2);
   EXPECT_EQ(shared.key_empty, 12);
   EXPECT_EQ(shared.value_full, shared.key_full);
   EXPECT_EQ(shared.count, 22);
-  const int tiles = contract::hopper_layout(128, 64, 128, 128, 1, 5, 1, true).barriers;
-  const contract::HopperLayout map = contract::hopper_layout(128, 64, 128, 128, 1, 5, 2, true, false, 2);
+  const int tiles = contract::hopper_layout({128, 64, 128, 128, 1, 5, 1, true}).barriers;
+  const contract::HopperLayout map = contract::hopper_layout({128, 64, 128, 128, 1, 5, 2, true, false, 2});
   EXPECT_EQ(map.barriers, tiles) << "sub-stages are parts of the same slots";
   EXPECT_EQ(map.items, map.barriers + 22 * 8);
 }
@@ -84,16 +90,39 @@ TEST(HopperLayout, HasABarrierForEachSubStageOfEachSlot) {
 TEST(HopperLayout, HasWhatGatherersAreToldBehindTheRest) {
   for (const bool shared_ring : {false, true})
     for (const int q_stages : {1, 2, 3}) {
-      const contract::HopperBarriers without = contract::hopper_barriers(q_stages, 3, 1, shared_ring),
-                                     barriers = contract::hopper_barriers(q_stages, 3, 1, shared_ring, true);
+      const contract::HopperBarriers without = contract::hopper_barriers(tiles(q_stages, 3, 1, shared_ring)),
+                                     barriers = contract::hopper_barriers(tiles(q_stages, 3, 1, shared_ring, true));
       EXPECT_EQ(barriers.gather_posted, without.count);
       EXPECT_EQ(barriers.count, without.count + q_stages + 2);
-      const contract::HopperLayout map = contract::hopper_layout(128, 80, 128, 128, q_stages, 3, 1, shared_ring, true);
+      const contract::HopperLayout map = contract::hopper_layout({128, 80, 128, 128, q_stages, 3, 1, shared_ring, true});
       EXPECT_GE(map.items, map.barriers + barriers.count * 8);
       EXPECT_EQ(map.gathers, map.items + (q_stages + 2) * 64);
       EXPECT_EQ(map.gather_rows, map.gathers + (q_stages + 2) * 16);
       EXPECT_EQ(map.gather_rows % 16, 0) << "two addresses are read at once";
       EXPECT_EQ(map.total, map.gather_rows + 3 * 80 * 8);
+    }
+}
+
+TEST(HopperLayout, HasRawTilesOfHalfTheBytesBehindTheRestWhereWarpsConvertThem) {
+  for (const bool shared_ring : {false, true})
+    for (const int depth : {64, 80, 128, 192}) {
+      contract::HopperShape shape = tiles(2, 3, 1, shared_ring);
+      shape.depth_qk = depth;
+      const int plain = contract::hopper_layout(shape).total;
+      EXPECT_EQ(contract::hopper_raw_ring(shape).total, plain);
+      EXPECT_EQ(contract::hopper_raw_ring(shape).slots, 0);
+      shape.converts = true;
+      const contract::HopperLayout map = contract::hopper_layout(shape);
+      EXPECT_EQ(contract::hopper_barriers(shape).count, contract::hopper_barriers(shape).gather_posted + 4);
+      EXPECT_EQ(map.gather_rows, map.total) << "no addresses of rows";
+      const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
+      EXPECT_EQ(raw.slots, depth > 128 ? 2 : 4);
+      EXPECT_EQ(raw.slot, std::max(map.key_slot, map.value_slot) / 2);
+      EXPECT_EQ(raw.tiles % 1024, 0);
+      EXPECT_GE(raw.tiles, map.total);
+      EXPECT_EQ(raw.full, raw.tiles + raw.slots * raw.slot);
+      EXPECT_EQ(raw.empty, raw.full + 8 * raw.slots);
+      EXPECT_EQ(raw.total, raw.empty + 8 * raw.slots);
     }
 }
 

@@ -302,7 +302,7 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
   EXPECT_THAT(
       refused([](auto& problem, auto& schedule) {
         problem.dtype = {DType::kBf16, DType::kE4m3, DType::kF32};
-        problem.scales = ScaleKind::kPerTensor;
+        problem.scales = ScaleKind::kPerToken;
         problem.head_dim = {100, 260};
         schedule.splits = 2;
         schedule.cluster = ClusterShape{2, 2};
@@ -310,11 +310,10 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
         schedule.num_warps = 8;
       }),
       ElementsAre(
-          "/problem/dtype/kv: \"e4m3\" is not built yet for the hopper family; it has bf16",
           "/problem/dtype/out: \"f32\" is not built yet for the hopper family; it has bf16",
-          "/problem/head_dim/qk: 100 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
-          "/problem/head_dim/v: 260 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
-          "/problem/scales: \"per_tensor\" is not built yet for the hopper family; it has none",
+          "/problem/head_dim/qk: 100 is not built yet for the hopper family; it has multiples of 16 from 16 to 256",
+          "/problem/head_dim/v: 260 is not built yet for the hopper family; it has multiples of 16 from 16 to 256",
+          "/problem/scales: \"per_token\" is not built yet for the hopper family; it has none, per_tensor, per_head",
           "/schedule/num_warps: the hopper family has no num_warps; its fields are arch, family, block_m, block_n, "
           "token_gen, q_stages, num_kv_stages, num_qk_stages, num_mma_stages, kv_ring, math_warpgroups, overlap, "
           "swizzle, cluster, scheduler, pack_gqa, splits, rescale",
@@ -330,6 +329,36 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
   EXPECT_THAT(refused([](auto& problem, auto&) { problem.rope.width = 64; }),
               ElementsAre("/problem/rope/width: 64 is not built yet for the hopper family; it has 0, no rotary part; "
                           "sm_100a and sm_103a take this problem"));
+}
+
+/// Keys that warps convert: whole tiles, which each CTA loads for itself, in rows of whole pieces.
+TEST(HopperPlan, ConvertsFp8KeysWholeAndForItsOwnCta) {
+  const auto narrow = [](auto& problem) { problem.dtype.kv = DType::kE4m3; };
+  EXPECT_THAT(refused([&](auto& problem, auto& schedule) {
+                narrow(problem);
+                schedule.kv_ring = KvRing::kSplit;
+                schedule.num_mma_stages = 2, schedule.num_qk_stages = 2;
+                schedule.block_n = 64;
+              }),
+              ElementsAre("/schedule/num_mma_stages: 2: tiles of e4m3 are converted whole; 1 would do",
+                          "/schedule/num_qk_stages: 2: tiles of e4m3 are converted whole; 1 would do"));
+  EXPECT_THAT(refused([&](auto& problem, auto& schedule) {
+                narrow(problem);
+                schedule.cluster = ClusterShape{2, 1};
+              }),
+              ElementsAre("/schedule/cluster: [2, 1]: each CTA converts e4m3 for itself; [1, 1] would do"));
+  EXPECT_THAT(refused([&](auto& problem, auto& schedule) {
+                narrow(problem);
+                schedule.swizzle = Swizzle::kNone;
+              }),
+              ElementsAre("/schedule/swizzle: \"none\": a row of e4m3 would have 8 bytes, and TMA brings 16; \"32B\" "
+                          "would do"));
+  EXPECT_THAT(refused([&](auto& problem, auto&) {
+                narrow(problem);
+                problem.kv_layout = {KvLayoutKind::kPaged, 4};
+              }),
+              ElementsAre(HasSubstr("/problem/kv_layout/page_size: 4 is not built yet for the hopper family; it has "
+                                    "multiples of 8")));
 }
 
 TEST(HopperPlan, RefusesTilesThatTheMachineCannotHoldAllAtOnce) {

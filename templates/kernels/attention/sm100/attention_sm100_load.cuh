@@ -32,6 +32,7 @@ struct PairBoxes {
 struct HalfOfKeys : PairBoxes {
   static constexpr int kRows = kCtaKeys;
   static constexpr uint32_t kSlabBytes = kRows * kRowBytes;
+  enum : uint32_t { row_bytes = kRowBytes };
   __device__ static int first_row() { return static_cast<int>(cluster_rank()) * kRows; }
   __device__ static int row_in_slot() { return 0; }
   __device__ static int first_column() { return 0; }
@@ -40,6 +41,7 @@ struct HalfOfKeys : PairBoxes {
 struct HalfOfColumns : PairBoxes {
   static constexpr int kRows = kStageKeys, kSlabs = kCtaSlabsV;
   static constexpr uint32_t kSlabBytes = kValueSlabBytes;
+  enum : uint32_t { row_bytes = kRowBytes };
   __device__ static int first_row() { return 0; }
   __device__ static int row_in_slot() { return 0; }
   __device__ static int first_column() {

@@ -12,8 +12,8 @@
 /// issues the last P V of the item before it: no product waits for an output to be stored.
 ///
 /// attention_sm90_load.cuh has the warps that load. attention_sm90_gather.cuh has the warps that copy keys of small
-/// pages row by row. attention_sm90_math.cuh has the warps that multiply, and attention_sm90_tiles.cuh what all of them
-/// share.
+/// pages row by row, and attention_sm90_convert.cuh those that convert fp8 keys and values. attention_sm90_math.cuh has
+/// the warps that multiply, and attention_sm90_tiles.cuh what all of them share.
 #include "spec.h"
 
 #include "contract/attention_sm90.h"
@@ -23,6 +23,9 @@
 #include "ptx/barrier.cuh"
 #include "ptx/tma.cuh"
 
+// Behind the others: the order in which namespaces appear is the order of variables in a binary.
+#include "kernels/attention/sm90/attention_sm90_convert.cuh"
+
 extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::HopperAttentionParams params) {
   using namespace kernelwright;
@@ -31,8 +34,13 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, also for the compiler
   if (threadIdx.x == 0) {
     QueryRing::init(shared.query_barriers(), 1, kMathWarps);
-    Consumer::init(shared.kv_barriers(), kGathersKv ? kGatherThreads : 1, kMathWarps * kCluster);
-    if constexpr (kGathersKv) init_gathers(shared);
+    Consumer::init(shared.kv_barriers(),
+                   kGathersKv    ? kGatherThreads
+                   : kConvertsKv ? contract::kConvertingWarps
+                                 : 1,
+                   kMathWarps * kCluster);
+    if constexpr (kConvertsKv) RawRing::init(shared.raw_barriers(), 1, contract::kConvertingWarps);
+    if constexpr (kGathersKv || kConvertsKv) init_told(shared);
   } else if (threadIdx.x == 32) {  // so the first copies find their maps in the cache
     ptx::prefetch_tensormap(params.q);
     if constexpr (!kGathersKv) {
@@ -48,6 +56,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
   }
   if (warp < 4) {
     ptx::setmaxnreg_dec<kLoadRegisters>();
+    if constexpr (kConvertsKv)
+      if (warp >= kFirstConvertingWarp) Converter(shared, warp - kFirstConvertingWarp).run();
     if (warp == 1) {
       fill_unseen(params);
     } else if (warp == 0 && ptx::elect_one()) {

@@ -12,6 +12,13 @@
 namespace kernelwright {
 namespace {
 
+__device__ __forceinline__ LoadRings load_rings(const Shared& shared) {
+  if constexpr (kConvertsKv)
+    return {shared.raw_barriers(), shared.raw(), shared.raw()};
+  else
+    return {shared.kv_barriers(), shared.keys(), shared.values()};
+}
+
 /// This thread waits for the grids ahead, on behalf of the CTA. fill_unseen() has a wait of its own, because it shares
 /// nothing with this thread. The math warpgroups do not wait. They touch global memory (sinks, slopes, masks, biases,
 /// O, the LSE) only for an item whose record they have. That record comes by an mbarrier, and this thread arrives at
@@ -20,14 +27,14 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   ptx::griddepcontrol_wait();  // the grid ahead may write lengths and offsets, too
   const contract::AttentionParams& attention = params.attention;
   QueryRing queries = QueryRing::producer(shared.query_barriers());
-  Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
+  LoadRings rings = load_rings(shared);
   auto keys = rings.k();
   auto values = rings.v();
   ItemRing items = ItemRing::producer();
   // Values come one key tile late, in the order of their use. This holds for the whole list of steps, across items.
   KvTile before{};
   bool pending = false;
-  const auto load_before = [&] { load_values(params.v, values, before); };
+  const auto load_before = [&] { load_values<LoadedValues>(params.v, values, before); };
   auto walk = walk_of<Walks::Loading>(params);
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
@@ -42,6 +49,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     if constexpr (kGathersKv)
       post_gather(shared, items.index,
                   {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});
+    if constexpr (kConvertsKv) shared.gather_posted(items.index).arrive();
     const uint32_t full = queries.expect_bytes(kSlabsQk * kQuerySlabBytes);
     load_queries<spec::kBlockM, kSlabsQk>(params.q, shared.queries(queries.state.index), work, 0, full);
     queries.step();
@@ -51,7 +59,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
       if (j == tiles.begin) walk.look_ahead();
       tile.first_key = item.origin + j * spec::kBlockN;
-      load_keys<kSlabsQk>(params.k, keys, tile);
+      load_keys<kSlabsQk, LoadedKeys>(params.k, keys, tile);
       if (pending) load_before();
       before = tile;
       pending = true;
@@ -67,6 +75,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   policy::post(shared.item(items.index), none);
   queries.fill();  // without bytes
   if constexpr (kGathersKv) post_gather(shared, items.index, {});
+  if constexpr (kConvertsKv) shared.gather_posted(items.index).arrive();
   // A CTA of a cluster stays until the others have released what it sent, because they arrive on its barriers.
   if constexpr (kCluster > 1) rings.drain();
 }

@@ -6,6 +6,7 @@
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "mma/sm90.cuh"
 #include "policy/item_record.cuh"
+#include "policy/item_scales.cuh"
 #include "policy/row_softmax.cuh"
 #include "policy/score_mod.cuh"
 #include "policy/scores.cuh"
@@ -19,27 +20,14 @@
 namespace kernelwright {
 namespace {
 
-constexpr uint32_t kCleanBarrier = 5;  // the turns use named barriers 1 to 3
-constexpr uint32_t kStageBarrier = 6;  // and one more for each further warpgroup
-// An item's output leaves through the slot of its queries, if that slot need not be free before the output is stored.
-constexpr bool kStagesOutput = spec::kQStages > 1;
-constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
-// With packed heads, a sequence that decodes in a ragged batch is a tile of few rows. Warpgroups that have none of
-// these rows do not multiply.
-constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
-
-// With sub-stages of V, products begin when a tile's first sub-stage lands, and wait for more in the middle. Otherwise
-// they wait for both tiles first.
-constexpr bool kInStages = kValueStages > 1;
-constexpr int kKeyStages = kInStages ? spec::kNumQkStages : 1;  // shares of the sum of scores
-
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
 using Softmax = policy::RowSoftmax<spec::kRescale>;
+using Scales = policy::ItemScales<spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 
-class MathWarpgroup : policy::HiddenKeys<kCleansFirst> {
+class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
  public:
   __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
                                            uint32_t warpgroup)
@@ -47,7 +35,7 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst> {
         shared_(shared),
         warpgroup_(warpgroup),
         lane_(threadIdx.x % 32),
-        scale_(ScoreMod{params_.scale, params_.softcap}.template exponent_scale<false>(params_.exponent_scale)),
+        scale_(exponent_scale_of(params_.scale)),
         queries_(QueryRing::consumer(shared.query_barriers())),
         items_(ItemRing::consumer()),
         tiles_(shared.kv_barriers(), shared.keys(), shared.values(), {threadIdx.x % 32}),
@@ -125,14 +113,22 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst> {
     walk_ = item_.walk();
     walk_ = {ptx::uniform(walk_.begin), ptx::uniform(walk_.end), ptx::uniform(walk_.full_begin),
              ptx::uniform(walk_.full_end)};
-    if constexpr (kSkipsRows && !kGathersKv) posted_keys_ = ptx::uniform(item_.last_keys<kHidesInTiles>());
+    if constexpr (kSkipsRows && !kOthersClean) posted_keys_ = ptx::uniform(item_.last_keys<kHidesInTiles>());
     items_.step();
+    if constexpr (kScaled) {
+      take_scales(params_, item_);
+      scale_ = exponent_scale_of(score_scale(params_));
+    }
     if constexpr (PlaceMod::exists) {
 #pragma unroll
       for (int r = 0; r < kPlaceHeads; ++r)
         place_heads_[r] = {params_, Rows{item_.rows().head}.q_head(row() + Fragment::row(r))};
     }
     return walk_.end >= 0;
+  }
+
+  __device__ __forceinline__ float exponent_scale_of(float scale) const {
+    return ScoreMod{scale, params_.softcap}.template exponent_scale<kScaled>(params_.exponent_scale);
   }
 
   /// An item whose products are done, except the last one.
@@ -330,7 +326,7 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst> {
   __device__ __forceinline__ void end_scores(int tile) {
     ptx::pin_registers(scores_);
     tiles_.release_whole_k();
-    const ScoreMod score_mod{params_.scale, params_.softcap};
+    const ScoreMod score_mod{score_scale(params_), params_.softcap};
     policy::modify(Fragment{scores_}, score_mod, [&] { return place_rows(tile); });
     policy::take_sign(Fragment{scores_}, score_mod);
     if constexpr (OpenRow::exists) open_scores(tile);
@@ -383,13 +379,13 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst> {
   /// The item's count is read late. Where warpgroups may have no rows, that read would stand behind a condition; there
   /// it is read early.
   __device__ __forceinline__ void note_last_keys() {
-    const int keys = kSkipsRows || kGathersKv ? posted_keys_ : ptx::uniform(item_.last_keys<kHidesInTiles>());
+    const int keys = kSkipsRows || kOthersClean ? posted_keys_ : ptx::uniform(item_.last_keys<kHidesInTiles>());
     last_keys_ = foreign_keys() ? keys : spec::kBlockN;
   }
   /// Whether a tile of V may hold more than the sequence's keys. TMA fills with zeros past the end of a tensor.
-  /// Gathering warps write zeros for all other keys.
+  /// Gathering and converting warps write zeros for all other keys.
   __device__ __forceinline__ bool foreign_keys() const {
-    if constexpr (kGathersKv) return false;
+    if constexpr (kOthersClean) return false;
     return spec::kKvLayout != KvLayoutKind::kPadded || params_.kv_lengths != nullptr;
   }
   /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
@@ -456,13 +452,12 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst> {
     softmax.finish();
     const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
     const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
-    const int mine = own + static_cast<int>(lane / 4);                         // the thread's row; its second is 8 rows
-                                                                               // on
+    const int mine = own + static_cast<int>(lane / 4);  // the thread's row; its second is 8 rows on
     if constexpr (kStagesOutput) {
       ptx::bar_sync(kStageBarrier + warpgroup_, 128);  // no product of the warpgroup reads Q any more
       const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes, kRowBytes> rows(
           shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane);
-      rows.put(output, softmax.inverse(0), softmax.inverse(1));
+      rows.put(output, weight_of(softmax, 0, done), weight_of(softmax, 1, done));
       __syncwarp();  // a lane stores what other lanes have written
       const OutputRows to(params_, done.record);
 #pragma unroll
@@ -470,24 +465,31 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst> {
         const int at = own + rows.row(round);
         rows.store(round, to.row(at), to.exists(at));
       }
-      store_lse(to, softmax, mine, lane);
+      store_lse(done, to, softmax, mine, lane);
       ptx::fence_proxy_async_shared();  // TMA writes the slot next
       if constexpr (!kSkipsRows) release(done);
     } else {
       const OutputRows to(params_, done.record);
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, softmax.inverse(r), to.row(mine + r * 8),
+        tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, weight_of(softmax, r, done), to.row(mine + r * 8),
                                                           to.exists(mine + r * 8), lane);
-      store_lse(to, softmax, mine, lane);
+      store_lse(done, to, softmax, mine, lane);
     }
   }
-  __device__ __forceinline__ void store_lse(const OutputRows& to, const Softmax& softmax, int first, uint32_t lane) {
+  __device__ __forceinline__ float weight_of(const Softmax& softmax, int r, const DoneItem& done) const {
+    if constexpr (kScaled) return softmax.inverse(r) * value_scale(params_, done.record);
+    return softmax.inverse(r);
+  }
+  __device__ __forceinline__ void store_lse(const DoneItem& done, const OutputRows& to, const Softmax& softmax,
+                                            int first, uint32_t lane) {
     if constexpr (spec::kLse) {
+      // The next item has been taken, and its keys may have another scale.
+      const float scale = kScaled ? exponent_scale_of(score_scale(params_, done.record)) : scale_;
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         if (lane % 4 == 0 && to.exists(first + r * 8))
-          *to.lse(first + r * 8) = softmax.log2_sum(r, scale_) * policy::kLn2;
+          *to.lse(first + r * 8) = softmax.log2_sum(r, scale) * policy::kLn2;
     }
   }
 
@@ -495,7 +497,7 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst> {
   const contract::AttentionParams& params_;
   const Shared shared_;
   const uint32_t warpgroup_, lane_;
-  const float scale_;  // powers of two per unit of score
+  float scale_;  // powers of two per unit of score; where keys have a scale, of the item
   QueryRing queries_;
   ItemRing items_;
   Consumer tiles_;

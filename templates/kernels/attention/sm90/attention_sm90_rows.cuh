@@ -1,5 +1,5 @@
-/// Rows of tiles that the math warpgroups of attention_sm90 touch one by one: those of V that they clean, and those of
-/// the output.
+/// What the math warpgroups of attention_sm90 have beside products: their barriers and turns, and the rows of tiles that
+/// they touch one by one. These are rows of V that they clean, and rows of the output.
 #pragma once
 
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
@@ -8,6 +8,20 @@
 
 namespace kernelwright {
 namespace {
+
+constexpr uint32_t kCleanBarrier = 5;  // the turns use named barriers 1 to 3
+constexpr uint32_t kStageBarrier = 6;  // and one more for each further warpgroup
+// An item's output leaves through the slot of its queries, if that slot need not be free before the output is stored.
+constexpr bool kStagesOutput = spec::kQStages > 1;
+constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
+// With packed heads, a sequence that decodes in a ragged batch is a tile of few rows. Warpgroups that have none of
+// these rows do not multiply.
+constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
+
+// With sub-stages of V, products begin when a tile's first sub-stage lands, and wait for more in the middle. Otherwise
+// they wait for both tiles first.
+constexpr bool kInStages = kValueStages > 1;
+constexpr int kKeyStages = kInStages ? spec::kNumQkStages : 1;  // shares of the sum of scores
 
 /// Writes zeros to the first `keys` rows of the tile of V at `values`: a share of each math thread.
 __device__ __forceinline__ void clear_first_rows(uint32_t values, int keys) {

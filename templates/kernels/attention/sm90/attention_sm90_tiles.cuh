@@ -20,15 +20,15 @@ using contract::HopperAttentionParams;
 
 constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
 // The launch gives each thread the same number of registers. The warpgroups deal them out anew: loading takes few,
-// gathering and counting of hidden keys a few more.
+// gathering, converting and counting of hidden keys a few more.
 constexpr int kLaunchRegisters = 65536 / kNumThreads / 8 * 8;
-constexpr int kLoadRegisters = spec::kMathWarpgroups == 1    ? 56
-                               : spec::kMathWarpgroups == 3  ? 32
-                               : kGathersKv || kHidesInTiles ? 40
-                                                             : 24;
-constexpr int kMathRegisters = spec::kMathWarpgroups == 3                                    ? 160
-                               : spec::kMathWarpgroups == 2 && (kGathersKv || kHidesInTiles) ? 232
-                                                                                             : 240;
+constexpr int kLoadRegisters = spec::kMathWarpgroups == 1                   ? 56
+                               : spec::kMathWarpgroups == 3                 ? 32
+                               : kGathersKv || kHidesInTiles || kConvertsKv ? 40
+                                                                            : 24;
+constexpr int kMathRegisters = spec::kMathWarpgroups == 3                                                   ? 160
+                               : spec::kMathWarpgroups == 2 && (kGathersKv || kHidesInTiles || kConvertsKv) ? 232
+                                                                                                            : 240;
 static_assert(spec::kMathWarpgroups * kMathRegisters + kLoadRegisters <= (spec::kMathWarpgroups + 1) * kLaunchRegisters,
               "the last warpgroup to ask would wait for ever");
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
@@ -37,16 +37,21 @@ static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q 
 // The CTAs of a cluster take neighbouring query tiles, and each loads a share of every key tile for all of them.
 constexpr int kCluster = spec::kClusterM;
 static_assert(spec::kMulticast == kCluster, "each load serves the whole cluster");
+static_assert(kCluster == 1 || !kConvertsKv, "warps convert what their own CTA loads");
+enum : bool { kOthersClean = kGathersKv || kConvertsKv };  // whether no math warp writes zeros to V
 static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
               "a share of a tile begins where the swizzle's pattern does");
 
 constexpr int kSlabsQk = contract::slabs_of(spec::kHeadDimQk, kElementBytes, spec::kSwizzleBytes);
 constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes;
-constexpr contract::HopperLayout kLayout = contract::hopper_layout(
-    spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages, spec::kNumKvStages,
-    spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages, spec::kSwizzleBytes);
-constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(
-    spec::kQStages, spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages);
+__device__ constexpr contract::HopperShape shape() {
+  return {spec::kBlockM,       spec::kBlockN,      spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages,
+          spec::kNumKvStages,  spec::kNumQkStages, kSharedRing,      kGathersKv,      spec::kNumMmaStages,
+          spec::kSwizzleBytes, kConvertsKv};
+}
+__device__ constexpr contract::HopperRawRing raw_ring() { return contract::hopper_raw_ring(shape()); }
+constexpr contract::HopperLayout kLayout = contract::hopper_layout(shape());
+constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(shape());
 
 /// The rings of K and V, in the form that pipeline/kv_rings.cuh needs.
 struct Tiles {
@@ -65,6 +70,30 @@ static_assert(pipeline::KvBytes<Tiles>::k_slot == kLayout.key_slot &&
 using Producer = pipeline::KvProducer<Tiles>;
 using Consumer = pipeline::KvConsumerPipeline<Tiles, pipeline::WarpRelease<kCluster>>;
 using QueryRing = pipeline::StagedPipeline<spec::kQStages>;
+
+/// The ring of tiles that TMA brings where warps convert them: K and V in turn, in the order of their use.
+struct RawTiles : Tiles {
+  enum : int { element_bytes = 1, num_kv_stages = raw_ring().slots };  // not variables, which would be in every binary
+  enum : bool { shared_ring = true };
+};
+using RawRing = pipeline::StagedPipeline<kConvertsKv ? raw_ring().slots : spec::kQStages>;
+using LoadRings = policy::Either<kConvertsKv, pipeline::KvProducer<RawTiles>, Producer>::type;
+/// A raw tile of K or V: its slabs have the columns of a converted tile, and half of its bytes.
+struct RawTile : OwnBoxes {
+  enum : int { kRows = spec::kBlockN, kSlabs = kSlabsV };
+  enum : uint32_t { row_bytes = kRowBytes / 2, kSlabBytes = kRows * row_bytes };
+  __device__ static int first_row() { return 0; }
+  __device__ static int row_in_slot() { return 0; }
+  __device__ static int first_column() { return 0; }
+  template <int kPart, class Ring>
+  __device__ __forceinline__ static pipeline::TileTarget target(Ring& ring) {
+    return ring.template get_tile<kPart>(true);
+  }
+};
+static_assert(!kConvertsKv || (spec::kNumQkStages == 1 && kValueStages == 1), "tiles are converted whole");
+/// What the loading thread loads of a tile.
+using LoadedKeys = policy::Either<kConvertsKv, RawTile, KeyShares>::type;
+using LoadedValues = policy::Either<kConvertsKv, RawTile, ValueShares>::type;
 using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; gatherers wait for its laps
 
 using ClusterItem = ItemOf<spec::kBlockM * kCluster>;  // an item of the walk: the query tiles of all its CTAs
@@ -76,11 +105,13 @@ struct Shared {
   __device__ uint32_t queries(uint32_t slot) const { return base + kLayout.queries + slot * kLayout.query_slot; }
   __device__ uint32_t keys() const { return base + kLayout.keys; }
   __device__ uint32_t values() const { return base + kLayout.values; }
+  __device__ uint32_t raw() const { return base + raw_ring().tiles; }
   __device__ uint32_t query_barriers() const { return base + kLayout.barriers + kBarriers.query_full * 8; }
   __device__ uint32_t kv_barriers() const { return base + kLayout.barriers + kBarriers.key_full * 8; }
+  __device__ uint32_t raw_barriers() const { return base + raw_ring().full; }
   __device__ uint32_t item(uint32_t slot) const { return base + kLayout.items + slot * contract::kItemBytes; }
   __device__ uint32_t gather(uint32_t slot) const { return base + kLayout.gathers + slot * contract::kGatherBytes; }
-  /// A barrier outside of the rings: the loading thread has told the gathering warps of an item.
+  /// A barrier outside of the rings: the loading thread has told the gathering or converting warps of an item.
   __device__ pipeline::PhasedBarrier<1> gather_posted(uint32_t slot) const {
     return {base + kLayout.barriers + (kBarriers.gather_posted + slot) * contract::kBarrierBytes};
   }

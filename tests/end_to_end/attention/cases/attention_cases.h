@@ -39,6 +39,8 @@ void add_value_cases(std::vector<CudaCase>& cases);
 /// The cases of attention_sm90: small, of every head size, tile and schedule, and of errors that its rings and its
 /// order of items could cause. Their schedules name the family.
 std::vector<CudaCase> hopper_cases();
+/// Those over fp8 keys and values, which hopper_cases() have too.
+std::vector<CudaCase> hopper_fp8_cases();
 
 /// The same for attention_sm100.
 std::vector<CudaCase> blackwell_cases();

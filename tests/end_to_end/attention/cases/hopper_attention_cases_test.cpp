@@ -397,7 +397,9 @@ std::vector<CudaCase> hopper_cases() {
   packed(list);
   clusters(list);
   swizzles(list);
-  return list.take();
+  std::vector<CudaCase> cases = list.take();
+  for (CudaCase& test : hopper_fp8_cases()) cases.push_back(std::move(test));
+  return cases;
 }
 
 namespace {

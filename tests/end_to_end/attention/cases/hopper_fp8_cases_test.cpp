@@ -1,0 +1,154 @@
+// Cases for attention_sm90 over fp8 keys and values: what its converting warps could do wrong. Head sizes and swizzles,
+// for the places of bytes; rings, boxes of pages and the order of items, for the ring of raw tiles; lengths, windows and
+// starts, for rows that become zeros; scales of each kind, and all that takes the place of a score.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "end_to_end/attention/cases/attention_cases.h"
+#include "kernelwright/generator/attention/planner.h"
+
+namespace kernelwright {
+namespace hopper_fp8_cases_test {
+namespace {
+
+class List {
+ public:
+  CudaCase& add(const std::string& name, AttentionProblem problem, AttentionShape shape,
+                const std::function<void(AttentionSchedule&)>& change = {}) {
+    AttentionSchedule schedule;
+    schedule.family = Family::kHopper;
+    if (change) change(schedule);
+    cases_.push_back({"sm90_fp8kv_" + name, std::move(problem), std::move(shape), schedule});
+    return cases_.back();
+  }
+  std::vector<CudaCase> take() { return std::move(cases_); }
+
+ private:
+  std::vector<CudaCase> cases_;
+};
+
+/// Two query heads of one KV head, with each type of keys and each kind of scales in turn.
+AttentionProblem small(int i, int q_heads = 2, int kv_heads = 1) {
+  constexpr ScaleKind kinds[] = {ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kNone};
+  return fp8(heads(default_problem(i % 4 < 2 ? DType::kBf16 : DType::kF16), q_heads, kv_heads), kinds[i % 3],
+             i % 2 == 0 ? DType::kE4m3 : DType::kE5m2);
+}
+
+AttentionShape several(std::vector<int> lengths, int q_len) {
+  AttentionShape shape = lists({}, std::move(lengths));
+  shape.q_len = q_len;
+  return shape;
+}
+
+void head_sizes(List& list) {
+  int i = 0;
+  for (const auto& [qk, v] : {std::pair{16, 16}, std::pair{32, 32}, std::pair{48, 32}, std::pair{64, 64},
+                              std::pair{80, 80}, std::pair{96, 96}, std::pair{128, 128}, std::pair{160, 144},
+                              std::pair{192, 128}, std::pair{256, 256}})
+    list.add(fmt::format("d{}_{}", qk, v), causal(dims(small(i++), qk, v)), several({300, 1, 0, 129}, 150));
+}
+
+void swizzles(List& list) {
+  const AttentionShape shape = several({333, 40, 0, 1}, 150);
+  const auto in = [](Swizzle swizzle, int keys) {
+    return [=](AttentionSchedule& schedule) { schedule.swizzle = swizzle, schedule.block_n = keys; };
+  };
+  list.add("swizzle_64B", causal(dims(small(0), 96, 64)), shape, in(Swizzle::k64B, 64));
+  list.add("swizzle_64B_odd", dims(small(1), 96, 96), shape, in(Swizzle::k64B, 48));
+  list.add("swizzle_32B", causal(dims(small(3), 80, 48)), shape, in(Swizzle::k32B, 64));
+  list.add("swizzle_32B_odd", dims(small(2), 48, 48), shape, in(Swizzle::k32B, 80));
+}
+
+void schedules(List& list) {
+  int i = 0;
+  for (int warpgroups = 1; warpgroups <= 3; ++warpgroups)
+    for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
+      for (const int q_stages : {1, 2}) {
+        AttentionProblem problem = small(i);
+        if (i % 3 != 1) problem = i % 3 == 0 ? causal(problem) : windowed(problem, 70, 9);
+        list.add(fmt::format("schedule{}", i), problem, several({333, 40}, 200), [&](AttentionSchedule& schedule) {
+          schedule.math_warpgroups = warpgroups, schedule.kv_ring = ring, schedule.q_stages = q_stages;
+          schedule.block_n = i % 2 == 0 ? 48 : 64;
+          schedule.num_kv_stages = ring == KvRing::kShared ? 2 + i % 2 : 1 + i % 2;
+          if (i % 4 == 3) schedule.rescale = Rescale::kAlways;
+        });
+        ++i;
+      }
+}
+
+void keys(List& list) {
+  int i = 0;
+  for (const int page : {8, 16, 48, 64, 256})
+    list.add(fmt::format("page{}", page), causal(paged(small(i++), page)), several({700, 1, 257, 64, 0}, 65));
+  list.add("page16_shared", causal(paged(small(0), 16)), shape_of(3, 20, 600)).options.share_pages = true;
+  list.add("ragged", causal(with_sinks(ragged(small(1)))), lists({90, 1, 0, 33}, {133, 70, 9, 33}));
+  list.add("window_paged", windowed(with_sinks(paged(small(3), 16)), 70, 9), several({333, 40, 0, 129}, 150));
+  list.add("window_empty_rows", windowed(small(2), 16, 0), shape_of(2, 200, 40));
+  list.add("chunks_paged", masked(paged(small(5), 24), chunks(37)), several({333, 40, 0, 1}, 150));
+  list.add("no_keys", small(0), shape_of(2, 64, 0));
+  list.add("starts_paged", causal(left_padded(paged(small(4), 64))), several({333, 200, 0, 100}, 130));
+  list.add("starts", left_padded(small(1)), several({333, 200, 0, 100}, 130));
+}
+
+void scores(List& list) {
+  list.add("softcap", causal(capped(small(1, 4, 2), 20)), shape_of(2, 130, 200));
+  list.add("alibi", causal(with_alibi(small(4, 4, 2))), shape_of(2, 130, 200));
+  // Heads of several KV heads follow each other in a CTA: each has scales of its own.
+  list.add("heads", causal(with_sinks(small(1, 6, 3))), several({200, 65, 0}, 100));
+  list.add("negative_scale", causal(small(3, 2, 2)), shape_of(1, 80, 150)).change = [](AttentionCase& call) {
+    call.scale = -0.3f;
+  };
+}
+
+/// Packed heads of ragged batches: warpgroups without rows only keep step.
+void mixed(List& list) {
+  const AttentionShape shape = lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150});
+  const auto packed = [](AttentionSchedule& schedule) { schedule.pack_gqa = true; };
+  for (const int page : {16, 64}) {
+    AttentionProblem problem = causal(paged(small(page == 16 ? 1 : 3, 8, 2), page));
+    problem.q_layout = QLayout::kRagged;
+    list.add(fmt::format("mixed_page{}", page), problem, shape, packed);
+  }
+  list.add("packed_queued", causal(ragged(small(0, 8, 1))), shape, [&](AttentionSchedule& schedule) {
+    packed(schedule);
+    schedule.scheduler = Scheduler::kQueued;
+  });
+}
+
+}  // namespace
+}  // namespace hopper_fp8_cases_test
+
+std::vector<CudaCase> hopper_fp8_cases() {
+  hopper_fp8_cases_test::List list;
+  hopper_fp8_cases_test::head_sizes(list);
+  hopper_fp8_cases_test::swizzles(list);
+  hopper_fp8_cases_test::schedules(list);
+  hopper_fp8_cases_test::keys(list);
+  hopper_fp8_cases_test::scores(list);
+  hopper_fp8_cases_test::mixed(list);
+  return list.take();
+}
+
+namespace hopper_fp8_cases_test {
+namespace {
+
+TEST(HopperFp8Cases, HaveKernelsOfTheFamilyAndEveryKindOfScale) {
+  std::set<std::string> names;
+  std::set<ScaleKind> scales;
+  std::set<DType> types;
+  for (const CudaCase& test : hopper_fp8_cases()) {
+    EXPECT_TRUE(names.insert(test.name).second) << test.name;
+    ASSERT_TRUE(is_taken(test, Arch::kSm90a)) << test.name;
+    EXPECT_EQ(plan_attention(test.problem, test.schedule, Arch::kSm90a).main.family, Family::kHopper) << test.name;
+    scales.insert(test.problem.scales), types.insert(test.problem.dtype.kv);
+  }
+  EXPECT_EQ(scales.size(), 3u);
+  EXPECT_EQ(types.size(), 2u);
+}
+
+}  // namespace
+}  // namespace hopper_fp8_cases_test
+}  // namespace kernelwright

@@ -1,0 +1,79 @@
+// attention_sm90 over fp8 keys and values on the emulator, with every check on: every code. The cases of its tiles are
+// in hopper_fp8_cases_test.cpp. Needs NVRTC and no GPU.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "end_to_end/attention/cases/attention_cases.h"
+#include "kernelwright/verify/formats/float_formats.h"
+#include "support/emulated_attention.h"
+
+namespace kernelwright::fp8_prefill_emulator_test {
+namespace {
+
+using test::inputs_of;
+using test::make_checking_engine;
+using test::run_checked;
+
+constexpr int kDepth = 64, kCodes = 256;
+
+/// The same value in every element of a row.
+void fill(HostTensor& tensor, std::byte* row, float value) {
+  const std::vector<float> values(static_cast<std::size_t>(tensor.head_dim), value);
+  encode_row(tensor.dtype, values, row);
+}
+
+class Fp8Prefill : public test::OnTheEmulator<int> {
+ protected:
+  Engine engine_ = make_checking_engine(3, emulator::Completion::kRandom, 7);
+};
+
+/// Sequence i has one key: element i of it is code i and the others are 0, and its value has code i everywhere. With
+/// queries of ones, the LSE is the scaled code and O is the code.
+TEST_F(Fp8Prefill, TakesEveryCodeExactly) {
+  constexpr float kScale = 0x1p-6f;  // scores below 2^10, whose exponents f32 holds to 2^-14
+  for (const DType dtype : {DType::kE4m3, DType::kE5m2})
+    for (const DType q : {DType::kBf16, DType::kF16}) {
+      CudaCase test{fmt::format("{}_{}", to_string(dtype), to_string(q)),
+                    fp8(heads(dims(default_problem(q), kDepth, kDepth), 1, 1), ScaleKind::kNone, dtype),
+                    shape_of(kCodes, 1, 1)};
+      test.schedule.family = Family::kHopper;
+      test.schedule.token_gen = false;
+      test.problem.lse = true;
+      AttentionCase call = inputs_of(test);
+      call.random_values = false;
+      call.scale = kScale;
+      std::vector<double> values(kCodes);
+      for (int code = 0; code < kCodes; ++code) {
+        fill(call.q, call.q_row(code, 0, 0), 1);
+        fill(call.k, call.k_row(code, 0, 0), 0);
+        call.k_row(code, 0, 0)[code % kDepth] = static_cast<std::byte>(code);
+        const std::vector<std::byte> row(kDepth, static_cast<std::byte>(code));
+        std::copy(row.begin(), row.end(), call.v_row(code, 0, 0));
+        decode_row(dtype, row.data(), 1, &values[static_cast<std::size_t>(code)]);
+      }
+      const AttentionOutput output = run_checked(engine_, test, call);
+      for (int code = 0; code < kCodes; ++code) {
+        SCOPED_TRACE(fmt::format("{}, code {}", test.name, code));
+        const double value = values[static_cast<std::size_t>(code)];
+        const float lse = output.lse[call.lse_index(code, 0, 0)];
+        double got[kDepth];
+        decode_row(q, output.o.data() + call.o_index(code, 0, 0) * 2, kDepth, got);
+        for (const double element : got) {
+          if (std::isfinite(value))
+            ASSERT_EQ(element, value);  // the weight of one key, divided by itself
+          else
+            ASSERT_FALSE(std::isfinite(element));
+        }
+        if (std::isfinite(value))
+          EXPECT_NEAR(lse, kScale * value, 1e-6 * (1 + kScale * std::fabs(value)));
+        else
+          EXPECT_FALSE(std::isfinite(lse));
+      }
+    }
+}
+
+}  // namespace
+}  // namespace kernelwright::fp8_prefill_emulator_test
