@@ -2,7 +2,9 @@
 
 Calling an arm queues its work on the current stream and returns the output. An arm's rate counts its `work`.
 """
+import copy as copy_module
 import ctypes
+import dataclasses
 import math
 
 import torch
@@ -135,6 +137,18 @@ def separate(engine, case):
     return Arm("separate", call, row.work()[0], (chunks, decodes))
 
 
+def bf16(engine, case):
+    """Our kernel for bf16 keys and values, which are those of the row, on the same queries."""
+    row = dataclasses.replace(case.row, kv_dtype="bf16")
+    plain = copy_module.copy(case)
+    plain.row, plain.k_scale, plain.v_scale = row, None, None
+    plain.k, plain.v = ((part.float() * scale).to(torch.bfloat16)
+                        for part, scale in ((case.k, case.k_scale), (case.v, case.v_scale)))
+    arm = ours("bf16", engine.prepare(config(row, "auto")), plain)
+    arm.keep += (plain,)
+    return arm
+
+
 def sdpa(peer, case):
     row = case.row
     # [batch, heads, len, d] views of [batch, len, heads, d] tensors, the layout of a server.
@@ -192,8 +206,8 @@ def read_stream(case):
 
 
 def peer(name, case, engine, fa3_path):
-    made = {"separate": lambda: separate(engine, case), "copy": lambda: copy(case), "read_stream": lambda: read_stream(case),
-            "fa3": lambda: fa3(fa3_path, case)}
+    made = {"separate": lambda: separate(engine, case), "bf16": lambda: bf16(engine, case), "copy": lambda: copy(case),
+            "read_stream": lambda: read_stream(case), "fa3": lambda: fa3(fa3_path, case)}
     return made[name]() if name in made else sdpa(name, case)
 
 
@@ -202,5 +216,5 @@ def shaped(row, out):
     return out.reshape(-1, row.heads, row.head_dim)
 
 
-COMPARED = ("cudnn", "fa2", "fa3", "separate")  # peers whose output is attention
+COMPARED = ("cudnn", "fa2", "fa3", "separate", "bf16")  # peers whose output is attention
 __all__ = ["Arm", "BACKENDS", "COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "shaped"]

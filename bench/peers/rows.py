@@ -11,7 +11,7 @@ BYTES = {"bf16": 2, "e4m3": 1}
 @dataclasses.dataclass(frozen=True)
 class Row:
     name: str
-    set: str  # prefill, decode, paged, fp8-kv, mixed or window
+    set: str  # prefill, decode, paged, fp8-kv, fp8-prefill, mixed or window
     batch: int
     q_len: int
     kv_len: int
@@ -63,7 +63,7 @@ class Row:
         if self.set == "window":
             q_and_o = 2 * BF16_BYTES * self.batch * self.q_len * self.heads * self.head_dim
             return q_and_o + self.kv_bytes(), "GB/s of QKVO", 1e6
-        if self.set == "prefill":
+        if self.set in ("prefill", "fp8-prefill"):
             flop = 4 * self.batch * self.heads * self.q_len * self.kv_len * self.head_dim
             return flop / (2 if self.causal else 1), "TFLOP/s", 1e9
         return self.kv_bytes(), "GB/s of KV", 1e6
@@ -144,6 +144,14 @@ def _fp8_decode(batch, length, *targets, page=16, head_dim=128):
                targets=tuple(("read_stream", x) for x in targets))
 
 
+def _fp8_prefill(head_dim, causal, length):
+    # bf16 queries over fp8 keys: the products are those of bf16 keys, and so is the aim.
+    name = f"fp8-kv-d{head_dim}-{'causal' if causal else 'dense'}-{_size(length)}"
+    heads = 2048 // head_dim
+    return Row(name, "fp8-prefill", max(1, 16384 // length), length, length, heads, heads, head_dim, causal, kv_dtype="e4m3",
+               targets=(("bf16", 0.97),))
+
+
 ROWS = [
     _prefill(128, False, 512, ("cudnn", 1.05)),
     _prefill(128, False, 2048, ("cudnn", 1.05)),
@@ -179,6 +187,12 @@ ROWS = [
     _fp8_decode(1, 131072, 0.95),
     _fp8_decode(64, 8192, head_dim=64),
     _fp8_decode(32, 4096, head_dim=256),
+    _fp8_prefill(128, False, 2048),
+    _fp8_prefill(128, False, 8192),
+    _fp8_prefill(128, True, 2048),
+    _fp8_prefill(128, True, 8192),
+    _fp8_prefill(64, False, 8192),
+    _fp8_prefill(256, False, 8192),
     # At most 0.9 of the time of the separate launches.
     Row("mixed-4x512-60x1-4k", "mixed", 64, 1, 4096, 32, 8, 128, True, page=64, chunks=4, chunk_len=512,
         targets=(("separate", 1 / 0.9),)),
@@ -212,7 +226,7 @@ ROWS = [
     Row("smoke-mixed", "mixed", 6, 1, 512, 8, 2, 128, True, page=64, chunks=2, chunk_len=100, smoke=True),
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
-SETS = ("prefill", "decode", "paged", "fp8-kv", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "all", "smoke")
+SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "all", "smoke")
 
 
 def selected(sets, pattern):
@@ -232,10 +246,12 @@ def peers_of(row, asked):
         names += ["read_stream"] if row.set == "gemm-decode" else []
         yield from ((name, None) for name in names)
         return
-    own = {"paged": ["read_stream"], "fp8-kv": ["read_stream"], "mixed": ["separate"], "window": ["copy"]}.get(row.set, [])
+    own = {"paged": ["read_stream"], "fp8-kv": ["read_stream"], "fp8-prefill": ["bf16"], "mixed": ["separate"], "window": ["copy"]}.get(row.set, [])
     why = None
     if row.page:
         why = "takes no page table"
+    elif row.kv_dtype != "bf16":
+        why = "takes no fp8 keys under bf16 queries"
     elif row.sinks or row.window >= 0:
         why = "takes no window with sinks"
     for peer in asked:
