@@ -1,4 +1,5 @@
-#include "fast/door.h"
+#include "fast/fill.h"
+#include "fast/operators.h"
 
 namespace kernelwright::fast {
 namespace {
@@ -10,7 +11,7 @@ struct Reading {
   Framework framework;       // of the first tensor
   PyObject* like = nullptr;  // the first tensor
   dlpack::Device device{};
-  bool grad_is_checked = false, may_record = false;
+  bool may_record = false;
 };
 
 bool is_absent(PyObject* value) { return !value || value == Py_None; }
@@ -41,117 +42,76 @@ bool address_of(PyObject* value, std::uint64_t& address) {
   return false;
 }
 
-void set_override(const Rules& rules, const Number& number, Launch& launch) {
-  std::uint32_t bits;
-  __builtin_memcpy(&bits, launch.bytes + rules.overrides_at, sizeof bits);
-  put(launch, rules.overrides_at, bits | number.bit);
-}
+/// The values of a call from Python, for fill().
+class PythonValues {
+ public:
+  PythonValues(const State& state, const Given& given, Reading& reading)
+      : state_(state), given_(given), reading_(reading) {}
 
-bool write_number(const Rules& rules, const Number& number, PyObject* value, Launch& launch) {
-  std::int32_t integer;
-  switch (number.kind) {
-    case NumberKind::kInteger:
-      if (!int32_of(value, integer)) return false;
-      put(launch, number.at, integer);
-      break;
-    case NumberKind::kFloat:
-    case NumberKind::kPositive: {
-      if (!PyFloat_CheckExact(value) && !is_integer(value)) return false;
-      const double real = PyFloat_AsDouble(value);
-      if (real == -1.0 && PyErr_Occurred()) {
-        PyErr_Clear();
-        return false;
-      }
-      if (number.kind == NumberKind::kPositive && !(real > 0)) return false;
-      put(launch, number.at, static_cast<float>(real));
-      break;
-    }
-    case NumberKind::kWindow:
-      if (!(PyTuple_CheckExact(value) || PyList_CheckExact(value)) || PySequence_Size(value) != 2) return false;
-      for (int side = 0; side < 2; ++side) {
-        const Owned bound(PySequence_GetItem(value, side));
-        if (!bound || !int32_of(bound.get(), integer)) return false;
-        put(launch, number.at + 4 * side, integer);
-      }
-      break;
+  bool absent(int argument) const { return is_absent(given_.values[argument]); }
+  bool to_int64(int argument, std::int64_t& number) const { return int64_of(given_.values[argument], number); }
+  bool to_int32(int argument, std::int32_t& number) const { return int32_of(given_.values[argument], number); }
+  bool to_real(int argument, double& real) const {
+    PyObject* value = given_.values[argument];
+    if (!PyFloat_CheckExact(value) && !is_integer(value)) return false;
+    real = PyFloat_AsDouble(value);
+    if (real != -1.0 || !PyErr_Occurred()) return true;
+    PyErr_Clear();
+    return false;
   }
-  if (number.bit) set_override(rules, number, launch);
-  return true;
-}
+  bool to_window(int argument, std::int32_t (&window)[2]) const {
+    PyObject* value = given_.values[argument];
+    if (!(PyTuple_CheckExact(value) || PyList_CheckExact(value)) || PySequence_Size(value) != 2) return false;
+    for (int side = 0; side < 2; ++side) {
+      const Owned bound(PySequence_GetItem(value, side));
+      if (!bound || !int32_of(bound.get(), window[side])) return false;
+    }
+    return true;
+  }
+  /// A tensor, or an address with the number beside it.
+  bool write_operand(int index, Launch& launch);
 
-/// A tensor, or an address with the number beside it.
-bool read_operand(const State& state, const Given& given, int index, Reading& reading, Launch& launch) {
-  const Operand& operand = state.rules.operands[index];
-  PyObject* value = given.values[operand.argument];
+ private:
+  const State& state_;
+  const Given& given_;
+  Reading& reading_;
+};
+
+bool PythonValues::write_operand(int index, Launch& launch) {
+  const Operand& operand = state_.rules.operands[index];
+  PyObject* value = given_.values[operand.argument];
   if (is_integer(value)) {
     std::uint64_t address;
     std::int64_t beside = 0;
-    PyObject* number = operand.beside < 0 ? nullptr : given.values[operand.beside];
+    PyObject* number = operand.beside < 0 ? nullptr : given_.values[operand.beside];
     if (!address_of(value, address)) return false;
     if (operand.beside >= 0 && (is_absent(number) || !int64_of(number, beside) || beside < 0 || beside > 0x7fffffff))
       return false;
-    write_address(state.rules, index, address, beside, launch);
+    write_address(state_.rules, index, address, beside, launch);
     return true;
   }
   const Framework framework = framework_of(value);  // a copy: an attribute of a tensor may run any code
   if (!framework.api) return false;
-  if (!reading.like) {
-    reading.framework = framework;
-    reading.like = value;
-    reading.may_record = records_gradients(framework);
-  } else if (framework.api != reading.framework.api) {
+  if (!reading_.like) {
+    reading_.framework = framework;
+    reading_.like = value;
+    reading_.may_record = records_gradients(framework);
+  } else if (framework.api != reading_.framework.api) {
     return false;  // which framework's stream would it be?
   }
-  if (reading.may_record && requires_grad(framework, value)) return false;
+  if (reading_.may_record && requires_grad(framework, value)) return false;
   dlpack::Tensor tensor{};
   if (framework.api->borrow(value, &tensor) != 0) {
     PyErr_Clear();
     return false;
   }
-  if (reading.like == value) reading.device = tensor.device;
-  return write_tensor(state.rules, index, tensor, launch);
-}
-
-/// Reads what is given of the operands that do, or do not, settle sizes.
-bool read_operands(const State& state, const Given& given, bool settles, Reading& reading, Launch& launch) {
-  for (int i = 0; i < state.rules.num_operands; ++i) {
-    const Operand& operand = state.rules.operands[i];
-    if (operand.settles != settles) continue;
-    if (is_absent(given.values[operand.argument])) {
-      if (operand.required) return false;
-      continue;
-    }
-    if (!read_operand(state, given, i, reading, launch)) return false;
-  }
-  return true;
-}
-
-/// Whether each argument is one that the rules know. A newer argument without a rule is the slow path's.
-bool has_rules_for(const State& state, const Given& given) {
-  for (int i = 0; i < state.num_arguments; ++i)
-    if (!state.has_rule[i] && !is_absent(given.values[i])) return false;
-  return true;
+  if (reading_.like == value) reading_.device = tensor.device;
+  return write_tensor(state_.rules, index, tensor, launch);
 }
 
 bool fill(const State& state, const Given& given, Reading& reading, Launch& launch) {
-  const Rules& rules = state.rules;
-  begin(rules, launch);
-  if (!has_rules_for(state, given)) return false;
-  for (int i = 0; i < rules.num_sizes; ++i) {
-    PyObject* value = rules.sizes[i].argument < 0 ? nullptr : given.values[rules.sizes[i].argument];
-    std::int64_t size;
-    if (is_absent(value)) continue;
-    if (!int64_of(value, size)) return false;
-    settle(launch, i, size);
-  }
-  if (!read_operands(state, given, true, reading, launch)) return false;
-  settle_pages(rules, launch);
-  if (!read_operands(state, given, false, reading, launch) || !write_sizes(rules, launch)) return false;
-  for (int i = 0; i < rules.num_numbers; ++i) {
-    PyObject* value = given.values[rules.numbers[i].argument];
-    if (!is_absent(value) && !write_number(rules, rules.numbers[i], value, launch)) return false;
-  }
-  return true;
+  PythonValues values(state, given, reading);
+  return fill(state, values, launch);
 }
 
 /// The results: those that are given, and new ones for the others.
@@ -220,26 +180,12 @@ bool find_stream(State& state, PyObject* self, const Given& given, const Reading
   return true;
 }
 
-/// What the launch needs, from the library, or from the last launch of the same sizes.
-bool needed_workspace(State& state, const Launch& launch, std::uint64_t& bytes) {
-  bool same = state.asked;
-  for (int i = 0; same && i < state.rules.num_sizes; ++i)
-    same = state.asked_sizes[i] == (launch.known[i] ? launch.sizes[i] : -1);
-  if (!same) {
-    if (state.workspace_bytes(state.kernel, launch.bytes, &state.needed_bytes) != 0) return false;
-    for (int i = 0; i < state.rules.num_sizes; ++i) state.asked_sizes[i] = launch.known[i] ? launch.sizes[i] : -1;
-    state.asked = true;
-  }
-  bytes = state.needed_bytes;
-  return true;
-}
-
 /// Gives the launch a workspace of its stream. Python's _workspace() makes and keeps the memory, and refuses to while
 /// the stream captures.
 Outcome give_workspace(State& state, PyObject* self, const Reading& reading, void* stream, Launch& launch) {
   const Operand& operand = state.rules.operands[state.workspace];
   std::uint64_t needed = 0;
-  if (!needed_workspace(state, launch, needed)) return Outcome::kMiss;
+  if (!needed_workspace(state, state.asked, launch, needed)) return Outcome::kMiss;
   if (!needed) return Outcome::kDone;
   Workspace* found = nullptr;
   for (int i = 0; i < state.num_workspaces; ++i)
@@ -251,6 +197,7 @@ Outcome give_workspace(State& state, PyObject* self, const Reading& reading, voi
                                          static_cast<unsigned long long>(needed)));
     unsigned long long address, bytes;
     if (!made || !PyArg_ParseTuple(made.get(), "KK", &address, &bytes)) return Outcome::kError;
+    const Locked locked;  // an operator may look for its workspace meanwhile
     if (!found) found = &state.workspaces[state.num_workspaces % kMostWorkspaces];
     if (found == &state.workspaces[state.num_workspaces]) ++state.num_workspaces;
     *found = {stream, address, bytes};
@@ -269,6 +216,19 @@ int launch_unlocked(const State& state, const Launch& launch, void* stream) {
 }
 
 }  // namespace
+
+bool needed_workspace(const State& state, Asked& asked, const Launch& launch, std::uint64_t& bytes) {
+  bool same = asked.known;
+  for (int i = 0; same && i < state.rules.num_sizes; ++i)
+    same = asked.sizes[i] == (launch.known[i] ? launch.sizes[i] : -1);
+  if (!same) {
+    if (state.workspace_bytes(state.kernel, launch.bytes, &asked.bytes) != 0) return false;
+    for (int i = 0; i < state.rules.num_sizes; ++i) asked.sizes[i] = launch.known[i] ? launch.sizes[i] : -1;
+    asked.known = true;
+  }
+  bytes = asked.bytes;
+  return true;
+}
 
 Outcome call(State& state, PyObject* self, const Given& given, PyObject** result) {
   Reading reading;
@@ -295,7 +255,7 @@ Outcome call(State& state, PyObject* self, const Given& given, PyObject** result
       Owned(PyObject_CallMethod(self, "_raise", "i", status));
       return Outcome::kError;
     }
-    state.asked = false;
+    state.asked.known = false;
   }
   return Outcome::kMiss;
 }

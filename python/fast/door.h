@@ -16,6 +16,13 @@ struct Workspace {
 };
 constexpr int kMostWorkspaces = 4, kMostResults = 2;
 
+/// The sizes of a launch whose workspace was asked for, and what it needs.
+struct Asked {
+  std::int64_t sizes[kMostSizes];
+  std::uint64_t bytes;
+  bool known;
+};
+
 /// All that a handle knows beside its rules.
 struct State {
   Rules rules;
@@ -31,10 +38,7 @@ struct State {
   int results[kMostResults];       // places in rules.operands
   Workspace workspaces[kMostWorkspaces];
   int num_workspaces;
-  // The sizes of the last launch whose workspace was asked for, and what it needs.
-  std::int64_t asked_sizes[kMostSizes];
-  std::uint64_t needed_bytes;
-  bool asked;
+  Asked asked;  // of the last launch from Python
   unsigned long long fast_calls, slow_calls;
 };
 
@@ -46,8 +50,13 @@ struct Given {
 /// Reads a state, which is all zeros, from the tuple that kernelwright/_rules.py makes. False: with an error.
 bool read_state(PyObject* described, State& state);
 void free_state(State* state);
+/// The state of a handle; null: the object is none, or has no rules yet.
+State* state_of(PyObject* door);
 
 enum class Outcome { kDone, kMiss, kError };
+
+/// What a launch needs, from the library, or from the last launch of the same sizes. False: the library refuses.
+bool needed_workspace(const State& state, Asked& asked, const Launch& launch, std::uint64_t& bytes);
 
 /// One call. kDone: *result is a new reference. kError: with an error.
 Outcome call(State& state, PyObject* self, const Given& given, PyObject** result);

@@ -1,5 +1,6 @@
 /// The module kernelwright._fast: the type Door, from which the handles of kernelwright/_engine.py derive.
 #include "fast/door.h"
+#include "fast/operators.h"
 
 namespace kernelwright::fast {
 namespace {
@@ -62,7 +63,7 @@ PyObject* call_fast(Door* door, const Given& given, bool* missed) {
   PyObject* result = nullptr;
   const Outcome outcome = call(*door->state, reinterpret_cast<PyObject*>(door), given, &result);
   *missed = outcome == Outcome::kMiss;
-  if (outcome == Outcome::kDone) ++door->state->fast_calls;
+  if (outcome == Outcome::kDone) __atomic_fetch_add(&door->state->fast_calls, 1, __ATOMIC_RELAXED);
   return result;
 }
 
@@ -117,6 +118,8 @@ void free_door(PyObject* self) {
 }
 
 PyObject* open_door(PyObject* self, PyObject* described) {
+  Door* door = reinterpret_cast<Door*>(self);
+  if (door->state) return PyErr_Format(PyExc_ValueError, "_open: the handle has its rules, and may be in use");
   auto* state = static_cast<State*>(PyMem_Calloc(1, sizeof(State)));
   if (!state) return PyErr_NoMemory();
   if (!PyTuple_Check(described) || !read_state(described, *state)) {
@@ -124,8 +127,6 @@ PyObject* open_door(PyObject* self, PyObject* described) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "_open: takes a tuple");
     return nullptr;
   }
-  Door* door = reinterpret_cast<Door*>(self);
-  free_state(door->state);
   door->state = state;
   return Py_BuildValue("");
 }
@@ -156,6 +157,8 @@ PyMethodDef g_methods[] = {
 PyMemberDef g_members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Door, vectorcall), READONLY, nullptr},
                            {nullptr, 0, 0, 0, nullptr}};
 
+PyObject* g_door_type;
+
 PyModuleDef g_module = {PyModuleDef_HEAD_INIT,
                         "_fast",
                         "Calls of handles without Python code.",
@@ -167,6 +170,12 @@ PyModuleDef g_module = {PyModuleDef_HEAD_INIT,
                         nullptr};
 
 }  // namespace
+
+State* state_of(PyObject* door) {
+  const bool is_door = g_door_type && PyObject_IsInstance(door, g_door_type) == 1;
+  return is_door ? reinterpret_cast<Door*>(door)->state : nullptr;
+}
+
 }  // namespace kernelwright::fast
 
 PyMODINIT_FUNC PyInit__fast() {
@@ -176,8 +185,14 @@ PyMODINIT_FUNC PyInit__fast() {
       {Py_tp_methods, g_methods},     {Py_tp_members, g_members},          {0, nullptr}};
   PyType_Spec spec = {"kernelwright._fast.Door", sizeof(Door), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | kHasVectorCall, slots};
-  const Owned type(PyType_FromSpec(&spec));
+  const Owned type(PyType_FromSpec(&spec)), raising(new_raising_type());
   Owned module(PyModule_Create(&g_module));
-  if (!type || !module || PyObject_SetAttrString(module.get(), "Door", type.get()) < 0) return nullptr;
+  if (!type || !raising || !module || PyObject_SetAttrString(module.get(), "Door", type.get()) < 0 ||
+      PyObject_SetAttrString(module.get(), "Raising", raising.get()) < 0 ||
+      PyModule_AddFunctions(module.get(), g_operator_methods) < 0 ||
+      PyModule_AddFunctions(module.get(), g_failure_methods) < 0)
+    return nullptr;
+  Py_INCREF(type.get());
+  g_door_type = type.get();
   return module.release();
 }

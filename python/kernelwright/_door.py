@@ -66,8 +66,10 @@ _fast, WHY = load_extension()
 
 def fast_calls():
     """A dict: whether the extension takes calls of handles ("fast"), and its file or the reason ("why"). Without it a call
-    costs what launch() costs, about 100 us on the host of an H100, and its results are the same."""
-    return {"fast": _fast is not None, "why": WHY}
+    costs what launch() costs, about 100 us on the host of an H100, and its results are the same. Once kernelwright.torch is
+    imported, "operators" tells whether torch's operators are in C++ ("stable"), and why."""
+    stable = sys.modules.get(__package__ + "._stable")
+    return {"fast": _fast is not None, "why": WHY} | ({"operators": stable.served()} if stable else {})
 
 
 class Workspaces:

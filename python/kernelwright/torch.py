@@ -8,6 +8,9 @@ Shapes, dtypes and errors are those of a handle's call (docs/embedding.md, "Fast
 a tensor that requires grad is refused, unless gradients are off (torch.no_grad()). Tensors of the CPU are for kernels of
 the emulator. They are copied, so that an operator can be tried and checked without a GPU.
 
+Where torch has the stable C ABI of 2.10, the implementations for CUDA are in C++ (_stable.py). Those below then take what
+the C++ ones miss.
+
 `import kernelwright` does not import this module, and so not torch.
 """
 import ctypes
@@ -18,6 +21,7 @@ from ctypes import c_float, c_uint64
 
 import torch
 
+from . import _stable
 from . import _structs as structs
 from ._engine import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel
 from ._errors import ConfigError
@@ -48,12 +52,14 @@ def handle(kernel):
                 found += 1
             _handles[id(kernel)] = found
             _kernels[type(kernel)][found] = kernel
+            _stable.hold(found, tuple(_kernels).index(type(kernel)), kernel)
         return found
 
 
 def release(number):
     """Forgets a handle. Compiled code and graphs that have it must not run any more."""
     with _lock:
+        _stable.drop(number)
         for kernels in _kernels.values():
             if kernel := kernels.pop(number, None):
                 del _handles[id(kernel)]
@@ -158,7 +164,8 @@ def _returned(name, kernel, result):
 
 
 def _on_cuda(name, kind):
-    """The way of every step of a model: little is done here, and the common case alone."""
+    """Without the operators in C++ the way of every step of a model, so little is done here. With them the way of what
+    they miss."""
     kernels = _kernels[kind]
 
     def run_out(number, *tensors, **named):
@@ -272,17 +279,46 @@ def _fake(name, kind):
     return run
 
 
+def _name_in_python(name):
+    """The operator in Python that takes what the C++ one of that name misses."""
+    operator, _, overload = name.partition(".")
+    return f"_{operator}_in_python" + (f".{overload}" if overload else "")
+
+
+def _overload(namespace, name):
+    operator, _, overload = name.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), operator), overload or "default")
+
+
+def _in_c(library, namespace, name, kind, run, backend):
+    """Registers the C++ implementation for the backend's device, and `run` for what that misses."""
+    hidden = _name_in_python(name)
+    library.define(SCHEMAS[name].replace(name, hidden, 1))
+    overload, in_python = _overload(namespace, name), _overload(namespace, hidden)
+    library.impl(hidden, _stable.keeping_errors(run, len(overload._schema.returns)), backend.key)
+    library.impl(hidden, torch.library.fallthrough_kernel, "Autograd")
+    names = kind._names(kind.launch if kind is QuantizeKernel else kind.bind)
+    _stable.implement(overload, in_python, tuple(_kernels).index(kind), names, backend)
+
+
 def _define():
     library = torch.library.Library("kernelwright", "DEF")
     tags = (torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag)
     for name, schema in SCHEMAS.items():
-        kind = KINDS[name.partition(".")[0]]
         library.define(schema, tags=tags)
-        library.impl(name, _on_cuda(name, kind), "CUDA")
+    for name in SCHEMAS:
+        kind = KINDS[name.partition(".")[0]]
+        if _stable.served()["stable"]:
+            _in_c(library, "kernelwright", name, kind, _on_cuda(name, kind), _stable.cuda())
+        else:
+            library.impl(name, _on_cuda(name, kind), "CUDA")
         library.impl(name, _on_cpu(name, kind), "CPU")
         # The implementations see whether gradients are on, so nothing needs to run before them.
         library.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"kernelwright::{name}", _fake(name, kind), lib=library)
+    if _stable.served()["stable"]:
+        for operator in KINDS:
+            _stable.raise_kept_errors(getattr(torch.ops.kernelwright, operator))
     return library
 
 
