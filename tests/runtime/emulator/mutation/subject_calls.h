@@ -1,10 +1,11 @@
-/// Calls through the engine whose kernels are mutated: attention and GEMM of each family, in the forms that differ in
-/// synchronisation.
+/// Calls through the engine whose kernels are mutated: attention and GEMM of each family, and cache writes, in the forms
+/// that differ in synchronisation.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "kernelwright/generator/problem/kv_write.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
 
@@ -28,7 +29,15 @@ struct GemmCall {
   int num_sms = 2;
 };
 
+/// A call that writes a cache.
+struct KvWriteCall {
+  std::string name;
+  KvWriteProblem problem;
+  int tokens = 0;
+};
+
 std::vector<AttentionCall> attention_calls();
 std::vector<GemmCall> gemm_calls();
+std::vector<KvWriteCall> kv_write_calls();
 
 }  // namespace kernelwright::test

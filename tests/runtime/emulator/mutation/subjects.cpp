@@ -14,6 +14,7 @@
 #include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/gemm/device.h"
+#include "kernelwright/verify/kv_write/device.h"
 #include "runtime/emulator/foreign/foreign_cases.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 #include "runtime/emulator/mutation/subject_calls.h"
@@ -154,6 +155,22 @@ EngineCall engine_call(const GemmCall& test) {
   return {test.name, launch, blackwell ? Arch::kSm100a : EmulatorBackendOptions{}.arch, test.num_sms};
 }
 
+EngineCall engine_call(const KvWriteCall& test) {
+  const auto call = std::make_shared<const KvWriteCase>(
+      make_kv_write_inputs(test.problem, {.name = "mutation", .tokens = test.tokens}));
+  const auto launch = [call, test](Engine& engine, SubjectRun& run) {
+    KvWriteDeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem));
+    device_case.tensors().pdl = true;
+    device_case.poison();
+    device_case.launch();
+    const KvWriteOutput output = device_case.download();
+    run.output = output.q_out;
+    run.output.insert(run.output.end(), output.cache.begin(), output.cache.end());
+    if (!device_case.guards_are_intact()) run.failure = "memory beside an output was written";
+  };
+  return {test.name, launch, EmulatorBackendOptions{}.arch, 0};
+}
+
 std::vector<EngineCall> engine_calls(const std::string& filter) {
   std::vector<EngineCall> calls;
   const auto add = [&](const auto& tests) {
@@ -162,6 +179,7 @@ std::vector<EngineCall> engine_calls(const std::string& filter) {
   };
   add(attention_calls());
   add(gemm_calls());
+  add(kv_write_calls());
   return calls;
 }
 

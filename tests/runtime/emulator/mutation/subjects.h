@@ -34,7 +34,7 @@ struct Subject {
   std::string source_line(const std::string& file, int line) const;
 };
 
-/// The Hopper test kernels, one case for each piece of code in them, and the attention and GEMM kernels. Compiles those
+/// The Hopper test kernels, one case for each piece of code in them, the attention and GEMM kernels, and cache writes. Compiles those
 /// whose names contain `filter`. Throws the compiler's errors.
 std::vector<Subject> mutation_subjects(const std::string& filter);
 

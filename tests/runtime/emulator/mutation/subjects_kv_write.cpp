@@ -1,0 +1,21 @@
+// The cache writes that are mutated.
+#include "runtime/emulator/mutation/subject_calls.h"
+
+namespace kernelwright::test {
+
+/// kv_write with warps that know nothing of each other, and with CTAs whose warps add up a norm over all heads.
+std::vector<KvWriteCall> kv_write_calls() {
+  KvWriteProblem problem;
+  problem.head_dim = {64, 64};
+  problem.heads = {8, 2};
+  problem.kv_layout = {KvLayoutKind::kPaged, 4};
+  problem.rope = {.style = RopeStyle::kNeox, .width = 64};
+  problem.qk_norm.kind = NormKind::kRms;
+  problem.dtype.kv = DType::kE4m3;
+  problem.scales.k = problem.scales.v = ScaleKind::kPerToken;
+  KvWriteProblem joint = problem;
+  joint.qk_norm.kind = NormKind::kRmsAllHeads;
+  return {{"kv_write_of_each_head", problem, 9}, {"kv_write_of_all_heads", joint, 9}};
+}
+
+}  // namespace kernelwright::test
