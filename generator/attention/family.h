@@ -143,8 +143,11 @@ inline contract::HopperShape hopper_shape_of(const AttentionSpec& spec) {
           .gathers = contract::hopper_gathers_kv(spec.page_size),
           .mma_stages = spec.num_mma_stages,
           .swizzle_bytes = bytes_of(spec.swizzle),
-          .converts = converts_keys(spec)};
+          .q_bytes = bits_of(spec.q) / 8,
+          .kv_bytes = bits_of(spec.kv) / 8};
 }
+/// Whether warps of attention_sm90 make operands of fp8 (contract::kConvertingWarps).
+inline bool restages_keys(const AttentionSpec& spec) { return hopper_shape_of(spec).restages(); }
 /// Of attention_sm90.
 inline std::int32_t hopper_shared_bytes(const AttentionSpec& spec) {
   return contract::hopper_raw_ring(hopper_shape_of(spec)).total;
@@ -192,8 +195,8 @@ inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec&
                                         spec.num_stages, bytes_of(spec.swizzle), bits_of(spec.kv) / 8);
 }
 
-/// Registers of a math thread: scores, their exponentials in 16 bits, its share of the output, and the rest (row
-/// statistics, addresses, loops).
+/// Registers of a math thread: scores, their exponentials in the type of Q, its share of the output, and the rest (row
+/// statistics, addresses, loops). In fp8 a product with V has registers of its own.
 inline int hopper_registers(const AttentionSpec& spec) {
   // Tiles of packed heads in a ragged batch may have warpgroups without a row. They take another way from item to item.
   const bool may_skip = spec.pack_gqa && spec.q_layout == QLayout::kRagged && spec.math_warpgroups > 1;
@@ -201,15 +204,17 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int mod = facts.registers + (spec.pack_gqa ? facts.registers_of_rows : 0);
   const int open = spec.opens_scores() ? 16 : 0;  // a row's elements, its range and its place
   const int rest = (may_skip ? 40 : 32) + mod + open;
-  return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + rest;
+  const int q_bytes = bits_of(spec.q) / 8, outputs = q_bytes == 1 ? 2 : 1;
+  return spec.block_n / 2 + spec.block_n * q_bytes / 8 + outputs * ((spec.head_dim_v + 1) / 2) + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs
-/// more where it gathers or converts keys, and where it counts those before a sequence's start (attention_mapped.cuh).
+/// more where it gathers keys or makes operands, and where it counts those before a sequence's start
+/// (attention_mapped.cuh).
 inline int hopper_register_budget(const AttentionSpec& spec, int math_warpgroups) {
   if (math_warpgroups == 3) return 160;
   if (math_warpgroups == 1) return 256;
   const bool hides_in_tiles = spec.kv_starts && (spec.page_size > 0 || spec.chunk > 1);
-  return contract::hopper_gathers_kv(spec.page_size) || hides_in_tiles || converts_keys(spec) ? 232 : 240;
+  return contract::hopper_gathers_kv(spec.page_size) || hides_in_tiles || restages_keys(spec) ? 232 : 240;
 }
 
 }  // namespace kernelwright::detail

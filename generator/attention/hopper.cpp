@@ -25,7 +25,7 @@ const std::vector<std::string_view>& kHopperFields = *new std::vector<std::strin
 const std::vector<std::string_view>& kDecodeFields =
     *new std::vector<std::string_view>{"arch",       "family",  "block_m",  "block_n", "token_gen", "num_warps",
                                        "num_stages", "swizzle", "pack_gqa", "splits",  "merge",     "rescale"};
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 256, kMaxNarrowHeadDim = 128;
 
 void check_decode_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   hopper.has_only(schedule, kDecodeFields);
@@ -70,33 +70,46 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
   // Decode multiplies with mma.sync, 16 columns at a time. It converts fp8 keys and values behind the shared-memory
-  // read. Prefill converts what TMA has brought.
+  // read. Prefill converts what TMA has brought. It also multiplies fp8, whose products have registers of their own.
+  const bool narrow = !decode && problem.dtype.q == DType::kE4m3;
   check_mapped_problem(problem,
                        {.depth_step = decode ? 16 : 8,
                         .most_qk = kMaxHeadDim,
-                        .most_v = kMaxHeadDim,
-                        .gathers = !decode && problem.dtype.kv == problem.dtype.q,
-                        .converts_narrow = true},
+                        .most_v = narrow ? kMaxNarrowHeadDim : kMaxHeadDim,
+                        .gathers = !decode && !narrow && problem.dtype.kv == problem.dtype.q,
+                        .multiplies_narrow = !decode,
+                        .converts_narrow = true,
+                        .stores_narrow = false},
                        hopper);
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 
-/// Checks what warps that convert keys and values do not do.
-void check_conversion(const AttentionSpec& spec, Violations& violations) {
-  if (!converts_keys(spec)) return;
+/// Checks what warps that make operands of fp8 do not do.
+void check_fp8(const AttentionSpec& spec, Violations& violations) {
+  if (!restages_keys(spec)) return;
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
-  const std::string_view kv = to_string(spec.kv);
+  const std::string_view kv = to_string(spec.kv), done = converts_keys(spec) ? "converted" : "transposed";
   if (spec.swizzle == Swizzle::kNone)
-    refuse("swizzle", fmt::format("\"none\": a row of {} would have 8 bytes, and TMA brings 16; \"32B\" would do", kv));
+    refuse("swizzle",
+           fmt::format("\"none\": tiles of {} are {} by pieces of 16 bytes in rows of two at least; \"32B\" would do",
+                       kv, done));
   if (spec.cluster_m > 1)
-    refuse("cluster",
-           fmt::format("[{}, 1]: each CTA converts {} for itself; [1, 1] would do", spec.cluster_m, kv));
+    refuse("cluster", fmt::format("[{}, 1]: tiles of {} are {} by each CTA for itself; [1, 1] would do", spec.cluster_m,
+                                  kv, done));
   if (spec.num_mma_stages > 1)
-    refuse("num_mma_stages", fmt::format("{}: tiles of {} are converted whole; 1 would do", spec.num_mma_stages, kv));
+    refuse("num_mma_stages", fmt::format("{}: tiles of {} are {} whole; 1 would do", spec.num_mma_stages, kv, done));
   if (spec.num_qk_stages > 1)
-    refuse("num_qk_stages", fmt::format("{}: tiles of {} are converted whole; 1 would do", spec.num_qk_stages, kv));
+    refuse("num_qk_stages", fmt::format("{}: tiles of {} are {} whole; 1 would do", spec.num_qk_stages, kv, done));
+  if (!converts_keys(spec) && spec.kv_ring == KvRing::kShared)
+    refuse("kv_ring", fmt::format("\"shared\": TMA fills the slots of keys, and warps those of {} values; \"split\" "
+                                  "would do",
+                                  kv));
+  if (!converts_keys(spec) && spec.block_n % value_key_step(spec) != 0)
+    refuse("block_n",
+           fmt::format("{}: products with values of {} take {} keys at a time; {} would do", spec.block_n, kv,
+                       value_key_step(spec), (spec.block_n / value_key_step(spec) + 1) * value_key_step(spec)));
 }
 
 void check_hopper_prefill(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {
@@ -116,7 +129,7 @@ void check_hopper_prefill(const AttentionSpec& spec, const ArchInfo& arch, Viola
                                   to_string(spec.overlap), spec.overlap == Overlap::kBoth ? "intra" : "none"));
   const int least_kv_stages = spec.kv_ring == KvRing::kShared ? 2 : 1;
   check_swizzle(spec, violations);
-  check_conversion(spec, violations);
+  check_fp8(spec, violations);
   check_rings(spec, contract::slabs_of(spec.head_dim_qk, bits_of(spec.q) / 8, bytes_of(spec.swizzle)), least_kv_stages,
               violations);
 
@@ -185,7 +198,8 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   std::vector<ClusterShape> clusters{{1, 1}};
   const bool windowed = range_mask(problem.mask).kind == MaskKind::kSlidingWindow;
   if (problem.max_q_len == 0 || problem.max_q_len >= kLongSequence)
-    if (!windowed && problem.dtype.kv == problem.dtype.q && problem.q_layout == QLayout::kPadded) clusters.push_back({2, 1});
+    if (!windowed && bits_of(problem.dtype.kv) == 16 && problem.q_layout == QLayout::kPadded)
+      clusters.push_back({2, 1});
   const Axis cluster = axis("cluster", &S::cluster, clusters);
   const Axis swizzles = axis("swizzle", &S::swizzle, swizzles_to_try(problem));
   AxisSets sets{
@@ -239,9 +253,7 @@ std::vector<KernelRole> roles_of(const AttentionSpec& spec) {
   return roles;
 }
 
-bool is_predicted(const AttentionSpec& spec) {
-  return spec.token_gen || (spec.cluster_m == 1 && !converts_keys(spec));
-}
+bool is_predicted(const AttentionSpec& spec) { return spec.token_gen || (spec.cluster_m == 1 && !restages_keys(spec)); }
 
 double clocks_of(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates, int resident) {
   return spec.token_gen ? decode_clocks(spec, work, rates, resident) : hopper_clocks(spec, work, rates);

@@ -31,6 +31,9 @@ struct ShortTarget {
 };
 constexpr ShortTarget kShortTargets[] = {{0, 1024, {64, 2, 128, 4, KvRing::kSplit, Overlap::kBoth}},
                                          {512, 2048, {128, 2, 128, 3, KvRing::kSplit, Overlap::kBoth}}};
+/// fp8 products: a thread has two outputs, and fewer registers of exponentials. No GPU has timed others.
+constexpr Target kNarrowTargets[] = {{64, 3, 96, 2, KvRing::kSplit, Overlap::kBoth},
+                                     {256, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}};
 /// Ragged batches of packed heads, whose sequences may be chunks or decode.
 constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
 constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are short
@@ -40,6 +43,7 @@ constexpr int kNarrowDepth = 32;  // such heads gain from sub-stages without a m
 
 const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+  if (bits_of(problem.dtype.q) == 8) return kNarrowTargets[depth <= kNarrowTargets[0].max_depth ? 0 : 1];
   const bool mixed = packs && problem.q_layout == QLayout::kRagged && mask != MaskKind::kSlidingWindow;
   if (mixed && depth <= kPackedRagged.max_depth) return kPackedRagged;
   const int queries = problem.max_q_len;  // 0: any
@@ -118,14 +122,14 @@ class Tile {
   }
 
   /// Whether the target's sub-stages are a gain. They were measured (docs/attention/hopper.md) in tiles of the target's
-  /// own size, of padded or ragged keys, that one CTA loads for itself and does not convert. There was no mask or a causal one. A window
-  /// loses: its items have few tiles, and no product of theirs waits for V.
+  /// own size, of padded or ragged keys, that one CTA loads for itself and makes no operands of. There was no mask or a
+  /// causal one. A window loses: its items have few tiles, and no product of theirs waits for V.
   bool cuts_tiles() const {
     const bool as_it_is = schedule_.num_mma_stages.is_auto() && schedule_.num_qk_stages.is_auto() &&
                           schedule_.kv_ring.is_auto() && schedule_.block_n.is_auto() && schedule_.swizzle.is_auto() &&
                           spec_.math_warpgroups == target_.math_warpgroups && spec_.cluster_m == 1;
     const bool narrow = std::max(spec_.head_dim_qk, spec_.head_dim_v) <= kNarrowDepth;
-    return as_it_is && !detail::converts_keys(spec_) && spec_.kv_layout != KvLayoutKind::kPaged &&
+    return as_it_is && !detail::restages_keys(spec_) && spec_.kv_layout != KvLayoutKind::kPaged &&
            (spec_.mask == MaskKind::kNone || (spec_.mask == MaskKind::kCausal && !narrow));
   }
 

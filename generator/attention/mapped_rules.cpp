@@ -39,14 +39,15 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
   // K and V pass through the same instructions as Q, whose dtype they share; a wider output may leave.
   if (is_one_of(problem.dtype.q, {DType::kF16, DType::kBf16}) || narrow) {
     std::vector<DType> keys{problem.dtype.q};
-    if (takes.converts_narrow) keys.insert(keys.end(), {DType::kE4m3, DType::kE5m2});
+    if (takes.converts_narrow && !narrow) keys.insert(keys.end(), {DType::kE4m3, DType::kE5m2});
     rules.takes("/problem/dtype/kv", problem.dtype.kv, keys);
     std::vector<DType> outputs{problem.dtype.q};
-    if (narrow) outputs = {DType::kF16, DType::kBf16, DType::kE4m3};
+    if (narrow) outputs = {DType::kF16, DType::kBf16};
+    if (narrow && takes.stores_narrow) outputs.push_back(DType::kE4m3);
     if (takes.widens) outputs.push_back(DType::kF32);
     rules.takes("/problem/dtype/out", problem.dtype.out, outputs);
   }
-  const bool converts = takes.converts_narrow && problem.dtype.kv != problem.dtype.q;
+  const bool converts = takes.converts_narrow && !narrow && problem.dtype.kv != problem.dtype.q;
   const int depth_step = narrow || converts ? std::max(takes.depth_step, kNarrowHeadDimStep) : takes.depth_step;
   const auto check_depth = [&](const char* path, int depth, int most) {
     const bool fits = depth >= kMinHeadDim && depth <= most && depth % depth_step == 0;

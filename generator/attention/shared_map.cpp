@@ -136,10 +136,15 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
   const contract::HopperLayout layout = contract::hopper_layout(shape);
   const contract::HopperBarriers barriers = contract::hopper_barriers(shape);
   RingMap map(spec, layout.barriers);
-  const int qk = contract::slabs_of(spec.head_dim_qk, 2, shape.swizzle_bytes),
-            v = contract::slabs_of(spec.head_dim_v, 2, shape.swizzle_bytes);
+  const int width = contract::slab_width(shape.swizzle_bytes), qk = shape.qk_row() / width, v = shape.v_row() / width;
   map.ring("queries", layout.queries, spec.q_stages, layout.query_slot, map.slabs(spec.block_m, qk));
-  map.keys_and_values(layout, spec.block_n, qk, v);
+  if (shape.transposes()) {
+    map.ring("keys", layout.keys, spec.num_kv_stages, layout.key_slot, map.slabs(spec.block_n, qk));
+    map.ring("values, transposed", layout.values, spec.num_kv_stages, layout.value_slot,
+             map.slabs(spec.head_dim_v, shape.keys_row() / width));
+  } else {
+    map.keys_and_values(layout, spec.block_n, qk, v);
+  }
   map.pair("queries", barriers.query_full, spec.q_stages);
   map.barriers_of_keys_and_values(barriers);
   if (shape.told() > 0) map.barriers("items told", barriers.gather_posted, shape.told());
@@ -147,11 +152,13 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
            "what the loading warp tells of a work item");
   if (shape.gathers)
     map.ring("gathers", layout.gathers, shape.told(), contract::kGatherBytes, "what it tells who copies keys");
-  if (shape.converts) {
+  if (shape.restages()) {
     const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
-    map.ring("keys and values as they came", raw.tiles, raw.slots, raw.slot,
-             fmt::format("[{}][{}][{}] {}, K and V in turn", std::max(qk, v), spec.block_n,
-                         contract::slab_width(shape.swizzle_bytes) / 2, to_string(spec.kv)));
+    map.ring(shape.transposes() ? "values as they came" : "keys and values as they came", raw.tiles, raw.slots,
+             raw.slot,
+             shape.transposes() ? map.slabs(spec.block_n, v)
+                                : fmt::format("[{}][{}][{}] {}, K and V in turn", std::max(qk, v), spec.block_n,
+                                              width / 2, to_string(spec.kv)));
     map.add("as they came full, empty", raw.full, raw.total - raw.full, fmt::format("{} mbarriers", 2 * raw.slots));
   }
   return map.regions();

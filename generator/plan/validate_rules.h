@@ -127,6 +127,7 @@ struct MappedOperands {
   int most_rope = 0;                // a rotary part of up to so many 16-bit elements, in tensors of its own
   bool scales_tokens = false;       // each query and key may have a scale
   bool converts_narrow = false;     // under 16-bit queries, k and v may be e4m3 or e5m2; scales go with them
+  bool stores_narrow = true;        // with multiplies_narrow, the output may be e4m3
 };
 void check_mapped_problem(const AttentionProblem& problem, const MappedOperands& takes, FamilyRules& rules);
 

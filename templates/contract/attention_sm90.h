@@ -27,7 +27,8 @@ namespace kernelwright::contract {
 /// Where the launch does not know an extent, or the extent is zero, the kernel loads nothing past the sequence's
 /// length. The output is stored row by row, because a tile may end within a sequence. Where hopper_gathers_kv(), k and
 /// v are zeros: threads copy rows by the addresses and strides of `attention`. Where k and v have 8 bits and q has 16,
-/// their maps have elements of 8 bits and raw_swizzle_bytes(): a box has the same columns and half the bytes.
+/// their maps have elements of 8 bits and raw_swizzle_bytes(): a box has the same columns and half the bytes. Where all
+/// have 8 bits, so have the maps' elements.
 struct HopperAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
@@ -61,14 +62,15 @@ constexpr int32_t hopper_kv_box_rows(int32_t rows, int32_t page_size) {
 /// Whether pages are too small for a box of block_n, a multiple of 16. Then threads gather K and V row by row.
 constexpr bool hopper_gathers_kv(int32_t page_size) { return page_size % kMinPagedBoxRows != 0; }
 
-// fp8 keys and values under 16-bit queries land in a ring of raw tiles. The warps 1 to 3 write them as 16-bit tiles to
-// the slots that the products read.
+// The warps 1 to 3 make operands of what TMA brings to a ring of raw tiles, and write them to the slots that products
+// read. Under 16-bit queries they convert fp8 keys and values. Under fp8 queries they transpose values: both operands
+// of an fp8 product have k innermost, and keys are the k of P V.
 enum : int32_t { kConvertingWarps = 3 };  // not a variable, which would be in every binary
 /// The swizzle of a raw tile whose converted rows have `swizzle_bytes`: its slabs have as many columns, of half the
 /// bytes. `swizzle_bytes` is 32 at least.
 constexpr int32_t raw_swizzle_bytes(int32_t swizzle_bytes) { return swizzle_bytes > 32 ? swizzle_bytes / 2 : 0; }
-/// Slots of raw tiles, K and V in turn: two steps of them, or one where tiles are so large that they last long.
-constexpr int32_t raw_slots(int32_t depth) { return depth > 128 ? 2 : 4; }
+/// Slots of raw tiles, two steps of them: K and V in turn, or V alone. Large tiles last long, and one step does.
+constexpr int32_t raw_slots(int32_t depth, bool with_keys) { return depth > 128 || !with_keys ? 2 : 4; }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
 /// [slabs][rows][slab bytes], each slab swizzled.
@@ -90,7 +92,7 @@ struct HopperBarriers {
   int32_t query_full, query_empty;  // [q_stages] each
   int32_t key_full, key_empty;      // [kv_stages * qk_stages], slot * qk_stages + sub-stage
   int32_t value_full, value_empty;  // split: [kv_stages * mma_stages], likewise; shared: equal to the keys'
-  int32_t gather_posted;            // if threads gather or convert keys: [q_stages + 2]
+  int32_t gather_posted;            // if threads gather keys or make operands: [q_stages + 2]
   int32_t count;
 };
 
@@ -102,10 +104,23 @@ struct HopperShape {
   bool shared_ring = false;
   bool gathers = false;  // threads copy K and V row by row
   int32_t mma_stages = 1, swizzle_bytes = 128;
-  bool converts = false;  // threads convert K and V from 8 bits
+  int32_t q_bytes = 2, kv_bytes = 2;  // of an element
 
-  /// Slots of messages to the threads that gather or convert.
-  constexpr int32_t told() const { return gathers || converts ? q_stages + 2 : 0; }
+  constexpr bool converts() const { return kv_bytes < q_bytes; }
+  constexpr bool transposes() const { return q_bytes == 1; }
+  /// Whether threads make operands of K or V.
+  constexpr bool restages() const { return converts() || transposes(); }
+  /// Slots of messages to the threads that gather or make operands.
+  constexpr int32_t told() const { return gathers || restages() ? q_stages + 2 : 0; }
+  /// Bytes of a row of an operand: of q and k, of v as it lies in memory, and of v transposed.
+  constexpr int32_t qk_row() const { return row_of(depth_qk, q_bytes); }
+  constexpr int32_t v_row() const { return row_of(depth_v, q_bytes); }
+  constexpr int32_t keys_row() const { return row_of(block_n, q_bytes); }
+
+ private:
+  constexpr int32_t row_of(int32_t elements, int32_t bytes) const {
+    return slabs_of(elements, bytes, swizzle_bytes) * slab_width(swizzle_bytes);
+  }
 };
 
 constexpr HopperBarriers hopper_barriers(const HopperShape& shape) {
@@ -124,11 +139,12 @@ constexpr HopperBarriers hopper_barriers(const HopperShape& shape) {
 
 constexpr HopperLayout hopper_layout(const HopperShape& shape) {
   HopperLayout layout{};
-  const int32_t qk = padded_depth(shape.depth_qk, shape.swizzle_bytes),
-                v = padded_depth(shape.depth_v, shape.swizzle_bytes);
-  layout.query_slot = shape.block_m * qk * 2;
-  layout.key_slot = shape.block_n * (shape.shared_ring ? larger(qk, v) : qk) * 2;
-  layout.value_slot = shape.shared_ring ? layout.key_slot : shape.block_n * v * 2;
+  const int32_t qk = shape.qk_row(), v = shape.v_row();
+  layout.query_slot = shape.block_m * qk;
+  layout.key_slot = shape.block_n * (shape.shared_ring ? larger(qk, v) : qk);
+  layout.value_slot = shape.shared_ring    ? layout.key_slot
+                      : shape.transposes() ? shape.depth_v * shape.keys_row()
+                                           : shape.block_n * v;
   layout.queries = 0;
   layout.keys = layout.queries + shape.q_stages * layout.query_slot;
   layout.values = shape.shared_ring ? layout.keys : layout.keys + shape.kv_stages * layout.key_slot;
@@ -140,18 +156,17 @@ constexpr HopperLayout hopper_layout(const HopperShape& shape) {
   return layout;
 }
 
-/// Where warps convert K and V: the ring of raw tiles, behind the rest. Otherwise it has no slots.
+/// Where warps make operands: the ring of raw tiles, behind the rest. Otherwise it has no slots.
 struct HopperRawRing {
-  int32_t slots, slot;                  // how many, and the bytes of one
-  int32_t tiles, full, empty, total;    // offsets of the slots, of a barrier each, and of the end of shared memory
+  int32_t slots, slot;                // how many, and the bytes of one
+  int32_t tiles, full, empty, total;  // offsets of the slots, of a barrier each, and of the end of shared memory
 };
 constexpr HopperRawRing hopper_raw_ring(const HopperShape& shape) {
   HopperRawRing ring{};
   ring.total = hopper_layout(shape).total;
-  if (!shape.converts) return ring;
-  const int32_t depth = larger(shape.depth_qk, shape.depth_v);
-  ring.slots = raw_slots(depth);
-  ring.slot = shape.block_n * padded_depth(depth, shape.swizzle_bytes);
+  if (!shape.restages()) return ring;
+  ring.slots = raw_slots(larger(shape.depth_qk, shape.depth_v), shape.converts());
+  ring.slot = shape.block_n * (shape.transposes() ? shape.v_row() : larger(shape.qk_row(), shape.v_row()) / 2);
   ring.tiles = align_up(ring.total, 1024);
   ring.full = ring.tiles + ring.slots * ring.slot;
   ring.empty = ring.full + ring.slots * kBarrierBytes;

@@ -8,17 +8,34 @@
 
 namespace kernelwright::mma {
 
+/// One product of 32 bytes of k, and four of them whose operands are evenly spaced: fp8 has instructions of its own.
+template <DType kType, int kCount>
+__device__ __forceinline__ void multiply(float (&sums)[kCount], uint64_t a, uint64_t b, uint32_t accumulate) {
+  if constexpr (tile::kBytesOf<kType> == 1)
+    ptx::wgmma_fp8_ss<kType, kType>(sums, a, b, accumulate);
+  else
+    ptx::wgmma_ss<kType, false>(sums, a, b, accumulate);
+}
+template <DType kType, int kStepA, int kStepB, int kCount>
+__device__ __forceinline__ void multiply_four(float (&sums)[kCount], uint64_t a, uint64_t b, uint32_t accumulate) {
+  if constexpr (tile::kBytesOf<kType> == 1)
+    ptx::wgmma_fp8_ss_x4<kType, kType, kStepA, kStepB>(sums, a, b, accumulate);
+  else
+    ptx::wgmma_ss_x4<kType, false, kStepA, kStepB>(sums, a, b, accumulate);
+}
+
 /// scores = Q K^T: both operands K-major in slabs (contract/shared_slab.h). `queries` is the address of the warpgroup's
 /// first row in the first slab of a tile of kQueryRows. K arrives in kStages shares of its slabs; this call multiplies
 /// share kStage. `keys` is where this share of a tile of kKeys begins. The last share leaves one group in flight.
 template <DType kType, int kDepth, int kQueryRows, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_t queries, uint32_t keys) {
-  constexpr int kRowBytes = contract::padded_depth(kDepth, kSwizzleBytes) * 2;
-  constexpr contract::SharedSlab kQ{kRowBytes, kSwizzleBytes, 16, kQueryRows, false};
-  constexpr contract::SharedSlab kK{kRowBytes / kStages, kSwizzleBytes, 16, kKeys, false};
+  constexpr int kBytes = tile::kBytesOf<kType>;
+  constexpr int kRowBytes = contract::slabs_of(kDepth, kBytes, kSwizzleBytes) * contract::slab_width(kSwizzleBytes);
+  constexpr contract::SharedSlab kQ{kRowBytes, kSwizzleBytes, kBytes * 8, kQueryRows, false};
+  constexpr contract::SharedSlab kK{kRowBytes / kStages, kSwizzleBytes, kBytes * 8, kKeys, false};
   const uint64_t a = ptx::wgmma_descriptor<kSwizzleBytes>(queries, kQ.leading_bytes(), kQ.stride_bytes());
   const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(keys, kK.leading_bytes(), kK.stride_bytes());
-  constexpr int kAllSteps = (kDepth + 15) / 16;  // columns past the depth are zeros
+  constexpr int kAllSteps = (kDepth * kBytes + 31) / 32;  // columns past the depth are zeros
   constexpr int kStageSteps = kK.steps(), kFirst = kStage * kStageSteps;
   constexpr int kSteps = kStage + 1 < kStages ? kStageSteps : kAllSteps - kFirst;
   // Four steps can be issued at once if they are evenly spaced: all in one slab, or each in its own slabs. A slab of 64
@@ -27,45 +44,119 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_
   constexpr int kQueryStep = kQ.step_offset(1) / 16, kKeyStep = kK.step_offset(1) / 16;
 #pragma unroll
   for (int i = 0; i < kSteps / kAtOnce; ++i)
-    ptx::wgmma_ss_x4<kType, false, kQueryStep, kKeyStep>(scores,
-                                                         a + (kFirst / kAtOnce + i) * (kQ.step_offset(kAtOnce) / 16),
-                                                         b + i * (kK.step_offset(kAtOnce) / 16), kFirst + i > 0);
+    multiply_four<kType, kQueryStep, kKeyStep>(scores, a + (kFirst / kAtOnce + i) * (kQ.step_offset(kAtOnce) / 16),
+                                               b + i * (kK.step_offset(kAtOnce) / 16), kFirst + i > 0);
 #pragma unroll
   for (int i = kSteps / kAtOnce * kAtOnce; i < kSteps; ++i)
-    ptx::wgmma_ss<kType, false>(scores, a + kQ.step_offset(kFirst + i) / 16, b + kK.step_offset(i) / 16,
-                                kFirst + i > 0);
+    multiply<kType>(scores, a + kQ.step_offset(kFirst + i) / 16, b + kK.step_offset(i) / 16, kFirst + i > 0);
   if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
+}
+
+/// output = P V in fp8. V is [depth][keys], as attention_sm90_convert.cuh writes it: a K-major operand, with the keys
+/// of every 16 in the order of pack(). Leaves one group in flight.
+template <DType kType, int kDepth, int kKeys, int kSwizzleBytes>
+__device__ __forceinline__ void issue_narrow_output(float (&output)[kDepth / 2],
+                                                    const uint32_t (&probabilities)[kKeys / 32][4], uint32_t values) {
+  constexpr int kRowBytes = contract::slabs_of(kKeys, 1, kSwizzleBytes) * contract::slab_width(kSwizzleBytes);
+  constexpr contract::SharedSlab kV{kRowBytes, kSwizzleBytes, 8, kDepth, false};
+  const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(values, kV.leading_bytes(), kV.stride_bytes());
+#pragma unroll
+  for (int i = 0; i < kKeys / 32; ++i)
+    ptx::wgmma_rs<kType, false>(output, probabilities[i], b + kV.step_offset(i) / 16, i > 0);
+  ptx::wgmma_commit_group();
 }
 
 /// output += P V, or = P V if `accumulate` is false. P comes from registers; V is [keys][depth] in slabs, read as an
 /// MN-major operand. V arrives in kStages shares of its keys; this call multiplies share kStage, whose keys begin at
-/// `values`. The last share leaves one group in flight.
-template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1>
+/// `values`. The last share leaves one group in flight. In fp8, output = P V always: see Promotion.
+template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1, int kRegisters>
 __device__ __forceinline__ void issue_output(float (&output)[kDepth / 2],
-                                             const uint32_t (&probabilities)[kKeys / 16][4], uint32_t values,
+                                             const uint32_t (&probabilities)[kRegisters][4], uint32_t values,
                                              bool accumulate) {
-  static_assert(kKeys % (16 * kStages) == 0, "whole steps in a share");
-  constexpr contract::SharedSlab kV{kKeys / kStages * 2, kSwizzleBytes, 16,
-                                    contract::padded_depth(kDepth, kSwizzleBytes), true};
-  const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(values, kV.leading_bytes(), kV.stride_bytes());
-  constexpr int kSteps = kKeys / 16 / kStages, kFirst = kStage * kSteps;
-  constexpr int kStep = kV.step_offset(1) / 16;
+  if constexpr (tile::kBytesOf<kType> == 1) {
+    issue_narrow_output<kType, kDepth, kKeys, kSwizzleBytes>(output, probabilities, values);
+  } else {
+    static_assert(kKeys % (16 * kStages) == 0, "whole steps in a share");
+    constexpr contract::SharedSlab kV{kKeys / kStages * 2, kSwizzleBytes, 16,
+                                      contract::padded_depth(kDepth, kSwizzleBytes), true};
+    const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(values, kV.leading_bytes(), kV.stride_bytes());
+    constexpr int kSteps = kKeys / 16 / kStages, kFirst = kStage * kSteps;
+    constexpr int kStep = kV.step_offset(1) / 16;
 #pragma unroll
-  for (int i = 0; i + 4 <= kSteps; i += 4)
-    ptx::wgmma_rs_x4<kType, true, kStep>(output, &probabilities[kFirst + i], b + i * kStep,
-                                         kFirst + i > 0 ? 1 : accumulate);
+    for (int i = 0; i + 4 <= kSteps; i += 4)
+      ptx::wgmma_rs_x4<kType, true, kStep>(output, &probabilities[kFirst + i], b + i * kStep,
+                                           kFirst + i > 0 ? 1 : accumulate);
 #pragma unroll
-  for (int i = kSteps / 4 * 4; i < kSteps; ++i)
-    ptx::wgmma_rs<kType, true>(output, probabilities[kFirst + i], b + i * kStep, kFirst + i > 0 ? 1 : accumulate);
-  if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
+    for (int i = kSteps / 4 * 4; i < kSteps; ++i)
+      ptx::wgmma_rs<kType, true>(output, probabilities[kFirst + i], b + i * kStep, kFirst + i > 0 ? 1 : accumulate);
+    if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
+  }
 }
 
-/// An accumulator of 16 columns is an A operand of 16 k, pair by pair.
-template <DType kType, int kKeys>
-__device__ __forceinline__ void pack(const float (&scores)[kKeys / 2], uint32_t (&probabilities)[kKeys / 16][4]) {
+/// An accumulator of 16 columns is an A operand of 16 k, pair by pair. In fp8, an accumulator of 32 columns is one of
+/// 32 k: a lane has four neighbours of k where it has pairs of scores 8 columns apart. So the keys of every 16 come in
+/// the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15.
+template <DType kType, int kKeys, int kSteps>
+__device__ __forceinline__ void pack(const float (&scores)[kKeys / 2], uint32_t (&probabilities)[kSteps][4]) {
+  if constexpr (tile::kBytesOf<kType> == 1) {
 #pragma unroll
-  for (int i = 0; i < kKeys / 4; ++i)
-    probabilities[i / 4][i % 4] = tile::Element<kType>::pack(scores[i * 2], scores[i * 2 + 1]);
+    for (int i = 0; i < kSteps * 4; ++i) {
+      const int at = i / 2 * 8 + i % 2 * 2;  // row i % 2 of 16 columns
+      probabilities[i / 4][i % 4] = tile::fp8_pair<kType>(scores[at], scores[at + 1]) |
+                                    uint32_t{tile::fp8_pair<kType>(scores[at + 4], scores[at + 5])} << 16;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kKeys / 4; ++i)
+      probabilities[i / 4][i % 4] = tile::Element<kType>::pack(scores[i * 2], scores[i * 2 + 1]);
+  }
 }
+
+/// Undoes the order of rows of a transposed V: registers of a lane change places.
+template <int kCount>
+__device__ __forceinline__ void in_natural_order(float (&output)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 8)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float kept = output[i + 2 * r + 1];
+      output[i + 2 * r + 1] = output[i + 4 + 2 * r];
+      output[i + 4 + 2 * r] = kept;
+    }
+}
+
+/// Hopper's tensor cores keep too few bits of long sums of fp8. With kPromotes, each product with V starts from zero,
+/// in registers of its own, and is added to the output by ordinary additions. Without it products add to the output in
+/// the tensor cores. A base class: it then takes no room.
+template <bool kPromotes, int kCount>
+class Promotion {
+  float part_[kCount] = {};
+
+ protected:
+  using Sums = float[kCount];
+  /// Where the next product goes.
+  __device__ __forceinline__ Sums& target(Sums&) { return part_; }
+  __device__ __forceinline__ void pin() { ptx::pin_registers(part_); }
+  /// That product has ended.
+  __device__ __forceinline__ void promote(Sums& output) {
+    ptx::pin_registers(part_);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) output[i] += part_[i];
+  }
+  /// The sums so far have been stored.
+  __device__ __forceinline__ static void forget(Sums& output) {
+#pragma unroll
+    for (float& sum : output) sum = 0;
+  }
+};
+template <int kCount>
+class Promotion<false, kCount> {
+ protected:
+  using Sums = float[kCount];
+  __device__ __forceinline__ static Sums& target(Sums& output) { return output; }
+  __device__ __forceinline__ static void pin() {}
+  __device__ __forceinline__ static void promote(Sums&) {}
+  __device__ __forceinline__ static void forget(Sums&) {}
+};
 
 }  // namespace kernelwright::mma

@@ -163,12 +163,13 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
                : KERNELWRIGHT_SUMS_##n                                                                              \
                : "l"(a), "l"(b), "r"(accumulate), "n"(kScaleA), "n"(kAMnMajor ? 1 : 0), "n"(kBMnMajor ? 1 : 0)      \
                : "memory")
-#define KERNELWRIGHT_WGMMA_RS(type, n, p0, p1, p2, p3, p4, p5, p6, p7)                                        \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p5 ", 0; " KERNELWRIGHT_WGMMA_LINE(                        \
-                   type, n) "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", p, %" #p6 ", 1, %" #p7 "; }" \
-               : KERNELWRIGHT_SUMS_##n                                                                        \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kScaleA),           \
-                 "n"(kBMnMajor ? 1 : 0)                                                                       \
+#define KERNELWRIGHT_AND(p) ", %" #p
+#define KERNELWRIGHT_WGMMA_RS(line, type, more, n, p0, p1, p2, p3, p4, p5, p6, p7)                                   \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p5 ", 0; " line(type, n) "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3   \
+                                                                            "}, %" #p4 ", p, %" #p6 ", 1" more "; }" \
+               : KERNELWRIGHT_SUMS_##n                                                                               \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kScaleA),                  \
+                 "n"(kBMnMajor ? 1 : 0)                                                                              \
                : "memory")
 #define KERNELWRIGHT_WGMMA_SS_X4(type, n, p0, p1, p2, p3, p4, p5, p6)                                               \
   asm volatile(                                                                                                     \
@@ -224,7 +225,7 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 
 /// wgmma_ss: A and B from shared memory, each K-major unless the function says MN-major.
 /// wgmma_rs: A from registers, in the layout of D's registers with two elements packed: {4j, 4j+1}, {4j+2, 4j+3} of j
-/// and j + 1. They must not change until the group has ended.
+/// and j + 1. They must not change until the group has ended. e4m3: as the bytes of four k in each register; B is K-major.
 /// `accumulate` 0: D is overwritten. kScaleA: 1, or -1 to subtract the product.
 /// wgmma_fp8: e4m3 and e5m2 in any mix, both K-major.
 /// _x4: four products in a row, D += A[i] B[i]; kStepA and kStepB (in units of 16 bytes) lead from one operand to the
@@ -243,10 +244,12 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
   template <DType kDType, bool kBMnMajor, int kScaleA = 1>                                                             \
   __device__ __forceinline__ void wgmma_rs(float(&d)[n / 2], const uint32_t(&a)[4], uint64_t b, uint32_t accumulate) { \
     if constexpr (kDType == DType::kBf16) {                                                                            \
-      KERNELWRIGHT_WGMMA_RS("bf16", n, p0, p1, p2, p3, p4, p5, p6, p7);                                                \
+      KERNELWRIGHT_WGMMA_RS(KERNELWRIGHT_WGMMA_LINE, "bf16", KERNELWRIGHT_AND(p7), n, p0, p1, p2, p3, p4, p5, p6, p7); \
+    } else if constexpr (kDType == DType::kE4m3) {                                                                     \
+      KERNELWRIGHT_WGMMA_RS(KERNELWRIGHT_WGMMA_FP8_LINE, "e4m3.e4m3", "", n, p0, p1, p2, p3, p4, p5, p6, p7);          \
     } else {                                                                                                           \
       static_assert(kDType == DType::kF16, "wgmma of 16-bit types");                                                   \
-      KERNELWRIGHT_WGMMA_RS("f16", n, p0, p1, p2, p3, p4, p5, p6, p7);                                                 \
+      KERNELWRIGHT_WGMMA_RS(KERNELWRIGHT_WGMMA_LINE, "f16", KERNELWRIGHT_AND(p7), n, p0, p1, p2, p3, p4, p5, p6, p7);  \
     }                                                                                                                  \
   }                                                                                                                    \
   template <DType kDType, bool kBMnMajor, int kStepA, int kStepB, bool kAMnMajor = false>                              \
@@ -303,7 +306,6 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 #else
 #define KERNELWRIGHT_WGMMA_WANTED(n) 1
 #endif
-
 #if KERNELWRIGHT_WGMMA_WANTED(8)
 KERNELWRIGHT_WGMMA(8, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 #endif
@@ -408,9 +410,9 @@ KERNELWRIGHT_WGMMA(248, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 1
 KERNELWRIGHT_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143, 144, 145, 146,
                    147)
 #endif
-
 #undef KERNELWRIGHT_WGMMA_WANTED
 #undef KERNELWRIGHT_WGMMA
+#undef KERNELWRIGHT_AND
 #undef KERNELWRIGHT_WGMMA_RS
 #undef KERNELWRIGHT_WGMMA_RS_X4
 #undef KERNELWRIGHT_A4

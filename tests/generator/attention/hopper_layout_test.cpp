@@ -94,7 +94,8 @@ TEST(HopperLayout, HasWhatGatherersAreToldBehindTheRest) {
                                      barriers = contract::hopper_barriers(tiles(q_stages, 3, 1, shared_ring, true));
       EXPECT_EQ(barriers.gather_posted, without.count);
       EXPECT_EQ(barriers.count, without.count + q_stages + 2);
-      const contract::HopperLayout map = contract::hopper_layout({128, 80, 128, 128, q_stages, 3, 1, shared_ring, true});
+      const contract::HopperLayout map =
+          contract::hopper_layout({128, 80, 128, 128, q_stages, 3, 1, shared_ring, true});
       EXPECT_GE(map.items, map.barriers + barriers.count * 8);
       EXPECT_EQ(map.gathers, map.items + (q_stages + 2) * 64);
       EXPECT_EQ(map.gather_rows, map.gathers + (q_stages + 2) * 16);
@@ -111,7 +112,7 @@ TEST(HopperLayout, HasRawTilesOfHalfTheBytesBehindTheRestWhereWarpsConvertThem) 
       const int plain = contract::hopper_layout(shape).total;
       EXPECT_EQ(contract::hopper_raw_ring(shape).total, plain);
       EXPECT_EQ(contract::hopper_raw_ring(shape).slots, 0);
-      shape.converts = true;
+      shape.kv_bytes = 1;
       const contract::HopperLayout map = contract::hopper_layout(shape);
       EXPECT_EQ(contract::hopper_barriers(shape).count, contract::hopper_barriers(shape).gather_posted + 4);
       EXPECT_EQ(map.gather_rows, map.total) << "no addresses of rows";
@@ -123,6 +124,24 @@ TEST(HopperLayout, HasRawTilesOfHalfTheBytesBehindTheRestWhereWarpsConvertThem) 
       EXPECT_EQ(raw.full, raw.tiles + raw.slots * raw.slot);
       EXPECT_EQ(raw.empty, raw.full + 8 * raw.slots);
       EXPECT_EQ(raw.total, raw.empty + 8 * raw.slots);
+    }
+}
+
+TEST(HopperLayout, HasRawTilesOfVAndTransposedOnesWhereQueriesAreFp8) {
+  for (const int depth : {64, 80, 128})
+    for (const int block_n : {64, 96, 160}) {
+      contract::HopperShape shape = tiles(2, 3, 1, false);
+      shape.depth_qk = 192, shape.depth_v = depth, shape.block_n = block_n;
+      shape.q_bytes = shape.kv_bytes = 1;
+      const contract::HopperLayout map = contract::hopper_layout(shape);
+      EXPECT_EQ(map.query_slot, 128 * 256) << "two slabs of 128 bytes";
+      EXPECT_EQ(map.key_slot, block_n * 256);
+      EXPECT_EQ(map.value_slot % (depth * 128), 0) << "rows of keys, in slabs of 128 bytes";
+      EXPECT_GE(map.value_slot, depth * block_n);
+      const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
+      EXPECT_EQ(raw.slots, 2);
+      EXPECT_EQ(raw.slot, block_n * 128);
+      EXPECT_EQ(raw.total, raw.tiles + 2 * raw.slot + 32);
     }
 }
 

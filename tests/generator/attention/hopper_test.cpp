@@ -346,19 +346,41 @@ TEST(HopperPlan, ConvertsFp8KeysWholeAndForItsOwnCta) {
                 narrow(problem);
                 schedule.cluster = ClusterShape{2, 1};
               }),
-              ElementsAre("/schedule/cluster: [2, 1]: each CTA converts e4m3 for itself; [1, 1] would do"));
-  EXPECT_THAT(refused([&](auto& problem, auto& schedule) {
-                narrow(problem);
-                schedule.swizzle = Swizzle::kNone;
-              }),
-              ElementsAre("/schedule/swizzle: \"none\": a row of e4m3 would have 8 bytes, and TMA brings 16; \"32B\" "
-                          "would do"));
+              ElementsAre("/schedule/cluster: [2, 1]: tiles of e4m3 are converted by each CTA for itself; [1, 1] would "
+                          "do"));
+  EXPECT_THAT(
+      refused([&](auto& problem, auto& schedule) {
+        narrow(problem);
+        schedule.swizzle = Swizzle::kNone;
+      }),
+      ElementsAre("/schedule/swizzle: \"none\": tiles of e4m3 are converted by pieces of 16 bytes in rows of two at "
+                  "least; \"32B\" would do"));
   EXPECT_THAT(refused([&](auto& problem, auto&) {
                 narrow(problem);
                 problem.kv_layout = {KvLayoutKind::kPaged, 4};
               }),
               ElementsAre(HasSubstr("/problem/kv_layout/page_size: 4 is not built yet for the hopper family; it has "
                                     "multiples of 8")));
+}
+
+TEST(HopperPlan, TransposesFp8ValuesWholeAndForItsOwnCta) {
+  const auto narrow = [](auto& problem) { problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16}; };
+  EXPECT_THAT(refused([&](auto& problem, auto& schedule) {
+                narrow(problem);
+                schedule.kv_ring = KvRing::kShared;
+                schedule.block_n = 80;
+              }),
+              ElementsAre("/schedule/kv_ring: \"shared\": TMA fills the slots of keys, and warps those of e4m3 values; "
+                          "\"split\" would do",
+                          "/schedule/block_n: 80: products with values of e4m3 take 32 keys at a time; 96 would do"));
+  EXPECT_THAT(refused([&](auto& problem, auto&) {
+                narrow(problem);
+                problem.dtype.out = DType::kE4m3;
+                problem.head_dim = {256, 144};
+              }),
+              ElementsAre("/problem/dtype/out: \"e4m3\" is not built yet for the hopper family; it has f16, bf16",
+                          HasSubstr("/problem/head_dim/v: 144 is not built yet for the hopper family; it has multiples "
+                                    "of 16 from 16 to 128")));
 }
 
 TEST(HopperPlan, RefusesTilesThatTheMachineCannotHoldAllAtOnce) {

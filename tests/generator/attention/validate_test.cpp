@@ -74,7 +74,7 @@ TEST(ValidateAttention, ChecksDtypesTogether) {
                 config.problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
               }),
               IsEmpty())
-      << "blackwell has it";
+      << "hopper and blackwell have it";
   EXPECT_THAT(changed([](auto& config) {
                 config.problem.dtype = {DType::kE4m3, DType::kE5m2, DType::kBf16};
               }),

@@ -12,7 +12,7 @@
 /// issues the last P V of the item before it: no product waits for an output to be stored.
 ///
 /// attention_sm90_load.cuh has the warps that load. attention_sm90_gather.cuh has the warps that copy keys of small
-/// pages row by row, and attention_sm90_convert.cuh those that convert fp8 keys and values. attention_sm90_math.cuh has
+/// pages row by row, and attention_sm90_convert.cuh those that convert or transpose fp8. attention_sm90_math.cuh has
 /// the warps that multiply, and attention_sm90_tiles.cuh what all of them share.
 #include "spec.h"
 
@@ -34,13 +34,9 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, also for the compiler
   if (threadIdx.x == 0) {
     QueryRing::init(shared.query_barriers(), 1, kMathWarps);
-    Consumer::init(shared.kv_barriers(),
-                   kGathersKv    ? kGatherThreads
-                   : kConvertsKv ? contract::kConvertingWarps
-                                 : 1,
-                   kMathWarps * kCluster);
-    if constexpr (kConvertsKv) RawRing::init(shared.raw_barriers(), 1, contract::kConvertingWarps);
-    if constexpr (kGathersKv || kConvertsKv) init_told(shared);
+    init_kv(shared);
+    if constexpr (kRestagesKv) RawRing::init(shared.raw_barriers(), 1, contract::kConvertingWarps);
+    if constexpr (kGathersKv || kRestagesKv) init_told(shared);
   } else if (threadIdx.x == 32) {  // so the first copies find their maps in the cache
     ptx::prefetch_tensormap(params.q);
     if constexpr (!kGathersKv) {
@@ -56,8 +52,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
   }
   if (warp < 4) {
     ptx::setmaxnreg_dec<kLoadRegisters>();
-    if constexpr (kConvertsKv)
-      if (warp >= kFirstConvertingWarp) Converter(shared, warp - kFirstConvertingWarp).run();
+    if constexpr (kRestagesKv)
+      if (warp >= kFirstConvertingWarp) OperandMaker(shared, warp - kFirstConvertingWarp).run();
     if (warp == 1) {
       fill_unseen(params);
     } else if (warp == 0 && ptx::elect_one()) {

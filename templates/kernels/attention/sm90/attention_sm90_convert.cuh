@@ -1,11 +1,12 @@
-/// The warps of attention_sm90 that convert fp8 keys and values to the type of Q. TMA brings them as bytes to the slots
-/// of a ring of their own. From there these warps write the operands of the products, to the slots where TMA writes
-/// operands that need no conversion. The math warps do not know of it.
+/// The warps of attention_sm90 that make operands of fp8. TMA brings tiles to the slots of a ring of their own. From
+/// there these warps write the operands of the products, to the slots where TMA writes operands that need no work. The
+/// math warps do not know of it.
 ///
-/// Both tiles lie in slabs of the same columns. A slab of bytes is half as wide and has half the swizzle, so it is the
-/// converted slab at half its offsets. A lane reads 8 bytes and writes a piece of 16: neither meets a bank conflict.
+///   16-bit queries   K and V are converted to the type of Q.
+///   fp8 queries      V is transposed: fp8 products read their second operand with k innermost, the keys of P V.
 #pragma once
 
+#include "kernels/attention/attention_gather.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
 #include "ptx/memory.cuh"
@@ -16,11 +17,47 @@ namespace {
 
 enum : int { kFirstConvertingWarp = 1 };
 
-/// A lane of a converting warp.
-class Converter {
+/// Makes the barriers of the rings of K and V.
+__device__ __forceinline__ void init_kv(const Shared& shared) {
+  constexpr int kLoading = kGathersKv ? kGatherThreads : 1, kConsumers = kMathWarps * kCluster;
+  if constexpr (kTransposesV) {
+    using Rings = pipeline::KvRings<Tiles>;
+    Rings::KRing::init(Rings::k_barriers(shared.kv_barriers()), kLoading, kConsumers);
+    Rings::VRing::init(Rings::v_barriers(shared.kv_barriers()), contract::kConvertingWarps, kConsumers);
+  } else {
+    Consumer::init(shared.kv_barriers(), kConvertsKv ? int{contract::kConvertingWarps} : kLoading, kConsumers);
+  }
+}
+
+/// Rows of a raw tile that are the sequence's. The others become zeros: their probability is 0, but 0 times the bytes
+/// there may be NaN.
+struct KeptRows {
+  int begin, end;
+  __device__ bool has(int row) const { return row >= begin && row < end; }
+};
+
+/// Converts tiles. Both tiles lie in slabs of the same columns. A slab of bytes is half as wide and has half the
+/// swizzle, so it is the converted slab at half its offsets. A lane reads 8 bytes and writes a piece of 16: neither
+/// meets a bank conflict.
+class WidenedTiles {
+  // A warp converts a block of a slab at a time. All reads of a block are on their way before the first write.
+  enum : uint32_t {
+    kLaneBytes = 8,
+    kPart = 32 * kLaneBytes,
+    kParts = RawTile::kSlabBytes % (4 * kPart) == 0   ? 4
+             : RawTile::kSlabBytes % (2 * kPart) == 0 ? 2
+                                                      : 1,
+    kBlock = kParts * kPart,
+    kSlabBlocks = RawTile::kSlabBytes / kBlock
+  };
+  static_assert(!kConvertsKv || (RawTile::kSlabBytes % kBlock == 0 && spec::kSwizzleBytes >= 32), "whole blocks");
+  static_assert(!kConvertsKv || kBlock % (contract::kSwizzleRows * RawTile::row_bytes) == 0, "blocks begin alike");
+  const uint32_t warp_, lane_;
+  uint32_t from_[2], to_[2];  // the lane's places in two parts, after which both patterns repeat
+
  public:
-  __device__ __forceinline__ Converter(const Shared& shared, uint32_t warp)
-      : shared_(shared), warp_(warp), lane_(threadIdx.x % 32), raw_(RawRing::consumer(shared.raw_barriers())) {
+  /// `warp`: among the converting ones.
+  __device__ __forceinline__ WidenedTiles(uint32_t warp, uint32_t lane) : warp_(warp), lane_(lane) {
 #pragma unroll
     for (uint32_t part = 0; part < 2; ++part) {
       const uint32_t from = part * kPart + lane_ * kLaneBytes, row = from / RawTile::row_bytes;
@@ -29,73 +66,9 @@ class Converter {
     }
   }
 
-  __device__ __forceinline__ void run() {
-    Producer rings(shared_.kv_barriers(), shared_.keys(), shared_.values());
-    auto keys = rings.k();
-    auto values = rings.v();
-    ItemRing items = ItemRing::before_consumer();  // stands on the item
-    int left = 0, tiles = 0;                       // key tiles of it
-    // Values come one key tile late, in the order of their use. This holds for the whole list of steps, across items.
-    bool pending = false;
-    Kept before{};
-#pragma unroll 1
-    for (;; pending = true) {
-      if (left == 0) {
-        items.step();
-        shared_.gather_posted(items.index).wait(items);
-        const policy::ItemRecord::Walk walk = item(items).walk();
-        tiles = left = walk.end - walk.begin;  // < 0: there is no further item
-      }
-      if (left > 0) convert<kSlabsQk>(keys, {0, spec::kBlockN});
-      if (pending) convert<kSlabsV>(values, before);
-      if (left < 0) break;
-      before = {0, left == tiles ? item(items).template last_keys<kHidesInTiles>() : int{spec::kBlockN}};
-      if constexpr (kHidesInTiles)
-        if (left == 1) before.begin = item(items).hidden_keys();
-      --left;
-    }
-  }
-
- private:
-  // A warp converts a block of a slab at a time. All reads of a block are on their way before the first write.
-  enum : uint32_t {
-    kLaneBytes = 8,
-    kPart = 32 * kLaneBytes,
-    kParts = RawTile::kSlabBytes % (4 * kPart) == 0 ? 4 : RawTile::kSlabBytes % (2 * kPart) == 0 ? 2 : 1,
-    kBlock = kParts * kPart,
-    kSlabBlocks = RawTile::kSlabBytes / kBlock
-  };
-  static_assert(!kConvertsKv || (RawTile::kSlabBytes % kBlock == 0 && spec::kSwizzleBytes >= 32), "whole blocks");
-  static_assert(!kConvertsKv || kBlock % (contract::kSwizzleRows * RawTile::row_bytes) == 0, "blocks begin alike");
-
-  /// Rows of a tile that are the sequence's. The others become zeros: their probability is 0, but 0 times the bytes
-  /// there may be NaN.
-  struct Kept {
-    int begin, end;
-  };
-  __device__ __forceinline__ policy::PostedItem item(const ItemRing& items) const {
-    return {shared_.item(items.index)};
-  }
-
-  /// Converts the next tile, of kSlabs slabs.
-  template <int kSlabs, class View>
-  __device__ __forceinline__ void convert(View& view, const Kept& kept) {
-    view.template acquire<0>();
-    raw_.consumer_wait();
-    const uint32_t from = shared_.raw() + raw_.state.index * raw_ring().slot, to = view.get_smem();
-    if (kept.begin == 0 && kept.end >= spec::kBlockN)
-      convert_blocks<kSlabs, false>(from, to, kept);
-    else
-      convert_blocks<kSlabs, true>(from, to, kept);
-    __syncwarp();  // other lanes have read the slot
-    raw_.release(raw_.state.index, pipeline::WarpRelease<>{lane_});
-    pipeline::SignalledByWarp{lane_}(view.get_tile().full);
-    raw_.step();
-    view.commit_step();
-  }
-
+  /// Writes this warp's share of the tile of kSlabs slabs at `from` to the slot at `to`. kCleans: only some are kept.
   template <int kSlabs, bool kCleans>
-  __device__ __forceinline__ void convert_blocks(uint32_t from, uint32_t to, const Kept& kept) const {
+  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
 #pragma unroll 1
     for (uint32_t block = warp_; block < kSlabs * kSlabBlocks; block += contract::kConvertingWarps) {
       float bytes[kParts][2];
@@ -103,9 +76,8 @@ class Converter {
       for (int part = 0; part < kParts; ++part) {
         ptx::ld_shared_v2_f32(from + block * kBlock + part / 2 * (2 * kPart) + from_[part % 2], bytes[part]);
         if constexpr (kCleans) {
-          const int row = static_cast<int>((block % kSlabBlocks * kBlock + part * kPart + lane_ * kLaneBytes) /
-                                           RawTile::row_bytes);
-          if (row < kept.begin || row >= kept.end) bytes[part][0] = bytes[part][1] = 0;
+          const uint32_t at = block % kSlabBlocks * kBlock + part * kPart + lane_ * kLaneBytes;
+          if (!kept.has(static_cast<int>(at / RawTile::row_bytes))) bytes[part][0] = bytes[part][1] = 0;
         }
       }
 #pragma unroll
@@ -121,11 +93,131 @@ class Converter {
       }
     }
   }
+};
+
+/// Transposes tiles of V: [keys][depth] becomes [depth][keys], in slabs of keys.
+///
+/// A block is 16 elements of 32 keys. Let g be lane / 4, and c lane % 4. ldmatrix.trans moves pairs of elements. A lane
+/// then has the elements 2g and 2g + 1 of four keys of 16: 2c, 2c + 1, 2c + 8 and 2c + 9. Two prmt sort them by
+/// element, and stmatrix stores rows of one element. The order of keys and of rows is
+///   keys of every 16   0 1 8 9  2 3 10 11  4 5 12 13  6 7 14 15: the four of a lane are those of its scores, which
+///                      become an operand without an exchange
+///   rows of every 16   the elements 0 8 2 10 4 12 6 14, then 1 9 3 11 5 13 7 15: after the product,
+///                      mma::in_natural_order() renames registers
+class TransposedTiles {
+  enum : int { kKeys = 32, kKeyBlocks = spec::kBlockN / kKeys, kDepthBlocks = spec::kHeadDimV / 16 };
+  enum : int { kKeysSlabBytes = spec::kHeadDimV * kRowBytes };
+  static_assert(!kTransposesV || (spec::kBlockN % kKeys == 0 && spec::kHeadDimV % 16 == 0), "whole blocks");
+  static_assert(!kTransposesV || spec::kSwizzleBytes >= 32, "16 keys are a piece");
+  const uint32_t warp_, lane_;
+
+ public:
+  __device__ __forceinline__ TransposedTiles(uint32_t warp, uint32_t lane) : warp_(warp), lane_(lane) {}
+
+  template <int /*kSlabs*/, bool kCleans>
+  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
+    // Of stmatrix, the lane's row of 16 and piece of two: matrices have even and odd elements of 16 keys, then of 16
+    // more.
+    const uint32_t to_row = lane_ / 8 % 2 * 8 + lane_ % 4 * 2 + lane_ / 4 % 2, to_keys = lane_ / 16;
+#pragma unroll 2
+    for (uint32_t block = warp_; block < kKeyBlocks * kDepthBlocks; block += contract::kConvertingWarps) {
+      const uint32_t depth = block % kDepthBlocks, keys = block / kDepthBlocks;
+      uint32_t pairs[4];
+      ptx::ldmatrix_x4_trans(pairs, from + raw_offset(keys * kKeys + lane_, depth));
+      if constexpr (kCleans) {
+#pragma unroll
+        for (int m = 0; m < 4; ++m) pairs[m] &= mask_of(kept, static_cast<int>(keys * kKeys + m * 8 + lane_ % 4 * 2));
+      }
+      const uint32_t words[4] = {ptx::prmt(pairs[0], pairs[1], 0x6420), ptx::prmt(pairs[0], pairs[1], 0x7531),
+                                 ptx::prmt(pairs[2], pairs[3], 0x6420), ptx::prmt(pairs[2], pairs[3], 0x7531)};
+      ptx::stmatrix_x4(to + offset(depth * 16 + to_row, 2 * keys + to_keys), words);
+    }
+  }
+
+ private:
+  /// Piece `piece` of key `key` in a raw tile; piece `piece` of keys of element `row` in a transposed one.
+  __device__ __forceinline__ static uint32_t raw_offset(uint32_t key, uint32_t piece) {
+    return place(key, piece, RawTile::kSlabBytes);
+  }
+  __device__ __forceinline__ static uint32_t offset(uint32_t row, uint32_t piece) {
+    return place(row, piece, kKeysSlabBytes);
+  }
+  __device__ __forceinline__ static uint32_t place(uint32_t row, uint32_t piece, uint32_t slab_bytes) {
+    return piece / kRowPieces * slab_bytes + row * kRowBytes +
+           (piece % kRowPieces ^ contract::swizzle_of_row(row, spec::kSwizzleBytes)) * 16;
+  }
+  /// The bits of a word with the pairs of keys `key` and `key` + 1 that are kept.
+  __device__ __forceinline__ static uint32_t mask_of(const KeptRows& kept, int key) {
+    return (kept.has(key) ? 0xffffu : 0u) | (kept.has(key + 1) ? 0xffff0000u : 0u);
+  }
+};
+
+/// A lane of such a warp.
+class OperandMaker {
+  using Making = policy::Either<kTransposesV, TransposedTiles, WidenedTiles>::type;
+
+ public:
+  /// `warp`: among those that make operands.
+  __device__ __forceinline__ OperandMaker(const Shared& shared, uint32_t warp)
+      : shared_(shared),
+        lane_(threadIdx.x % 32),
+        raw_(RawRing::consumer(shared.raw_barriers())),
+        making_(warp, threadIdx.x % 32) {}
+
+  __device__ __forceinline__ void run() {
+    Producer rings(shared_.kv_barriers(), shared_.keys(), shared_.values());
+    auto keys = rings.k();
+    auto values = rings.v();
+    ItemRing items = ItemRing::before_consumer();  // stands on the item
+    int left = 0, tiles = 0;                       // key tiles of it
+    // Values come one key tile late, in the order of their use. This holds for the whole list of steps, across items.
+    bool pending = false;
+    KeptRows before{};
+#pragma unroll 1
+    for (;; pending = true) {
+      if (left == 0) {
+        items.step();
+        shared_.gather_posted(items.index).wait(items);
+        const policy::ItemRecord::Walk walk = item(items).walk();
+        tiles = left = walk.end - walk.begin;  // < 0: there is no further item
+      }
+      if constexpr (kConvertsKv)
+        if (left > 0) make<kSlabsQk>(keys, {0, spec::kBlockN});
+      if (pending) make<kSlabsV>(values, before);
+      if (left < 0) break;
+      before = {0, left == tiles ? item(items).template last_keys<kHidesInTiles>() : int{spec::kBlockN}};
+      if constexpr (kHidesInTiles)
+        if (left == 1) before.begin = item(items).hidden_keys();
+      --left;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ policy::PostedItem item(const ItemRing& items) const {
+    return {shared_.item(items.index)};
+  }
+
+  /// Makes the operand of the next raw tile, of kSlabs slabs.
+  template <int kSlabs, class View>
+  __device__ __forceinline__ void make(View& view, const KeptRows& kept) {
+    view.template acquire<0>();
+    raw_.consumer_wait();
+    const uint32_t from = shared_.raw() + raw_.state.index * raw_ring().slot, to = view.get_smem();
+    if (kept.begin == 0 && kept.end >= spec::kBlockN)
+      making_.template write<kSlabs, false>(from, to, kept);
+    else
+      making_.template write<kSlabs, true>(from, to, kept);
+    __syncwarp();  // other lanes have read the slot
+    raw_.release(raw_.state.index, pipeline::WarpRelease<>{lane_});
+    pipeline::SignalledByWarp{lane_}(view.get_tile().full);
+    raw_.step();
+    view.commit_step();
+  }
 
   const Shared shared_;
-  const uint32_t warp_, lane_;  // warp_: among the converting ones
+  const uint32_t lane_;
   RawRing raw_;
-  uint32_t from_[2], to_[2];  // the lane's places in two parts, after which both patterns repeat
+  Making making_;
 };
 
 }  // namespace

@@ -21,8 +21,8 @@ struct alignas(16) GatherItem {
 static_assert(sizeof(GatherItem) == contract::kGatherBytes);
 
 /// Slots of messages to the gathering or converting warps, beside an item's record. A slot's barrier has one arrival a
-/// lap. It needs no "empty" barrier: the loading thread rewrites a slot only after the queries of a later item have been
-/// released. By then every such warp has copied that item's keys.
+/// lap. It needs no "empty" barrier: the loading thread rewrites a slot only after the queries of a later item have
+/// been released. By then every such warp has copied that item's keys.
 __device__ __forceinline__ void init_told(const Shared& shared) {
   for (int slot = 0; slot < spec::kQStages + 2; ++slot) shared.gather_posted(slot).init();
   pipeline::fence_barrier_init();

@@ -12,8 +12,11 @@
 namespace kernelwright {
 namespace {
 
-__device__ __forceinline__ LoadRings load_rings(const Shared& shared) {
-  if constexpr (kConvertsKv)
+template <class Rings>  // dependent: only these rings have such a constructor
+__device__ __forceinline__ Rings load_rings(const Shared& shared) {
+  if constexpr (kTransposesV)
+    return {shared.kv_barriers(), shared.keys(), shared.raw_barriers(), shared.raw()};
+  else if constexpr (kConvertsKv)
     return {shared.raw_barriers(), shared.raw(), shared.raw()};
   else
     return {shared.kv_barriers(), shared.keys(), shared.values()};
@@ -27,7 +30,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   ptx::griddepcontrol_wait();  // the grid ahead may write lengths and offsets, too
   const contract::AttentionParams& attention = params.attention;
   QueryRing queries = QueryRing::producer(shared.query_barriers());
-  LoadRings rings = load_rings(shared);
+  LoadRings rings = load_rings<LoadRings>(shared);
   auto keys = rings.k();
   auto values = rings.v();
   ItemRing items = ItemRing::producer();
@@ -49,7 +52,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     if constexpr (kGathersKv)
       post_gather(shared, items.index,
                   {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});
-    if constexpr (kConvertsKv) shared.gather_posted(items.index).arrive();
+    if constexpr (kRestagesKv) shared.gather_posted(items.index).arrive();
     const uint32_t full = queries.expect_bytes(kSlabsQk * kQuerySlabBytes);
     load_queries<spec::kBlockM, kSlabsQk>(params.q, shared.queries(queries.state.index), work, 0, full);
     queries.step();
@@ -75,7 +78,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   policy::post(shared.item(items.index), none);
   queries.fill();  // without bytes
   if constexpr (kGathersKv) post_gather(shared, items.index, {});
-  if constexpr (kConvertsKv) shared.gather_posted(items.index).arrive();
+  if constexpr (kRestagesKv) shared.gather_posted(items.index).arrive();
   // A CTA of a cluster stays until the others have released what it sent, because they arrive on its barriers.
   if constexpr (kCluster > 1) rings.drain();
 }

@@ -6,11 +6,8 @@
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "mma/sm90.cuh"
 #include "policy/item_record.cuh"
-#include "policy/item_scales.cuh"
-#include "policy/row_softmax.cuh"
 #include "policy/score_mod.cuh"
 #include "policy/scores.cuh"
-#include "policy/turns.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
@@ -20,14 +17,7 @@
 namespace kernelwright {
 namespace {
 
-using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
-using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
-using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
-using Softmax = policy::RowSoftmax<spec::kRescale>;
-using Scales = policy::ItemScales<spec::kScales, Rows>;
-using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
-
-class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
+class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
  public:
   __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
                                            uint32_t warpgroup)
@@ -140,7 +130,8 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
   __device__ __forceinline__ DoneItem leave_item() {
     const DoneItem done{item_, queries_.state.index};
     if constexpr (!kStagesOutput) release(done);
-    if constexpr (kCleansFirst) hide(ptx::uniform(item_.hidden_keys()));  // of the item's first tile, which comes last
+    if constexpr (kMathCleansFirst)
+      hide(ptx::uniform(item_.hidden_keys()));  // of the item's first tile, which comes last
     queries_.step();
     return done;
   }
@@ -214,7 +205,7 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
     store(done, softmax_, output_);
     softmax_ = fresh;
     pack();
-    accumulate_ = false;
+    forget_output();
   }
 
   /// The last product of an item that no other item follows at once.
@@ -227,7 +218,7 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
     if (takes_turn) turns_.pass();
     end_output();
     store(done, softmax_, output_);
-    accumulate_ = false;
+    forget_output();
   }
 
   // ---- steps of an item that has no rows of this warpgroup ----
@@ -294,6 +285,7 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
     ptx::pin_registers(scores_);
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
+    Promotion::pin();
     ptx::wgmma_fence();
   }
   /// Waits for the next tile of K: for all of it, or for its first sub-stage.
@@ -350,7 +342,7 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
   template <bool kCleans>
   __device__ __forceinline__ uint32_t take_values() {
     const uint32_t values = tiles_.template wait_v<0>();
-    if constexpr (kCleans && kCleansFirst) clean_first(values);
+    if constexpr (kCleans && kMathCleansFirst) clean_first(values);
     if (kCleans && last_keys_ < spec::kBlockN) {
       tiles_.template wait_more_v<1>();
       const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
@@ -392,7 +384,7 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
   template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
     mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
-        output_, probabilities_, values, accumulate_);
+        target(output_), probabilities_, values, accumulate_);
     if constexpr (kStage + 1 < kValueStages) {
       const uint32_t more = tiles_.template wait_v<kStage + 1>();
       take_more();
@@ -407,6 +399,11 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
     tiles_.release_whole_v();
+    promote(output_);
+  }
+  __device__ __forceinline__ void forget_output() {
+    accumulate_ = false;
+    forget(output_);
   }
   __device__ __forceinline__ void pack() { mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_); }
 
@@ -445,11 +442,12 @@ class MathWarpgroup : policy::HiddenKeys<kCleansFirst>, Scales {
   }
 
   using Scores = float[spec::kBlockN / 2];
-  using Probabilities = uint32_t[spec::kBlockN / 16][4];
+  using Probabilities = uint32_t[spec::kBlockN * kElementBytes / 32][4];
   using Output = float[spec::kHeadDimV / 2];
 
-  __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, const Output& output) {
+  __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, Output& output) {
     softmax.finish();
+    if constexpr (kTransposesV) mma::in_natural_order(output);
     const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
     const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
     const int mine = own + static_cast<int>(lane / 4);  // the thread's row; its second is 8 rows on

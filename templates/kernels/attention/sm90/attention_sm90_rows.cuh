@@ -1,9 +1,17 @@
-/// What the math warpgroups of attention_sm90 have beside products: their barriers and turns, and the rows of tiles that
-/// they touch one by one. These are rows of V that they clean, and rows of the output.
+/// What the math warpgroups of attention_sm90 have beside products: their barriers, turns and policies, and the rows of
+/// tiles that they touch one by one. These are rows of V that they clean, and rows of the output.
 #pragma once
 
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
+#include "mma/sm90.cuh"
+#include "policy/either.cuh"
+#include "policy/integer_softmax.cuh"
 #include "policy/item_record.cuh"
+#include "policy/item_scales.cuh"
+#include "policy/row_softmax.cuh"
+#include "policy/score_mod.cuh"
+#include "policy/scores.cuh"
+#include "policy/turns.cuh"
 #include "ptx/memory.cuh"
 
 namespace kernelwright {
@@ -11,8 +19,9 @@ namespace {
 
 constexpr uint32_t kCleanBarrier = 5;  // the turns use named barriers 1 to 3
 constexpr uint32_t kStageBarrier = 6;  // and one more for each further warpgroup
-// An item's output leaves through the slot of its queries, if that slot need not be free before the output is stored.
-constexpr bool kStagesOutput = spec::kQStages > 1;
+// An item's output leaves through the slot of its queries, if that slot need not be free before the output is stored. A
+// slot of fp8 queries has no room for it.
+constexpr bool kStagesOutput = spec::kQStages > 1 && !kTransposesV;
 constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
 // With packed heads, a sequence that decodes in a ragged batch is a tile of few rows. Warpgroups that have none of
 // these rows do not multiply.
@@ -22,6 +31,14 @@ constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged
 // they wait for both tiles first.
 constexpr bool kInStages = kValueStages > 1;
 constexpr int kKeyStages = kInStages ? spec::kNumQkStages : 1;  // shares of the sum of scores
+
+using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
+using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
+using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
+using Softmax = policy::Either<kTransposesV, policy::IntegerSoftmax, policy::RowSoftmax<spec::kRescale>>::type;
+using Promotion = mma::Promotion<kTransposesV, spec::kHeadDimV / 2>;
+using Scales = policy::ItemScales<spec::kScales, Rows>;
+using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 
 /// Writes zeros to the first `keys` rows of the tile of V at `values`: a share of each math thread.
 __device__ __forceinline__ void clear_first_rows(uint32_t values, int keys) {

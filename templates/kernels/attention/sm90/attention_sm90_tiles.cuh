@@ -18,16 +18,23 @@ namespace {
 
 using contract::HopperAttentionParams;
 
+enum : bool {  // not variables, which would be in every binary
+  // fp8 products, whose V is transposed on the way.
+  kTransposesV = tile::kBytesOf<spec::kQDType> == 1,
+  // Whether warps make operands of what TMA brings.
+  kRestagesKv = kConvertsKv || kTransposesV,
+};
+
 constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
 // The launch gives each thread the same number of registers. The warpgroups deal them out anew: loading takes few,
 // gathering, converting and counting of hidden keys a few more.
 constexpr int kLaunchRegisters = 65536 / kNumThreads / 8 * 8;
 constexpr int kLoadRegisters = spec::kMathWarpgroups == 1                   ? 56
                                : spec::kMathWarpgroups == 3                 ? 32
-                               : kGathersKv || kHidesInTiles || kConvertsKv ? 40
+                               : kGathersKv || kHidesInTiles || kRestagesKv ? 40
                                                                             : 24;
 constexpr int kMathRegisters = spec::kMathWarpgroups == 3                                                   ? 160
-                               : spec::kMathWarpgroups == 2 && (kGathersKv || kHidesInTiles || kConvertsKv) ? 232
+                               : spec::kMathWarpgroups == 2 && (kGathersKv || kHidesInTiles || kRestagesKv) ? 232
                                                                                                             : 240;
 static_assert(spec::kMathWarpgroups * kMathRegisters + kLoadRegisters <= (spec::kMathWarpgroups + 1) * kLaunchRegisters,
               "the last warpgroup to ask would wait for ever");
@@ -37,17 +44,30 @@ static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q 
 // The CTAs of a cluster take neighbouring query tiles, and each loads a share of every key tile for all of them.
 constexpr int kCluster = spec::kClusterM;
 static_assert(spec::kMulticast == kCluster, "each load serves the whole cluster");
-static_assert(kCluster == 1 || !kConvertsKv, "warps convert what their own CTA loads");
-enum : bool { kOthersClean = kGathersKv || kConvertsKv };  // whether no math warp writes zeros to V
+static_assert(kCluster == 1 || !kRestagesKv, "warps make operands of what their own CTA loads");
+enum : bool {
+  kOthersClean = kGathersKv || kRestagesKv,  // no math warp writes zeros to V
+  kMathCleansFirst = kCleansFirst && !kOthersClean,
+};
 static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
               "a share of a tile begins where the swizzle's pattern does");
 
 constexpr int kSlabsQk = contract::slabs_of(spec::kHeadDimQk, kElementBytes, spec::kSwizzleBytes);
 constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes;
 __device__ constexpr contract::HopperShape shape() {
-  return {spec::kBlockM,       spec::kBlockN,      spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages,
-          spec::kNumKvStages,  spec::kNumQkStages, kSharedRing,      kGathersKv,      spec::kNumMmaStages,
-          spec::kSwizzleBytes, kConvertsKv};
+  return {spec::kBlockM,
+          spec::kBlockN,
+          spec::kHeadDimQk,
+          spec::kHeadDimV,
+          spec::kQStages,
+          spec::kNumKvStages,
+          spec::kNumQkStages,
+          kSharedRing,
+          kGathersKv,
+          spec::kNumMmaStages,
+          spec::kSwizzleBytes,
+          kElementBytes,
+          tile::kBytesOf<spec::kKvDType>};
 }
 __device__ constexpr contract::HopperRawRing raw_ring() { return contract::hopper_raw_ring(shape()); }
 constexpr contract::HopperLayout kLayout = contract::hopper_layout(shape());
@@ -55,9 +75,11 @@ constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(shape()
 
 /// The rings of K and V, in the form that pipeline/kv_rings.cuh needs.
 struct Tiles {
-  static constexpr int element_bytes = 2;
-  static constexpr int k_rows_per_cta = spec::kBlockN, v_cols_per_cta = kSlabsV * kSlabColumns;
-  static constexpr int BK0 = kSlabsQk * kSlabColumns / spec::kNumQkStages, BK1 = kStageKeys;
+  static constexpr int element_bytes = kElementBytes;
+  static constexpr int k_rows_per_cta = spec::kBlockN;
+  static constexpr int v_cols_per_cta = kTransposesV ? spec::kHeadDimV : kSlabsV * kSlabColumns;
+  static constexpr int BK0 = kSlabsQk * kSlabColumns / spec::kNumQkStages;
+  static constexpr int BK1 = kTransposesV ? shape().keys_row() : kStageKeys;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
   static constexpr int num_mma_stages = kValueStages;
   static constexpr bool shared_ring = kSharedRing;
@@ -71,17 +93,24 @@ using Producer = pipeline::KvProducer<Tiles>;
 using Consumer = pipeline::KvConsumerPipeline<Tiles, pipeline::WarpRelease<kCluster>>;
 using QueryRing = pipeline::StagedPipeline<spec::kQStages>;
 
-/// The ring of tiles that TMA brings where warps convert them: K and V in turn, in the order of their use.
+/// The ring of tiles that TMA brings where warps make operands of them, in the order of their use: K and V in turn, or
+/// V.
 struct RawTiles : Tiles {
-  enum : int { element_bytes = 1, num_kv_stages = raw_ring().slots };  // not variables, which would be in every binary
+  enum : int {
+    element_bytes = 1,
+    num_kv_stages = raw_ring().slots,
+    v_cols_per_cta = kSlabsV * kSlabColumns,
+    BK0 = kTransposesV ? int{v_cols_per_cta} : kSlabsQk * kSlabColumns,
+    BK1 = spec::kBlockN
+  };
   enum : bool { shared_ring = true };
 };
-using RawRing = pipeline::StagedPipeline<kConvertsKv ? raw_ring().slots : spec::kQStages>;
-using LoadRings = policy::Either<kConvertsKv, pipeline::KvProducer<RawTiles>, Producer>::type;
-/// A raw tile of K or V: its slabs have the columns of a converted tile, and half of its bytes.
+using RawRing = pipeline::StagedPipeline<kRestagesKv ? raw_ring().slots : spec::kQStages>;
+using RawProducer = pipeline::KvProducer<RawTiles>;
+/// A raw tile of K or V: its slabs have the columns of q's, of kKvDType.
 struct RawTile : OwnBoxes {
   enum : int { kRows = spec::kBlockN, kSlabs = kSlabsV };
-  enum : uint32_t { row_bytes = kRowBytes / 2, kSlabBytes = kRows * row_bytes };
+  enum : uint32_t { row_bytes = kTransposesV ? kRowBytes : kRowBytes / 2, kSlabBytes = kRows * row_bytes };
   __device__ static int first_row() { return 0; }
   __device__ static int row_in_slot() { return 0; }
   __device__ static int first_column() { return 0; }
@@ -90,10 +119,28 @@ struct RawTile : OwnBoxes {
     return ring.template get_tile<kPart>(true);
   }
 };
-static_assert(!kConvertsKv || (spec::kNumQkStages == 1 && kValueStages == 1), "tiles are converted whole");
-/// What the loading thread loads of a tile.
+static_assert(!kRestagesKv || (spec::kNumQkStages == 1 && kValueStages == 1), "operands are made whole");
+static_assert(!kTransposesV || !kSharedRing, "TMA fills the slots of K, and warps those of V");
+
+/// K as an operand, and raw V. Operands, Raw: the rings of either.
+template <class Operands, class Raw>
+class KeysAndRawValues {
+  Operands operands_;
+  Raw raw_;
+
+ public:
+  __device__ __forceinline__ KeysAndRawValues(uint32_t barriers, uint32_t keys, uint32_t raw_barriers, uint32_t raw)
+      : operands_(barriers, keys, keys), raw_(raw_barriers, raw, raw) {}
+  __device__ __forceinline__ auto k() { return operands_.k(); }
+  __device__ __forceinline__ auto v() { return raw_.v(); }
+  __device__ __forceinline__ void drain() {}  // CTAs of clusters do so
+};
+/// What the loading thread loads of a tile, and the rings that it fills.
 using LoadedKeys = policy::Either<kConvertsKv, RawTile, KeyShares>::type;
-using LoadedValues = policy::Either<kConvertsKv, RawTile, ValueShares>::type;
+using LoadedValues = policy::Either<kRestagesKv, RawTile, ValueShares>::type;
+using LoadRings = policy::Either<kTransposesV, KeysAndRawValues<Producer, RawProducer>,
+                                 policy::Either<kConvertsKv, RawProducer, Producer>::type>::type;
+
 using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; gatherers wait for its laps
 
 using ClusterItem = ItemOf<spec::kBlockM * kCluster>;  // an item of the walk: the query tiles of all its CTAs

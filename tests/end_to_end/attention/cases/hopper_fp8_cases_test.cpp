@@ -1,6 +1,7 @@
-// Cases for attention_sm90 over fp8 keys and values: what its converting warps could do wrong. Head sizes and swizzles,
-// for the places of bytes; rings, boxes of pages and the order of items, for the ring of raw tiles; lengths, windows and
-// starts, for rows that become zeros; scales of each kind, and all that takes the place of a score.
+// Cases for attention_sm90 over fp8 keys and values, under 16-bit queries and under fp8 ones: what the warps that make
+// operands could do wrong. Head sizes and swizzles, for the places of bytes; rings, boxes of pages and the order of
+// items, for the ring of raw tiles; lengths, windows and starts, for rows that become zeros; scales of each kind, and
+// all that takes the place of a score.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,17 +17,22 @@ namespace {
 
 class List {
  public:
+  explicit List(bool narrow) : narrow_(narrow) {}
+  /// Whether queries are fp8 too.
+  bool narrow() const { return narrow_; }
   CudaCase& add(const std::string& name, AttentionProblem problem, AttentionShape shape,
                 const std::function<void(AttentionSchedule&)>& change = {}) {
     AttentionSchedule schedule;
     schedule.family = Family::kHopper;
     if (change) change(schedule);
-    cases_.push_back({"sm90_fp8kv_" + name, std::move(problem), std::move(shape), schedule});
+    if (narrow_) problem.dtype = {DType::kE4m3, DType::kE4m3, problem.dtype.out};
+    cases_.push_back({(narrow_ ? "sm90_fp8_" : "sm90_fp8kv_") + name, std::move(problem), std::move(shape), schedule});
     return cases_.back();
   }
   std::vector<CudaCase> take() { return std::move(cases_); }
 
  private:
+  const bool narrow_;
   std::vector<CudaCase> cases_;
 };
 
@@ -45,10 +51,14 @@ AttentionShape several(std::vector<int> lengths, int q_len) {
 
 void head_sizes(List& list) {
   int i = 0;
-  for (const auto& [qk, v] : {std::pair{16, 16}, std::pair{32, 32}, std::pair{48, 32}, std::pair{64, 64},
-                              std::pair{80, 80}, std::pair{96, 96}, std::pair{128, 128}, std::pair{160, 144},
-                              std::pair{192, 128}, std::pair{256, 256}})
-    list.add(fmt::format("d{}_{}", qk, v), causal(dims(small(i++), qk, v)), several({300, 1, 0, 129}, 150));
+  for (const auto& [qk, v] :
+       {std::pair{16, 16}, std::pair{32, 32}, std::pair{48, 32}, std::pair{64, 64}, std::pair{80, 80},
+        std::pair{96, 96}, std::pair{128, 128}, std::pair{160, 144}, std::pair{192, 128}, std::pair{256, 256}})
+    if (!list.narrow() || v <= 128)
+      list.add(fmt::format("d{}_{}", qk, v), causal(dims(small(i++), qk, v)), several({300, 1, 0, 129}, 150));
+  if (list.narrow())
+    for (const int qk : {144, 256})
+      list.add(fmt::format("d{}_{}", qk, 112), dims(small(i++), qk, 112), several({300, 1, 0, 129}, 150));
 }
 
 void swizzles(List& list) {
@@ -56,6 +66,12 @@ void swizzles(List& list) {
   const auto in = [](Swizzle swizzle, int keys) {
     return [=](AttentionSchedule& schedule) { schedule.swizzle = swizzle, schedule.block_n = keys; };
   };
+  if (list.narrow()) {
+    list.add("swizzle_64B", causal(dims(small(0), 128, 64)), shape, in(Swizzle::k64B, 96));
+    list.add("swizzle_32B", causal(dims(small(3), 96, 32)), shape, in(Swizzle::k32B, 64));
+    list.add("swizzle_128B_of_two_slabs", dims(small(1), 64, 48), shape, in(Swizzle::k128B, 160));
+    return;
+  }
   list.add("swizzle_64B", causal(dims(small(0), 96, 64)), shape, in(Swizzle::k64B, 64));
   list.add("swizzle_64B_odd", dims(small(1), 96, 96), shape, in(Swizzle::k64B, 48));
   list.add("swizzle_32B", causal(dims(small(3), 80, 48)), shape, in(Swizzle::k32B, 64));
@@ -67,11 +83,13 @@ void schedules(List& list) {
   for (int warpgroups = 1; warpgroups <= 3; ++warpgroups)
     for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
       for (const int q_stages : {1, 2}) {
+        if (list.narrow() && ring == KvRing::kShared) continue;
         AttentionProblem problem = small(i);
+        if (list.narrow() && warpgroups == 3) problem = dims(problem, 80, 64);
         if (i % 3 != 1) problem = i % 3 == 0 ? causal(problem) : windowed(problem, 70, 9);
         list.add(fmt::format("schedule{}", i), problem, several({333, 40}, 200), [&](AttentionSchedule& schedule) {
           schedule.math_warpgroups = warpgroups, schedule.kv_ring = ring, schedule.q_stages = q_stages;
-          schedule.block_n = i % 2 == 0 ? 48 : 64;
+          schedule.block_n = i % 2 == 1 ? 64 : list.narrow() ? 32 : 48;
           schedule.num_kv_stages = ring == KvRing::kShared ? 2 + i % 2 : 1 + i % 2;
           if (i % 4 == 3) schedule.rescale = Rescale::kAlways;
         });
@@ -122,14 +140,18 @@ void mixed(List& list) {
 }  // namespace hopper_fp8_cases_test
 
 std::vector<CudaCase> hopper_fp8_cases() {
-  hopper_fp8_cases_test::List list;
-  hopper_fp8_cases_test::head_sizes(list);
-  hopper_fp8_cases_test::swizzles(list);
-  hopper_fp8_cases_test::schedules(list);
-  hopper_fp8_cases_test::keys(list);
-  hopper_fp8_cases_test::scores(list);
-  hopper_fp8_cases_test::mixed(list);
-  return list.take();
+  std::vector<CudaCase> cases;
+  for (const bool narrow : {false, true}) {
+    hopper_fp8_cases_test::List list(narrow);
+    hopper_fp8_cases_test::head_sizes(list);
+    hopper_fp8_cases_test::swizzles(list);
+    hopper_fp8_cases_test::schedules(list);
+    hopper_fp8_cases_test::keys(list);
+    hopper_fp8_cases_test::scores(list);
+    hopper_fp8_cases_test::mixed(list);
+    for (CudaCase& test : list.take()) cases.push_back(std::move(test));
+  }
+  return cases;
 }
 
 namespace hopper_fp8_cases_test {
@@ -138,15 +160,17 @@ namespace {
 TEST(HopperFp8Cases, HaveKernelsOfTheFamilyAndEveryKindOfScale) {
   std::set<std::string> names;
   std::set<ScaleKind> scales;
-  std::set<DType> types;
+  std::set<DType> types, queries;
   for (const CudaCase& test : hopper_fp8_cases()) {
     EXPECT_TRUE(names.insert(test.name).second) << test.name;
     ASSERT_TRUE(is_taken(test, Arch::kSm90a)) << test.name;
     EXPECT_EQ(plan_attention(test.problem, test.schedule, Arch::kSm90a).main.family, Family::kHopper) << test.name;
     scales.insert(test.problem.scales), types.insert(test.problem.dtype.kv);
+    queries.insert(test.problem.dtype.q);
   }
   EXPECT_EQ(scales.size(), 3u);
   EXPECT_EQ(types.size(), 2u);
+  EXPECT_EQ(queries.size(), 3u);
 }
 
 }  // namespace

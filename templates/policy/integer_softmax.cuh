@@ -1,0 +1,115 @@
+/// The online softmax of row_softmax.cuh where exponentials become e4m3. Its reference is not the row's maximum, but
+/// the power of two above it: M = ceil(maximum * scale), and an exponential is 2^(score * scale - M + 8).
+///
+/// So every rescale is a power of two. It commutes with the rounding to e4m3, as far as that neither overflows nor ends
+/// in subnormals. An exponential then does not depend on the tiles before it: on their width, their order, or which
+/// part of split keys they are in. Exponentials reach 2^8, in a format that ends at 448 and is coarse below 2^-6: keys
+/// of weights down to 2^-14 of the largest keep their bits.
+#pragma once
+
+#include "policy/score_mod.cuh"
+#include "ptx/math.cuh"
+
+namespace kernelwright::policy {
+
+/// Members and order of calls as in RowSoftmax, with references in the place of maxima.
+class IntegerSoftmax {
+  enum : int { kLift = 8 };  // log2
+
+ public:
+  float reference[2], sum[2];
+  float factor[2];  // factor for O, if `moved`
+  bool moved;       // a reference of some row of the warp moved; the same in all lanes
+
+  __device__ IntegerSoftmax() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) reference[r] = ptx::minus_infinity(), sum[r] = 0, factor[r] = 1;
+  }
+
+  /// Adds a sink to row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
+  /// share.
+  __device__ void add_sink(int r, float logit, float /*scale*/, bool mine) {
+    if (logit == ptx::minus_infinity()) return;
+    reference[r] = ceilf(logit * kLog2e);
+    sum[r] = mine ? ptx::ex2_approx_ftz(fmaf(logit, kLog2e, kLift - reference[r])) : 0.f;
+  }
+
+  /// Turns the scores of one tile into exponentials; a unit of score is `scale` powers of two. The exponentials are
+  /// added to the sum before they are rounded. A row depends on its own reference only.
+  template <int kCount>
+  __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float scale) {
+    float largest[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      // Two chains per row: one maximum takes as long as four independent instructions.
+      float even = scores[2 * r], odd = scores[2 * r + 1];
+#pragma unroll
+      for (int j = 1; j < kCount / 4; ++j) {
+        even = fmaxf(even, scores[4 * j + 2 * r]);
+        odd = fmaxf(odd, scores[4 * j + 2 * r + 1]);
+      }
+      largest[r] = fmaxf(even, odd);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) largest[r] = fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 1));
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      largest[r] = ceilf(fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 2)) * scale);
+    // A row that has seen no key stays as it is.
+    const auto grown = [&](int r) { return largest[r] > reference[r]; };
+    moved = __any_sync(0xffffffff, grown(0) || grown(1));
+    if (moved) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        factor[r] = grown(r) ? power_of_two(reference[r] - largest[r]) : 1;
+        if (grown(r)) reference[r] = largest[r];
+        sum[r] *= factor[r];
+      }
+    }
+    float offset[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) offset[r] = reference[r] == ptx::minus_infinity() ? 0 : kLift - reference[r];
+    float part[2][2] = {};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int r = i / 2 % 2;
+      scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale, offset[r]));
+      part[r][i % 2] += scores[i];
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) sum[r] += part[r][0] + part[r][1];
+  }
+
+  /// Multiplies the sums so far by their factors, if any row of the warp needs it.
+  template <int kCount>
+  __device__ __forceinline__ void rescale(float (&output)[kCount]) const {
+    if (!moved) return;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) output[i] *= factor[i / 2 % 2];
+  }
+
+  /// Adds up the quads' sums: afterwards `sum` is the row's in all four lanes.
+  __device__ void finish() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
+      sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
+    }
+  }
+
+  /// 1 / sum, or 0 for a row that saw no key.
+  __device__ float inverse(int r) const { return sum[r] == 0 ? 0 : 1 / sum[r]; }
+
+  /// log2 of the sum of exponentials; -inf for a row that saw no key.
+  __device__ float log2_sum(int r, float /*scale*/) const {
+    return sum[r] == 0 ? ptx::minus_infinity() : reference[r] - kLift + ptx::lg2_approx_ftz(sum[r]);
+  }
+
+ private:
+  /// 2^exponent, exact; 0 below the normal numbers. `exponent` is a whole number, at most 0.
+  __device__ static float power_of_two(float exponent) {
+    return exponent < -126 ? 0.f : __int_as_float((static_cast<int>(exponent) + 127) << 23);
+  }
+};
+
+}  // namespace kernelwright::policy
