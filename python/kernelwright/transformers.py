@@ -22,6 +22,7 @@ from ._attention import DTYPES, attend, contiguous_heads, kernels, problem_of, r
 from ._errors import ConfigError
 from ._linears import Report, accelerate
 from ._masks import bounds, is_bounds, packed_offsets, padding_mask
+from ._paged import paged_attention
 
 if TYPE_CHECKING:
     from . import Engine
@@ -32,7 +33,8 @@ _warned, _sinks = set(), WeakIdKeyDictionary()
 
 
 def register(engine: Engine | None = None, name: str = NAME) -> None:
-    """Makes attn_implementation="kernelwright" known to transformers. It may be called again.
+    """Makes attn_implementation="kernelwright" known to transformers, and "paged|kernelwright" for generate_batch(). It may
+    be called again.
 
     engine: the Engine that serves. The one for GPUs is made when it is first needed. Tensors of the CPU need one that
     emulates, which takes seconds for what a GPU does in microseconds.
@@ -43,6 +45,7 @@ def register(engine: Engine | None = None, name: str = NAME) -> None:
         kernels.use(engine)
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, padding_mask)
+    AttentionInterface.register(f"paged|{name}", paged_attention)  # which needs no masks
 
 
 def problems() -> list[dict[str, Any]]:
