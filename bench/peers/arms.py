@@ -31,6 +31,8 @@ class Case:
         self.q_lens = row.q_lens()
         tokens = sum(self.q_lens)
         self.q = normal(tokens, row.heads, row.head_dim)
+        if row.q_dtype == "e4m3":
+            self.q = self.q.to(torch.float8_e4m3fn)
         # One allocation for K and V, so that a stream over the same bytes reads one range.
         if row.page:
             pages = row.batch * row.kv_len // row.page
@@ -89,7 +91,7 @@ def _bound(kernel, tensors):
 
 
 def ours(name, kernel, case):
-    row, out = case.row, torch.full_like(case.q, math.nan)
+    row, out = case.row, torch.full_like(case.q, math.nan, dtype=torch.bfloat16)
     if row.chunks:
         offsets = [0]
         for n in case.q_lens:
@@ -138,10 +140,10 @@ def separate(engine, case):
 
 
 def bf16(engine, case):
-    """Our kernel for bf16 keys and values, which are those of the row, on the same queries."""
-    row = dataclasses.replace(case.row, kv_dtype="bf16")
+    """Our kernel for bf16 queries, keys and values, which are those of the row."""
+    row = dataclasses.replace(case.row, kv_dtype="bf16", q_dtype="bf16")
     plain = copy_module.copy(case)
-    plain.row, plain.k_scale, plain.v_scale = row, None, None
+    plain.row, plain.k_scale, plain.v_scale, plain.q = row, None, None, case.q.to(torch.bfloat16)
     plain.k, plain.v = ((part.float() * scale).to(torch.bfloat16)
                         for part, scale in ((case.k, case.k_scale), (case.v, case.v_scale)))
     arm = ours("bf16", engine.prepare(config(row, "auto")), plain)

@@ -3,12 +3,13 @@ add.
 
 A kernel rounds the probabilities and the output to bf16, each by at most 2^-8 of the value. So the error of an output
 is at most 2^-8 sum_j p_j |v_j| for the probabilities, and 2^-8 |o| <= the same for the output. Errors of sums (fp32)
-and of exponentials (2^-20) are far below; a third term of the same size leaves room for them. The fp32 here, without
-TF32, errs by 2^-23 a step, and needs no term.
+and of exponentials (2^-20) are far below; a third term of the same size leaves room for them. Products of fp8 round the
+probabilities to e4m3, by at most 2^-4. The fp32 here, without TF32, errs by 2^-23 a step, and needs no term.
 """
 import torch
 
 BF16_ROUNDING = 2.0**-8
+E4M3_ROUNDING = 2.0**-4  # of a probability, where products are of fp8
 SCORE_BYTES = 512 << 20  # of one chunk of scores
 
 
@@ -56,7 +57,8 @@ class Truth:
         torch.backends.cuda.matmul.allow_tf32 = False
         parts = [attention(q, k, v, case.row.causal, case.row.window, case.sinks) for q, k, v in case.sequences()]
         self.out = torch.cat([out for out, _ in parts])
-        self.bound = torch.cat([size for _, size in parts]).mul_(3 * BF16_ROUNDING).add_(1e-6)
+        rounding = 3 * BF16_ROUNDING + (E4M3_ROUNDING if case.row.q_dtype == "e4m3" else 0)
+        self.bound = torch.cat([size for _, size in parts]).mul_(rounding).add_(1e-6)
 
     def error(self, out):
         """The largest error of an output over its bound; infinite if an output is not finite. Above 1 is wrong."""

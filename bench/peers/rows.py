@@ -25,6 +25,7 @@ class Row:
     chunks: int = 0  # mixed: this many sequences have chunk_len queries, the others one
     chunk_len: int = 0
     kv_dtype: str = "bf16"  # e4m3: keys and values with a scale each
+    q_dtype: str = "bf16"  # e4m3: both products are of fp8
     targets: tuple = ()  # (peer, least ratio of rates)
     smoke: bool = False  # a small shape that shows whether an arm works
 
@@ -44,7 +45,7 @@ class Row:
         if self.window >= 0:
             mask = {"kind": "sliding_window", "window": {"left": self.window, "right": 0}}
         ragged = self.chunks > 0 and part != "decodes"
-        problem = {"dtype": {"q": "bf16", "kv": self.kv_dtype, "out": "bf16"}, "head_dim": {"qk": self.head_dim, "v": self.head_dim},
+        problem = {"dtype": {"q": self.q_dtype, "kv": self.kv_dtype, "out": "bf16"}, "head_dim": {"qk": self.head_dim, "v": self.head_dim},
                    "heads": {"q": self.heads, "kv": self.kv_heads}, "q_layout": "ragged" if ragged else "padded",
                    "kv_layout": {"kind": "paged", "page_size": self.page} if self.page else {"kind": "padded"},
                    "mask": mask, "sinks": self.sinks, "scales": "none" if self.kv_dtype == "bf16" else "per_tensor"}
@@ -144,12 +145,12 @@ def _fp8_decode(batch, length, *targets, page=16, head_dim=128):
                targets=tuple(("read_stream", x) for x in targets))
 
 
-def _fp8_prefill(head_dim, causal, length):
+def _fp8_prefill(head_dim, causal, length, q="e4m3"):
     # bf16 queries over fp8 keys: the products are those of bf16 keys, and so is the aim.
-    name = f"fp8-kv-d{head_dim}-{'causal' if causal else 'dense'}-{_size(length)}"
+    name = f"{'fp8' if q == 'e4m3' else 'fp8-kv'}-d{head_dim}-{'causal' if causal else 'dense'}-{_size(length)}"
     heads = 2048 // head_dim
     return Row(name, "fp8-prefill", max(1, 16384 // length), length, length, heads, heads, head_dim, causal, kv_dtype="e4m3",
-               targets=(("bf16", 0.97),))
+               q_dtype=q, targets=(("bf16", 1.15 if q == "e4m3" else 0.97),))
 
 
 ROWS = [
@@ -187,12 +188,19 @@ ROWS = [
     _fp8_decode(1, 131072, 0.95),
     _fp8_decode(64, 8192, head_dim=64),
     _fp8_decode(32, 4096, head_dim=256),
+    _fp8_prefill(128, False, 2048, q="bf16"),
+    _fp8_prefill(128, False, 8192, q="bf16"),
+    _fp8_prefill(128, True, 2048, q="bf16"),
+    _fp8_prefill(128, True, 8192, q="bf16"),
+    _fp8_prefill(64, False, 8192, q="bf16"),
+    _fp8_prefill(256, False, 8192, q="bf16"),
     _fp8_prefill(128, False, 2048),
     _fp8_prefill(128, False, 8192),
+    _fp8_prefill(128, False, 16384),
     _fp8_prefill(128, True, 2048),
     _fp8_prefill(128, True, 8192),
+    _fp8_prefill(128, True, 16384),
     _fp8_prefill(64, False, 8192),
-    _fp8_prefill(256, False, 8192),
     # At most 0.9 of the time of the separate launches.
     Row("mixed-4x512-60x1-4k", "mixed", 64, 1, 4096, 32, 8, 128, True, page=64, chunks=4, chunk_len=512,
         targets=(("separate", 1 / 0.9),)),
@@ -251,7 +259,7 @@ def peers_of(row, asked):
     if row.page:
         why = "takes no page table"
     elif row.kv_dtype != "bf16":
-        why = "takes no fp8 keys under bf16 queries"
+        why = f"takes no fp8 keys under {row.q_dtype} queries"
     elif row.sinks or row.window >= 0:
         why = "takes no window with sinks"
     for peer in asked:
