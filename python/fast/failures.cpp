@@ -12,6 +12,7 @@ namespace {
 thread_local PyObject *t_error, *t_words;  // the last kept error of the thread, and its words as bytes
 thread_local const char* t_text;           // of t_words
 thread_local bool t_failed;
+PyObject* g_op;  // "_op"
 
 PyObject* keep_error(PyObject*, PyObject* arguments) {
   PyObject *error, *words;
@@ -81,9 +82,25 @@ int set_attribute(PyObject* self, PyObject* name, PyObject* value) {
 }
 Py_hash_t hash_of(PyObject* self) { return PyObject_Hash(reinterpret_cast<Raising*>(self)->call); }
 
+/// A call of an object whose class is an overload_type().
+PyObject* call_overload(PyObject* self, PyObject* positional, PyObject* named) {
+  const Owned call(PyObject_GetAttr(self, g_op));
+  PyObject* result = call ? PyObject_Call(call.get(), positional, named) : nullptr;
+  if (!result && t_error) raise_kept();
+  return result;
+}
+
 template <class Function>
 void* slot_of(Function* function) {
   return reinterpret_cast<void*>(function);
+}
+
+PyObject* overload_type(PyObject*, PyObject* base) {
+  if (!g_op) g_op = PyUnicode_InternFromString("_op");
+  const Owned bases(PyTuple_Pack(1, base));
+  PyType_Slot slots[] = {{Py_tp_call, slot_of(call_overload)}, {0, nullptr}};
+  PyType_Spec spec = {"kernelwright._fast.Overload", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  return g_op && bases ? PyType_FromSpecWithBases(&spec, bases.get()) : nullptr;
 }
 
 }  // namespace
@@ -102,6 +119,7 @@ void throw_failure() {
 
 PyMethodDef g_failure_methods[] = {
     {"keep_error", keep_error, METH_VARARGS, "keep_error(error, words): the call of an operator in C++ raises it."},
+    {"overload_type", overload_type, METH_O, "overload_type(OpOverload): a class of the same objects, called in C."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyObject* new_raising_type() {

@@ -2,6 +2,7 @@
 up in the process, so that nothing of torch is needed to build the extension. Where one is missing, the operators stay in
 Python with the same results."""
 import ctypes
+import functools
 from ctypes import c_bool, c_int32, c_void_p
 from typing import NamedTuple
 
@@ -133,11 +134,22 @@ def keeping_errors(run, returned):
     return run_and_keep
 
 
+@functools.cache
+def _overload_type():
+    return _fast.overload_type(torch._ops.OpOverload)
+
+
 def raise_kept_errors(packet):
     """Calls of torch.ops.X.Y and its overloads raise the errors that keeping_errors() kept, and not RuntimeErrors with
-    their words, which calls from C++ get."""
-    for op in [getattr(packet, overload) for overload in packet.overloads()] + [packet]:
-        op._op = _fast.Raising(op._op)
+    their words, which calls from C++ get. An overload's class also saves the frame of OpOverload.__call__(), which is in
+    Python."""
+    for overload in packet.overloads():
+        op = getattr(packet, overload)
+        try:
+            op.__class__ = _overload_type()
+        except TypeError:  # this Python has another layout for it
+            op._op = _fast.Raising(op._op)
+    packet._op = _fast.Raising(packet._op)
     torch.jit._builtins._register_builtin(packet._op, packet._qualified_op_name)
 
 

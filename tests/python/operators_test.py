@@ -10,6 +10,7 @@ import pathlib
 import resource
 import sys
 import threading
+import traceback
 import unittest
 import unittest.mock
 import weakref
@@ -219,6 +220,24 @@ class Operators(unittest.TestCase):
                                        ("attention.with_lse", (kernelwright.torch.handle(self.plain), self.q, self.k, self.v), "/problem/lse: is false")):
             with self.assertRaisesRegex(ConfigError, words):
                 kernelwright.torch._overload("kernelwright_test", name)(*arguments)
+
+    def test_overloads_are_torchs_own_and_raise_in_either_way(self):
+        with unittest.mock.patch.object(_stable, "_overload_type", lambda: int):
+            kept.append(define("kernelwright_wrapped"))
+        wrapped = torch.ops.kernelwright_wrapped
+        self.assertIs(type(wrapped.attention.out), torch._ops.OpOverload)
+        for op in (OPS.attention.out, wrapped.attention.out):
+            self.assertIsInstance(op, torch._ops.OpOverload)
+            self.assertEqual({op: 1}[op], 1)
+            self.assertEqual(op.__name__, "attention.out")
+            try:
+                op(self.handle, self.q, self.k, self.v[:, :8], out=self.out, lse=self.lse)
+                self.fail("v is too short")
+            except ConfigError as error:
+                self.assertEqual(str(error), "v: makes kv_len 8, and it is 9 by the arguments before it")
+                raised_in = [pathlib.Path(frame.filename).name for frame in traceback.extract_tb(error.__traceback__)]
+            self.assertIn("_arguments.py", raised_in)
+            self.by_c(self.causal, op, self.handle, self.q, self.k, self.v, out=self.out, lse=self.lse)
 
     def test_a_call_after_an_error_is_taken_and_torchs_own_errors_stay(self):
         with self.assertRaises(ConfigError):
