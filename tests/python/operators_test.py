@@ -181,6 +181,16 @@ class Operators(unittest.TestCase):
             self.by_c(split, OPS.attention.out, handle, q, self.k, self.v, out=out)
             self.assertTrue(torch.equal(out, want))
         given = self.new(split.workspace_bytes(**dict(zip("qkv", map(self.lent, (q, self.k, self.v)))), o=self.lent(out)), dtype=torch.uint8)
+        more = [self.randn(5, *tensor.shape[1:]) for tensor in (q, self.k, self.v)]
+        wide, want_wide = self.new(5, 1, 4, 64), torch.ops.kernelwright.attention(handle, *more)
+        result, counts = self.counted(split, OPS.attention.out, handle, *more, out=wide)
+        self.assertEqual(counts[0], 0)  # five sequences need more than there is
+        self.assertTrue(torch.equal(wide, want_wide))
+        split(*map(self.lent, more), out=self.lent(wide))
+        for tensors, result, wanted in ((more, wide, want_wide), ((q, self.k, self.v), out, want)):
+            result.fill_(torch.nan)
+            self.by_c(split, OPS.attention.out, handle, *tensors, out=result)
+            self.assertTrue(torch.equal(result, wanted))
         out.fill_(torch.nan)
         self.by_c(split, OPS.attention.out_full, handle, q, self.k, self.v, out=out, workspace=given)
         self.assertTrue(torch.equal(out, want))
@@ -257,6 +267,8 @@ class Operators(unittest.TestCase):
         for op, named in ((OPS.attention, {}), (OPS.attention.out, {"out": self.out, "lse": self.lse})):
             with self.assertRaisesRegex(ConfigError, words):
                 op(self.handle, q, self.k, self.v, **named)
+        with self.assertRaisesRegex(ConfigError, "v: requires grad"):  # what a module computed of its parameters
+            OPS.attention.out(self.handle, self.q, self.k, self.v.detach().requires_grad_() * 1, out=self.out, lse=self.lse)
         self.assertTrue(self.out.isnan().all())
         for guard in (torch.no_grad, torch.inference_mode):
             with guard():
@@ -274,6 +286,13 @@ class Operators(unittest.TestCase):
         self.assertEqual(counts[0], 0)
         with torch.no_grad():
             self.assertTrue(torch.equal(self.by_c(self.causal, OPS.attention, self.handle, self.q, self.k, self.v), want))
+
+    def test_an_older_torch_leaves_the_operators_in_python(self):
+        with unittest.mock.patch.object(_stable, "address", side_effect=AttributeError("torch_library_impl: undefined symbol")):
+            fast, why = _stable._load()
+        self.assertIsNone(fast)
+        self.assertRegex(why, r"^torch [0-9.+a-z]+ lacks a part of the stable ABI of 2.10 with CUDA: torch_library_impl: undefined")
+        self.assertEqual(kernelwright.fast_calls()["operators"], {"stable": True, "why": kernelwright.fast_calls()["why"]})
 
     def test_compiled_code_has_the_eager_bits(self):
         handle, a, b = kernelwright.torch.handle(self.gemm), self.randn(5, 128), self.randn(64, 128)
@@ -324,10 +343,8 @@ class Operators(unittest.TestCase):
                     failures.append(handle)
                 kernelwright.torch.release(handle)
         threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        list(map(threading.Thread.start, threads))
+        list(map(threading.Thread.join, threads))
         self.assertEqual(failures, [])
 
 
