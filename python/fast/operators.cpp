@@ -15,7 +15,7 @@ namespace {
 using stable::Handle;
 using stable::Value;
 
-constexpr int kMostOperators = 32, kMostTorchDtypes = 64, kBuckets = 256;
+constexpr int kMostOperators = 128, kMostTorchDtypes = 64, kBuckets = 256;
 static_assert(kMostArguments <= 64, "the arguments of a call fit into one word");
 
 dlpack::DataType g_dtypes[kMostTorchDtypes];  // by torch's number; no bits: unknown

@@ -449,8 +449,10 @@ class OnTheGpu(Cases, unittest.TestCase):
             call()
             gpu = torch.cuda.memory_stats()["allocation.all.allocated"]
             blocks = []
-            for _ in range(5):  # what each call leaves is left in every turn; the interpreter's free lists fill up in the first ones
+            for _ in range(5):  # what each call leaves is left in every turn
                 gc.collect()
+                for _ in range(100):  # the interpreter's free lists, which that has emptied, fill up
+                    call()
                 before = sys.getallocatedblocks()
                 for _ in range(100):
                     call()
