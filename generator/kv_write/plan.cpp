@@ -53,6 +53,7 @@ KvWriteSpec spec_of(const KvWriteProblem& problem, Arch arch) {
   spec.kv_heads = problem.heads.kv;
   spec.kv_layout = problem.kv_layout.kind;
   spec.page_size = problem.kv_layout.page_size;
+  spec.v_columns = problem.v_layout == VLayout::kColumns;
   spec.index = problem.index;
   const QkNorm& norm = problem.qk_norm;
   spec.norm = norm.kind;
@@ -71,6 +72,7 @@ KvWriteSpec spec_of(const KvWriteProblem& problem, Arch arch) {
   spec.section_third = rope.sections.third;
   spec.interleaved = rope.interleaved;
   spec.hadamard = problem.hadamard;
+  spec.hadamard_signs = problem.hadamard_signs;
   spec.q_scales = problem.scales.q;
   spec.k_scales = problem.scales.k;
   spec.v_scales = problem.scales.v;

@@ -40,6 +40,18 @@ void check_heads(const KvWriteProblem& problem, Violations& violations) {
                                                   std::to_string(problem.heads.kv) + " key/value heads"});
 }
 
+/// A product of 8-bit values takes 16 keys of an element at once.
+void check_columns(const KvWriteProblem& problem, Violations& violations) {
+  constexpr int kKeys = 16;
+  if (problem.v_layout != VLayout::kColumns) return;
+  if (!is_fp8(problem.dtype.kv))
+    violations.push_back({"/problem/v_layout", "\"columns\" does not fit " + std::string(to_string(problem.dtype.kv)) +
+                                                   " values; it takes e4m3 or e5m2"});
+  if (problem.kv_layout.kind != KvLayoutKind::kPaged || problem.kv_layout.page_size % kKeys != 0)
+    violations.push_back(
+        {"/problem/v_layout", "\"columns\" needs pages of a multiple of " + std::to_string(kKeys) + " keys"});
+}
+
 void check_cache(const KvWriteProblem& problem, Violations& violations) {
   const bool is_paged = problem.kv_layout.kind == KvLayoutKind::kPaged;
   if (is_paged && problem.kv_layout.page_size == 0)
@@ -47,6 +59,7 @@ void check_cache(const KvWriteProblem& problem, Violations& violations) {
   if (!is_paged && problem.kv_layout.page_size != 0)
     violations.push_back({"/problem/kv_layout/page_size",
                           std::to_string(problem.kv_layout.page_size) + " belongs to kind \"paged\"; leave it out"});
+  check_columns(problem, violations);
   if (problem.index != CacheIndex::kPositions) return;
   if (problem.kv_layout.kind == KvLayoutKind::kRagged)
     violations.push_back({"/problem/index",
@@ -139,6 +152,8 @@ std::vector<Violation> contradictions(const KvWriteConfig& config) {
   if (const int qk = problem.head_dim.qk; problem.hadamard && !is_one_of(qk, {64, 128, 256}))
     violations.push_back({"/problem/hadamard", "true does not fit heads of " + std::to_string(qk) +
                                                    " elements; head_dim.qk is 64, 128 or 256"});
+  if (problem.hadamard_signs && !problem.hadamard)
+    violations.push_back({"/problem/hadamard_signs", "true needs hadamard"});
   check_family(config.schedule, violations);
   return violations;
 }

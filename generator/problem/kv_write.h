@@ -92,10 +92,11 @@ struct KvWriteProblem {
   HeadDim head_dim;
   Heads heads;
   KvLayout kv_layout;
+  VLayout v_layout = VLayout::kRows;
   CacheIndex index = CacheIndex::kSlots;
   QkNorm qk_norm;
   RopeRotation rope;
-  bool hadamard = false;
+  bool hadamard = false, hadamard_signs = false;
   KvWriteScales scales;
   bool q_out = true;
   bool operator==(const KvWriteProblem&) const = default;
@@ -106,10 +107,14 @@ void visit_fields(KvWriteProblem& problem, Visitor&& field) {
   field("head_dim", problem.head_dim, required{any{}}, "head sizes");
   field("heads", problem.heads, required{any{}}, "head counts");
   field("kv_layout", problem.kv_layout, required{any{}}, "layout of the cache");
+  field(
+      "v_layout", problem.v_layout, any{},
+      "columns: pages of fp8 values are [heads, head_dim, keys], keys of each 16 in the order of a product's operand");
   field("index", problem.index, any{}, "slots: a slot of the cache for each token; positions: sequence and position");
   field("qk_norm", problem.qk_norm, any{}, "norm of queries and keys");
   field("rope", problem.rope, any{}, "rotation of queries and keys");
   field("hadamard", problem.hadamard, any{}, "a Hadamard transform of each query and key head, over sqrt(head_dim.qk)");
+  field("hadamard_signs", problem.hadamard_signs, any{}, "elements get fixed random signs ahead of that transform");
   field("scales", problem.scales, any{}, "granularity of the scales of what is quantised");
   field("q_out", problem.q_out, any{}, "queries are written too; false: keys and values alone");
 }

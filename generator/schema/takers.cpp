@@ -216,6 +216,7 @@ const std::vector<Change<KvWriteConfig>>& completions(const KvWriteConfig&) {
         if (rope.interleaved || rope.sections.pairs() > 0) rope.sections = {.first = 24, .second = 20, .third = 20};
         if (rope.width == 0) rope.width = 128;
         if (rope.begin > 0) rope.width = 64;
+        if (c.problem.hadamard_signs) c.problem.hadamard = true;
         if (c.problem.kv_layout.kind != KvLayoutKind::kPaged) c.problem.kv_layout.page_size = 0;
       },
       [](C& c) { c.problem.scales.k = ScaleKind::kPerToken; },

@@ -15,6 +15,7 @@ struct KvWriteSpec {
   int q_heads = 1, kv_heads = 1;  // q_heads 0: queries are not written
   KvLayoutKind kv_layout = KvLayoutKind::kPaged;
   int page_size = 16;  // 0 unless paged
+  bool v_columns = false;
   CacheIndex index = CacheIndex::kSlots;
   NormKind norm = NormKind::kNone;
   bool norm_weight = false;
@@ -24,7 +25,7 @@ struct KvWriteSpec {
   int rope_width = 0, rope_begin = 0;
   int section_first = 0, section_second = 0, section_third = 0;
   bool interleaved = false;
-  bool hadamard = false;
+  bool hadamard = false, hadamard_signs = false;
   ScaleKind q_scales = ScaleKind::kNone, k_scales = ScaleKind::kNone, v_scales = ScaleKind::kNone;
   bool power_of_two = false;
   int num_warps = 4, heads_per_lane = 4;
@@ -46,6 +47,7 @@ void visit_fields(KvWriteSpec& spec, Visitor&& field) {
   field("kv_heads", spec.kv_heads, any{}, "key and value heads");
   field("kv_layout", spec.kv_layout, any{}, "layout of the cache");
   field("page_size", spec.page_size, any{}, "keys of a page; 0 unless paged");
+  field("v_columns", spec.v_columns, any{}, "a page of values has an element of all its keys side by side");
   field("index", spec.index, any{}, "what names the place of a token");
   field("norm", spec.norm, any{}, "norm of queries and keys");
   field("norm_weight", spec.norm_weight, any{}, "weights multiply the result of the norm");
@@ -60,6 +62,7 @@ void visit_fields(KvWriteSpec& spec, Visitor&& field) {
   field("section_third", spec.section_third, any{}, "pairs of the third stream");
   field("interleaved", spec.interleaved, any{}, "streams take turns");
   field("hadamard", spec.hadamard, any{}, "queries and keys are transformed");
+  field("hadamard_signs", spec.hadamard_signs, any{}, "with fixed signs ahead of it");
   field("q_scales", spec.q_scales, any{}, "granularity of the query scales");
   field("k_scales", spec.k_scales, any{}, "granularity of the key scales");
   field("v_scales", spec.v_scales, any{}, "granularity of the value scales");

@@ -26,6 +26,7 @@ class KvWriteProblem:
         self.heads = {name: heads["q" if name[0] == "q" else "kv"] for name in (*NEW_ROWS, *CACHES)}
         self.head_dims = {name: head_dim["v" if name[0] == "v" else "qk"] for name in (*NEW_ROWS, *CACHES)}
         self.all_heads = norm.get("kind", "none") == "rms_all_heads"
+        self.v_columns = problem.get("v_layout", "rows") == "columns"
         self.width = rope.get("width", 0)
         self.streams = 3 if any(rope.get("sections", {}).values()) else 1
         self.scales = {f"{name}_scale": scales.get(name, "none") for name in ("q", "k", "v")}
@@ -115,6 +116,8 @@ class KvWriteProblem:
         """Paged [pages, page_size, heads, head_dim], padded [batch, kv_len, ...], ragged [rows, ...], with any strides."""
         heads, head_dim = self.heads[name], self.head_dims[name]
         self.dtype(name, view, self.cache_dtypes(name))
+        if name == "v_cache" and self.v_columns:
+            return self.columns(view, known)
         first, shape = self.cache_rows(), view.shape
         if len(shape) != len(first) + 2 or tuple(shape[-2:]) != (heads, head_dim) or (
                 self.kv_kind == "paged" and shape[1] != self.page_size):
@@ -126,6 +129,20 @@ class KvWriteProblem:
             if isinstance(extent, str):
                 self.settle(known, extent, size, name)
         return head_strides(name, view)
+
+    def columns(self, view, known):
+        """v_cache [pages, heads, head_dim, page_size]: the strides of pages and of heads."""
+        heads, head_dim = self.heads["v_cache"], self.head_dims["v_cache"]
+        if len(view.shape) != 4 or tuple(view.shape[1:]) != (heads, head_dim, self.page_size):
+            raise ConfigError(f"v_cache: has shape {list(view.shape)}, and the problem's is [num_pages, {heads}, {head_dim}, "
+                              f"{self.page_size}]")
+        if tuple(view.strides[2:]) != (self.page_size, 1):
+            raise ConfigError(f"v_cache: has strides {list(view.strides)}; the columns of a head must be contiguous")
+        self.settle(known, "num_pages", view.shape[0], "v_cache")
+        if is_contiguous(view):
+            return structs.Strides()
+        head = view.strides[1] if heads > 1 else head_dim * self.page_size
+        return structs.Strides(view.strides[0] if view.shape[0] > 1 else heads * head, 0, head)
 
     def cache_rows(self):
         """The dimensions of a cache ahead of heads: names of sizes, and the keys of a page."""

@@ -177,8 +177,12 @@ def kv_write_rules(problem, names, positional):
                       allocated=name == "q_out")
     cache_rows = problem.cache_rows()
     for name in CACHES:
-        rows = *cache_rows, problem.heads[name], problem.head_dims[name]
-        rules.operand(name, problem.cache_dtypes(name), HEADS, rows, name + "_strides", required=True)
+        heads, head_dim = problem.heads[name], problem.head_dims[name]
+        if name == "v_cache" and problem.v_columns:
+            rules.operand(name, problem.cache_dtypes(name), CONTIGUOUS, ("num_pages", heads, head_dim, problem.page_size),
+                          required=True)
+            continue
+        rules.operand(name, problem.cache_dtypes(name), HEADS, (*cache_rows, heads, head_dim), name + "_strides", required=True)
     for name, of in (("q_weight", "q"), ("k_weight", "k")):
         elements = problem.head_dims[of] * (problem.heads[of] if problem.all_heads else 1)
         rules.operand(name, (problem.dtypes[name],), CONTIGUOUS, (elements,))

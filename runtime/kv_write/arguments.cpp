@@ -67,7 +67,9 @@ class KvWriteRules : public ArgumentRules {
     operand("/k", t_.k, t_.k_strides, k, false);
     operand("/v", t_.v, t_.v_strides, v, false);
     operand("/k_cache", t_.k_cache, t_.k_cache_strides, cache(spec_.head_dim_qk), true);
-    operand("/v_cache", t_.v_cache, t_.v_cache_strides, cache(spec_.head_dim_v), true);
+    Extents values = cache(spec_.head_dim_v);
+    if (spec_.v_columns) values.tokens = 1, values.head_dim *= spec_.page_size;  // a head has all keys of its page
+    operand("/v_cache", t_.v_cache, t_.v_cache_strides, values, true);
   }
 
   void small_tensors() {

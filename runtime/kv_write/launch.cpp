@@ -35,6 +35,10 @@ KvWriteTensors resolved(const KvWriteSpec& spec, KvWriteTensors t) {
   fill(t.k_strides, spec.kv_heads, spec.head_dim_qk, 0);
   fill(t.v_strides, spec.kv_heads, spec.head_dim_v, 0);
   fill(t.k_cache_strides, spec.kv_heads, spec.head_dim_qk, keys);
+  if (spec.v_columns && is_zero(t.v_cache_strides)) {
+    t.v_cache_strides.head = spec.head_dim_v * keys;
+    t.v_cache_strides.batch = spec.kv_heads * t.v_cache_strides.head;
+  }
   fill(t.v_cache_strides, spec.kv_heads, spec.head_dim_v, keys);
   return t;
 }

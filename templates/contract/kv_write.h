@@ -44,6 +44,18 @@ struct KvWriteParams {
 
 constexpr int32_t kLaneElements = 8;  // of a head that one lane has
 
+/// Where a key's value lies among those of its page in a cache of columns, [pages, heads, head_dim, keys]. Keys of each
+/// 16 have the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, in which the tensor cores take an operand of bytes.
+constexpr int32_t column_of_key(int32_t key) { return (key & ~15) | (key & 1) | (key >> 2 & 2) | (key << 1 & 12); }
+
+/// Whether the signed Hadamard transform negates an element of a head: a hash that looks random, and is the same
+/// everywhere.
+constexpr bool is_negated(uint32_t element) {
+  uint32_t hash = (element + 1) * 0x9e3779b1u;
+  hash ^= hash >> 15;
+  return (hash * 0x85ebca77u) >> 31 != 0;
+}
+
 /// Lanes that share a head: a power of two, so that shuffles add over them.
 constexpr int32_t lanes_of_head(int32_t head_dim) {
   int32_t lanes = 1;

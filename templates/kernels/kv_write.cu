@@ -171,6 +171,20 @@ __device__ __forceinline__ void store_part(void* base, int64_t element, float* s
         to, x, factor_of<kTo, kScales>(scales, row, heads, head.index, largest, chunk == 0));
 }
 
+/// Stores a value head's part to a page of columns, in which its elements are a page's keys apart.
+__device__ __forceinline__ void store_column(const Params& params, const CachePlace& place, const Head& head, int chunk,
+                                             uint32_t largest, const HeadVector& x) {
+  if constexpr (spec::kVColumns) {
+    auto* const page = static_cast<uint8_t*>(params.v_cache) + place.page * params.v_cache_strides.batch +
+                       head.index * params.v_cache_strides.head;
+    const int column = contract::column_of_key(static_cast<int>(place.offset));
+    policy::store_head_column<spec::kKvDType, spec::kArch>(
+        page + chunk * kLaneElements * spec::kPageSize + column, spec::kPageSize, x,
+        factor_of<spec::kKvDType, spec::kVScales>(params.v_scale, place.row, spec::kKvHeads, head.index, largest,
+                                                  chunk == 0));
+  }
+}
+
 __device__ __forceinline__ void write_head(const Params& params, int64_t token, const CachePlace& place,
                                            const Head& head, const ptx::Vector16& read, const Turn& turn,
                                            const Inverses& inverses, int lane) {
@@ -195,7 +209,7 @@ __device__ __forceinline__ void write_head(const Params& params, int64_t token, 
     HeadVector changed;
 #pragma unroll
     for (int i = 0; i < kLaneElements; ++i) changed[i] = x[i];
-    policy::hadamard<spec::kHeadDimQk>(changed, chunk);
+    policy::hadamard<spec::kHeadDimQk, spec::kHadamardSigns>(changed, chunk);
     if (!is_v) {
 #pragma unroll
       for (int i = 0; i < kLaneElements; ++i) x[i] = changed[i];
@@ -211,7 +225,9 @@ __device__ __forceinline__ void write_head(const Params& params, int64_t token, 
         params.q_out, token * params.q_out_strides.token + head.index * params.q_out_strides.head, params.q_scale,
         token, spec::kQHeads, head, chunk, largest, x, read);
   } else if (place.exists) {
-    if (is_v)
+    if (is_v && spec::kVColumns)
+      store_column(params, place, head, chunk, largest, x);
+    else if (is_v)
       store_part<spec::kKvDType, spec::kVScales, kValuesStay>(
           params.v_cache, policy::cache_element(place, params.v_cache_strides, head.index), params.v_scale, place.row,
           spec::kKvHeads, head, chunk, largest, x, read);

@@ -60,4 +60,15 @@ __device__ __forceinline__ void store_head_part(void* to, const HeadVector& x, f
   }
 }
 
+/// Stores the bytes of `x` times `factor` from `to` on, `stride` bytes apart.
+template <DType kTo, int kArch>
+__device__ __forceinline__ void store_head_column(uint8_t* to, int stride, const HeadVector& x, float factor) {
+#pragma unroll
+  for (int i = 0; i < kLaneElements; i += 2) {
+    const uint32_t pair = fp8_pair_of<kTo, kArch>(x[i] * factor, x[i + 1] * factor);
+    ptx::st_global_u8(to + i * stride, pair);
+    ptx::st_global_u8(to + (i + 1) * stride, pair >> 8);
+  }
+}
+
 }  // namespace kernelwright::policy

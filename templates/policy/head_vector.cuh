@@ -45,11 +45,16 @@ __device__ __forceinline__ uint32_t largest_of_head(const HeadVector& x) {
   return largest;
 }
 
-/// Multiplies the head by the Hadamard matrix of Sylvester's order, over the root of its size. `chunk`: which part of
-/// the head this lane has.
-template <int kHeadDim>
+/// Multiplies the head by the Hadamard matrix of Sylvester's order, over the root of its size; with kSigns, first by
+/// fixed signs. `chunk`: which part of the head this lane has.
+template <int kHeadDim, bool kSigns>
 __device__ __forceinline__ void hadamard(HeadVector& x, int chunk) {
   static_assert((kHeadDim & (kHeadDim - 1)) == 0);
+  if constexpr (kSigns) {
+#pragma unroll
+    for (int i = 0; i < kLaneElements; ++i)
+      if (contract::is_negated(static_cast<uint32_t>(chunk * kLaneElements + i))) x[i] = -x[i];
+  }
 #pragma unroll
   for (int distance = 1; distance < kLaneElements; distance *= 2)
 #pragma unroll

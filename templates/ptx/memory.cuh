@@ -150,6 +150,10 @@ __device__ __forceinline__ void st_global_v2_u32(void* address, uint32_t low, ui
   asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(low), "r"(high) : "memory");
 }
 
+__device__ __forceinline__ void st_global_u8(void* address, uint32_t value) {
+  asm volatile("st.global.u8 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
 __device__ __forceinline__ void st_global_u32(void* address, uint32_t value) {
   asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }

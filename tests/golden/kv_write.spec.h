@@ -3,7 +3,7 @@
 
 #include "contract/words.h"
 
-#define KERNELWRIGHT_ENTRY kv_write_9974d55c6b8f0024
+#define KERNELWRIGHT_ENTRY kv_write_a33b1b38d5321f4b
 
 namespace kernelwright::spec {
 
@@ -17,6 +17,7 @@ constexpr int kQHeads = 32;  // query heads that are written
 constexpr int kKvHeads = 8;  // key and value heads
 constexpr KvLayoutKind kKvLayout = KvLayoutKind::kPaged;  // layout of the cache
 constexpr int kPageSize = 16;  // keys of a page; 0 unless paged
+constexpr bool kVColumns = false;  // a page of values has an element of all its keys side by side
 constexpr CacheIndex kIndex = CacheIndex::kSlots;  // what names the place of a token
 constexpr NormKind kNorm = NormKind::kRms;  // norm of queries and keys
 constexpr bool kNormWeight = true;  // weights multiply the result of the norm
@@ -31,6 +32,7 @@ constexpr int kSectionSecond = 0;  // pairs of the second stream
 constexpr int kSectionThird = 0;  // pairs of the third stream
 constexpr bool kInterleaved = false;  // streams take turns
 constexpr bool kHadamard = false;  // queries and keys are transformed
+constexpr bool kHadamardSigns = false;  // with fixed signs ahead of it
 constexpr ScaleKind kQScales = ScaleKind::kNone;  // granularity of the query scales
 constexpr ScaleKind kKScales = ScaleKind::kPerHead;  // granularity of the key scales
 constexpr ScaleKind kVScales = ScaleKind::kPerHead;  // granularity of the value scales

@@ -126,6 +126,30 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "takes 4 arguments by position .*k, v, k_cache, v_cache"):
             kernel(self.q, self.k, self.v, *self.cache, **given)
 
+    def test_values_in_columns(self):
+        """[pages, heads, head_dim, keys], keys of each 16 in the order of an operand of the tensor cores."""
+        kernel = self.engine.prepare(config(dtype={"in": "f16", "q": "f16", "kv": "e4m3"}, v_layout="columns",
+                                            kv_layout={"kind": "paged", "page_size": 16}))
+        order = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]
+        for way, fast in [(self.lent, True)] * FAST + [(lambda array: array, False)]:
+            keys, values = self.engine.empty((2, 16, 1, HEAD), "u8"), self.engine.empty((2, 1, HEAD, 16), "u8")
+            for cache in (keys, values):
+                cache.write(bytes([0xee]) * (2 * 16 * HEAD))
+            v = self.array([0.5 * (i % 3) for i in range(3 * HEAD)], "f16", "e", 3, 1, HEAD)
+            given = {name: way(self.given[name]) for name in ("cos_sin", "positions")}
+            slots = self.array([17, 8, 31], "i64", "q", 3)
+            before = kernel._counts()
+            kernel(way(self.q), way(self.k), way(v), way(keys), way(values), q_out=way(self.q), slot_mapping=way(slots), **given)
+            self.assertEqual(kernel._counts()[0] - before[0], int(fast))
+            codes, found = (0x00, 0x30, 0x38), values.read()
+            for token, slot in enumerate((17, 8, 31)):
+                for element in range(HEAD):
+                    at = (slot // 16 * HEAD + element) * 16 + order.index(slot % 16)
+                    self.assertEqual(found[at], codes[(token * HEAD + element) % 3], (token, element))
+            self.assertEqual(found.count(0xee), (2 * 16 - 3) * HEAD)
+        with self.assertRaisesRegex(ConfigError, r"v_cache: has shape \[2, 16, 1, 64\], and the problem's is \[num_pages, 1, 64, 16\]"):
+            kernel(self.q, self.k, v, keys, keys, q_out=self.q, slot_mapping=slots, **given)
+
     def test_a_bound_launch_is_launched_again(self):
         q_out = self.engine.empty((3, 2, HEAD), "f16")
         launch = self.kernel.bind(q=self.q, k=self.k, v=self.v, q_out=q_out, **self.given)

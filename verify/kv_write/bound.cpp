@@ -31,12 +31,14 @@ class Comparison {
     const KvWriteHead right = reference_head(call_, of, token, head);
     const DType dtype = call_.dtype_out(of);
     const std::size_t size = bytes_of(dtype);
-    const std::byte* from =
-        of == HeadsOf::kQ ? output_.q_out.data() +
-                                static_cast<std::size_t>((row * call_.heads(of) + head) * call_.head_dim(of)) * size
-                          : output_.cache.data() + call_.cache_byte(of, row, head);
     std::vector<double> found(right.value.size());
-    decode_row(dtype, from, found.size(), found.data());
+    if (of == HeadsOf::kQ) {
+      const auto first = static_cast<std::size_t>((row * call_.heads(of) + head) * call_.head_dim(of));
+      decode_row(dtype, output_.q_out.data() + first * size, found.size(), found.data());
+    } else {
+      for (std::size_t i = 0; i < found.size(); ++i)
+        decode_row(dtype, output_.cache.data() + call_.cache_byte(of, row, head, static_cast<int>(i)), 1, &found[i]);
+    }
     const double scale = scale_of(of, token, row, head, right);
     for (std::size_t i = 0; i < found.size(); ++i)
       element([&] { return fmt::format("{}[{}, head {}, {}]", name_of(of), token, head, i); }, dtype, found[i],
@@ -151,9 +153,8 @@ KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, cons
       if (of != HeadsOf::kQ && row < 0) continue;
       for (int head = 0; head < call.heads(of); ++head) {
         if (of != HeadsOf::kQ) {
-          const std::size_t first = call.cache_byte(of, row, head);
-          const std::size_t bytes = static_cast<std::size_t>(call.head_dim(of)) * bytes_of(call.problem.dtype.kv);
-          mark(written, first, bytes);
+          for (int i = 0; i < call.head_dim(of); ++i)
+            mark(written, call.cache_byte(of, row, head, i), bytes_of(call.problem.dtype.kv));
           const auto scale = static_cast<std::size_t>(row * call.heads(of) + head) * sizeof(float);
           mark(of == HeadsOf::kK ? of_k_scale : of_v_scale, scale, sizeof(float));
         }

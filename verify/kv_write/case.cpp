@@ -55,12 +55,17 @@ std::int64_t KvWriteCase::slot_of(std::int64_t token) const {
   return slot >= 0 && slot < slots() ? slot : -1;
 }
 
-std::size_t KvWriteCase::cache_byte(HeadsOf of, std::int64_t slot, int head) const {
+std::size_t KvWriteCase::cache_byte(HeadsOf of, std::int64_t slot, int head, int element) const {
   const CacheView& view = of == HeadsOf::kK ? k_cache : v_cache;
-  const std::int64_t keys = keys_of_page();
-  const std::int64_t element =
-      slot / keys * view.strides.batch + slot % keys * view.strides.token + head * view.strides.head;
-  return view.offset + static_cast<std::size_t>(element) * bytes_of(problem.dtype.kv);
+  const std::int64_t keys = keys_of_page(), key = slot % keys;
+  std::int64_t at = slot / keys * view.strides.batch + head * view.strides.head;
+  if (of == HeadsOf::kV && problem.v_layout == VLayout::kColumns) {
+    constexpr int kPlaces[] = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};  // of the keys of each 16
+    at += element * keys + key / 16 * 16 + kPlaces[key % 16];
+  } else {
+    at += key * view.strides.token + element;
+  }
+  return view.offset + static_cast<std::size_t>(at) * bytes_of(problem.dtype.kv);
 }
 
 void KvWriteCase::decode(HeadsOf of, std::int64_t token, int head, double* to) const {

@@ -66,8 +66,8 @@ struct KvWriteCase {
   std::int64_t slots() const;
   /// The row of a token in the cache; -1: it is not written.
   std::int64_t slot_of(std::int64_t token) const;
-  /// The byte of the cache at which a head of a slot begins.
-  std::size_t cache_byte(HeadsOf of, std::int64_t slot, int head) const;
+  /// The byte of the cache at which an element of a slot's head begins.
+  std::size_t cache_byte(HeadsOf of, std::int64_t slot, int head, int element = 0) const;
   /// A head of a token as it is read, and its weight.
   void decode(HeadsOf of, std::int64_t token, int head, double* to) const;
   double weight(HeadsOf of, int head, int element) const;

@@ -39,11 +39,16 @@ void lay_out_cache(KvWriteCase& call, CacheOrder order) {
     return {keys * heads * head_dim, heads * head_dim, head_dim};
   };
   const std::int64_t qk_dim = call.problem.head_dim.qk, v_dim = call.problem.head_dim.v;
+  const bool columns = call.problem.v_layout == VLayout::kColumns;  // values lie apart from keys, whatever the order
   const std::size_t size = bytes_of(call.problem.dtype.kv);
   const auto bytes = [&](std::int64_t head_dim) {
     return static_cast<std::size_t>(pages * keys * heads * head_dim) * size;
   };
-  if (order == CacheOrder::kPackedTokens || order == CacheOrder::kPackedHeads) {
+  if (columns) {
+    call.k_cache = {0, view(qk_dim)};
+    call.v_cache = {bytes(qk_dim), {heads * keys * v_dim, 0, keys * v_dim}};
+    call.cache_bytes = bytes(qk_dim) + bytes(v_dim);
+  } else if (order == CacheOrder::kPackedTokens || order == CacheOrder::kPackedHeads) {
     call.k_cache = {0, view(qk_dim + v_dim)};
     call.v_cache = {static_cast<std::size_t>(qk_dim) * size, view(qk_dim + v_dim)};
     call.cache_bytes = bytes(qk_dim + v_dim);

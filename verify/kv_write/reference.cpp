@@ -81,10 +81,15 @@ void normalise(const KvWriteCase& call, HeadsOf of, int index, const Squares& sq
 }
 
 /// The matrix of Sylvester: an element is -1 where its row and its column share an odd number of bits.
-void transform(KvWriteHead& head) {
+void transform(KvWriteHead& head, bool has_signs) {
   const std::size_t size = head.value.size();
   const double scale = 1 / std::sqrt(static_cast<double>(size));
   KvWriteHead changed{std::vector<double>(size), std::vector<double>(size)};
+  for (std::size_t i = 0; has_signs && i < size; ++i) {  // docs/kv-write.md has the formula
+    auto hash = static_cast<std::uint32_t>((i + 1) * 2654435761u);
+    hash = (hash ^ hash >> 15) * 2246822519u;
+    if (hash & 0x80000000u) head.value[i] = -head.value[i];
+  }
   double magnitude = 0, error = 0;
   for (std::size_t i = 0; i < size; ++i) magnitude += std::fabs(head.value[i]), error += head.error[i];
   for (std::size_t row = 0; row < size; ++row) {
@@ -117,7 +122,7 @@ KvWriteHead reference_head(const KvWriteCase& call, HeadsOf of, std::int64_t tok
     normalise(call, of, head, squares, result);
   }
   if (turns && norm.before_rope) rotate(call, token, result);
-  if (call.problem.hadamard && !is_v) transform(result);
+  if (call.problem.hadamard && !is_v) transform(result, call.problem.hadamard_signs);
   return result;
 }
 

@@ -130,7 +130,9 @@ std::vector<test::Factor<Drawn>> factors() {
                                            turns(neox, 64, 0, {12, 10, 10}, true),
                                            turns(gptj, 32, 0, {6, 5, 5})},
                  &KvWriteProblem::rope),
+      of_problem("v_layout", std::vector{VLayout::kRows, VLayout::kColumns}, &KvWriteProblem::v_layout),
       of_problem("hadamard", std::vector{false, true}, &KvWriteProblem::hadamard),
+      of_problem("hadamard_signs", std::vector{false, true}, &KvWriteProblem::hadamard_signs),
       of_options("order",
                  std::vector{CacheOrder::kNhd, CacheOrder::kHnd, CacheOrder::kPackedTokens, CacheOrder::kPackedHeads},
                  &KvWriteInputOptions::order),
@@ -147,6 +149,7 @@ bool is_taken(const Drawn& drawn, Arch arch) {
   if (layout == KvLayoutKind::kRagged && by_head) return false;  // a ragged cache has no pages
   const bool packed =
       drawn.options.order == CacheOrder::kPackedTokens || drawn.options.order == CacheOrder::kPackedHeads;
+  if (packed && drawn.problem.v_layout == VLayout::kColumns) return false;  // values lie apart from keys
   if (packed && drawn.problem.head_dim.qk != drawn.problem.head_dim.v) return false;
   if (drawn.options.packed_rows && !drawn.problem.q_out) return false;
   try {

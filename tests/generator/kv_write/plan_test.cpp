@@ -88,6 +88,11 @@ TEST(PlanKvWrite, NamesWhatDoesNotFit) {
       ElementsAre("/problem/scales/k: \"per_head\" has no meaning for bf16; leave it out, or make them e4m3 or e5m2"));
   EXPECT_THAT(refusals([](auto& p) { p.hadamard = true, p.head_dim.qk = 192; }),
               ElementsAre("/problem/hadamard: true does not fit heads of 192 elements; head_dim.qk is 64, 128 or 256"));
+  EXPECT_THAT(refusals([](auto& p) { p.hadamard_signs = true; }),
+              ElementsAre("/problem/hadamard_signs: true needs hadamard"));
+  EXPECT_THAT(refusals([](auto& p) { p.v_layout = VLayout::kColumns, p.kv_layout.page_size = 24; }),
+              ElementsAre("/problem/v_layout: \"columns\" does not fit bf16 values; it takes e4m3 or e5m2",
+                          "/problem/v_layout: \"columns\" needs pages of a multiple of 16 keys"));
   EXPECT_THAT(refusals([](auto& p) {
                 p.index = CacheIndex::kPositions, p.kv_layout = {KvLayoutKind::kRagged, 0};
               }),
