@@ -19,6 +19,7 @@
 #include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention/arrays.h"
 #include "kernelwright/verify/gemm/arrays.h"
+#include "kernelwright/verify/kv_write/arrays.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -160,8 +161,7 @@ ShapeResult run_case(const Place& place, const KindOfConfig& config, const typen
   if constexpr (requires { verdict.unchecked; }) result.unchecked = verdict.unchecked;
   result.cells = verdict_cells(config, verdict);
   result.errors = cli::to_json(verdict);
-  if constexpr (requires { write_output(call, output, options.outputs); })
-    if (!options.outputs.empty()) write_output(call, output, options.outputs);
+  if (!options.outputs.empty()) write_output(call, output, options.outputs);
   return result;
 }
 
@@ -185,11 +185,8 @@ Work make_work(const NamedConfig& named, const Options& options) {
         WorkOf<KindOfConfig> work{&config, {}, std::nullopt};
         if (options.inputs.empty())
           work.shapes = choose_shapes(named.path, config, options.shapes, true);
-        else if constexpr (requires { read_case(config.problem, options.inputs); })
-          work.arrays = read_case(config.problem, options.inputs);
         else
-          throw ConfigError(
-              "--inputs", fmt::format("kind {} reads no arrays yet; its shapes draw inputs", kKindWord<KindOfConfig>));
+          work.arrays = read_case(config.problem, options.inputs);
         return Work{&named, std::move(work)};
       },
       named.config);
@@ -238,9 +235,6 @@ int run(const Options& options) {
   std::vector<Work> work;
   for (const NamedConfig& named : configs.usable) work.push_back(make_work(named, options));
   if (!options.outputs.empty()) {
-    for (const Work& item : work)
-      if (std::holds_alternative<WorkOf<KvWriteConfig>>(item.of))
-        throw ConfigError("--outputs", "kind kv_write writes no arrays yet; its verdict is printed");
     const auto size = [](const Work& item) { return std::visit([](const auto& of) { return of.size(); }, item.of); };
     if (work.size() != 1 || size(work[0]) != 1)
       throw ConfigError("--outputs", "several shapes would be written to one folder; name one config and one --shape");

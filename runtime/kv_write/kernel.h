@@ -24,10 +24,11 @@ struct KvWriteKind;
 ///   k, v              [tokens, kv_heads, head_dim]
 ///   k_cache, v_cache  paged [num_pages, page_size, kv_heads, head_dim], padded [batch, kv_len, kv_heads, head_dim] or
 ///                     ragged [kv_tokens, kv_heads, head_dim], as attention reads them
-/// With v_layout "columns", v_cache is [num_pages, kv_heads, head_dim.v, page_size], and has no stride of tokens.
-/// contract::column_of_key() has the order of keys in it.
 /// q_out may be q itself. Strides may say otherwise: rows of q, k and v may be parts of one packed row. Pages may have
 /// heads ahead of keys, and keys and values may lie side by side in one buffer.
+///
+/// Values in columns (problem.v_layout) are [num_pages, kv_heads, head_dim.v, page_size] without a stride of tokens,
+/// and contract::column_of_key() has the order of keys.
 ///
 /// Kernels do not trust buffers with memory. A token whose slot, sequence, position or page lies outside of the cache
 /// is not written; its query is. A position outside of cos_sin is read as the nearest row.

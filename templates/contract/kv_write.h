@@ -44,8 +44,8 @@ struct KvWriteParams {
 
 constexpr int32_t kLaneElements = 8;  // of a head that one lane has
 
-/// Where a key's value lies among those of its page in a cache of columns, [pages, heads, head_dim, keys]. Keys of each
-/// 16 have the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, in which the tensor cores take an operand of bytes.
+/// Where a key's value lies among those of its page in a cache of columns, [pages, heads, head_dim, keys]. Each
+/// 16 keys have the order of an operand of bytes: 0, 1, 8, 9, then the same plus 2, plus 4 and plus 6.
 constexpr int32_t column_of_key(int32_t key) { return (key & ~15) | (key & 1) | (key >> 2 & 2) | (key << 1 & 12); }
 
 /// Whether the signed Hadamard transform negates an element of a head: a hash that looks random, and is the same

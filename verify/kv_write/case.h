@@ -97,6 +97,9 @@ struct KvWriteInputOptions {
 KvWriteCase make_kv_write_inputs(const KvWriteProblem& problem, const KvWriteShape& shape,
                                  const KvWriteInputOptions& options = {});
 
+/// Lays out the operands of a case whose sizes are known: rows without gaps, and a cache of kNhd.
+void lay_out_dense(KvWriteCase& call);
+
 /// The case without data: for counting operations and bytes.
 KvWriteCase shape_only(const KvWriteProblem& problem, const KvWriteShape& shape);
 

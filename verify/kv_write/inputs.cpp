@@ -20,14 +20,14 @@ constexpr int kCheckRows = 64;        // of the table of a check shape
 constexpr int kMostRows = 16384;      // of any table
 constexpr int kMostSequences = 4;
 
-void lay_out_rows(KvWriteCase& call) {
+void lay_out_rows(KvWriteCase& call, std::int64_t padding) {
   const auto& [q, kv] = call.problem.heads;
   const std::int64_t qk_dim = call.problem.head_dim.qk, v_dim = call.problem.head_dim.v;
   const std::int64_t q_row = q * qk_dim, k_row = kv * qk_dim, v_row = kv * v_dim;
-  const std::int64_t all = q_row + k_row + v_row + kPaddingElements;
-  call.q_strides = {0, call.packed_rows ? all : q_row + kPaddingElements, qk_dim};
-  call.k_strides = {0, call.packed_rows ? all : k_row + kPaddingElements, qk_dim};
-  call.v_strides = {0, call.packed_rows ? all : v_row + kPaddingElements, v_dim};
+  const std::int64_t all = q_row + k_row + v_row + padding;
+  call.q_strides = {0, call.packed_rows ? all : q_row + padding, qk_dim};
+  call.k_strides = {0, call.packed_rows ? all : k_row + padding, qk_dim};
+  call.v_strides = {0, call.packed_rows ? all : v_row + padding, v_dim};
 }
 
 void lay_out_cache(KvWriteCase& call, CacheOrder order) {
@@ -81,7 +81,7 @@ void lay_out(KvWriteCase& call, const KvWriteShape& shape, const KvWriteInputOpt
   }
   if (call.problem.rope.style != RopeStyle::kNone)
     call.cos_sin_rows = shape.check ? kCheckRows : static_cast<int>(std::min<std::int64_t>(2 * most, kMostRows));
-  lay_out_rows(call);
+  lay_out_rows(call, kPaddingElements);
   lay_out_cache(call, options.order);
 }
 
@@ -187,6 +187,11 @@ void fill_scales(KvWriteCase& call, std::uint64_t seed) {
 }
 
 }  // namespace
+
+void lay_out_dense(KvWriteCase& call) {
+  lay_out_rows(call, 0);
+  lay_out_cache(call, CacheOrder::kNhd);
+}
 
 KvWriteCase shape_only(const KvWriteProblem& problem, const KvWriteShape& shape) {
   KvWriteCase call;
