@@ -13,4 +13,11 @@ struct ErrorBound {
   double limit, sigma;
 };
 
+/// Tensor cores truncate every addend of a sum of 8-bit operands, and the running sum, at kCoreStep of the largest
+/// addend of an instruction. It adds up kCoreDepth elements of k.
+constexpr double kCoreStep = 0x1p-13;
+constexpr double kCoreDepth = 32;
+/// How far such a sum of `length` elements is off, relative to the sum of magnitudes.
+constexpr double core_truncation(double length) { return kCoreStep * (length + length / kCoreDepth); }
+
 }  // namespace kernelwright

@@ -196,7 +196,7 @@ inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec&
 }
 
 /// Registers of a math thread: scores, their exponentials in the type of Q, its share of the output, and the rest (row
-/// statistics, addresses, loops). In fp8 a product with V has registers of its own.
+/// statistics, addresses, loops). In fp8 a product with V has registers of its own, which take the sums' place too.
 inline int hopper_registers(const AttentionSpec& spec) {
   // Tiles of packed heads in a ragged batch may have warpgroups without a row. They take another way from item to item.
   const bool may_skip = spec.pack_gqa && spec.q_layout == QLayout::kRagged && spec.math_warpgroups > 1;
@@ -204,8 +204,9 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int mod = facts.registers + (spec.pack_gqa ? facts.registers_of_rows : 0);
   const int open = spec.opens_scores() ? 16 : 0;  // a row's elements, its range and its place
   const int rest = (may_skip ? 40 : 32) + mod + open;
-  const int q_bytes = bits_of(spec.q) / 8, outputs = q_bytes == 1 ? 2 : 1;
-  return spec.block_n / 2 + spec.block_n * q_bytes / 8 + outputs * ((spec.head_dim_v + 1) / 2) + rest;
+  const int q_bytes = bits_of(spec.q) / 8;
+  const int outputs = q_bytes == 1 ? spec.head_dim_v + contract::kSumRows / 2 : (spec.head_dim_v + 1) / 2;
+  return spec.block_n / 2 + spec.block_n * q_bytes / 8 + outputs + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs
 /// more where it gathers keys or makes operands, and where it counts those before a sequence's start

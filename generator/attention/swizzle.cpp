@@ -18,7 +18,7 @@ struct Row {
 std::vector<Row> rows_of(const AttentionSpec& spec) {
   // In shared memory, keys have the type of q, except where decode copies q without TMA.
   const int element = bits_of(spec.token_gen ? spec.kv : spec.q) / 8;
-  const bool pair = spec.cta_group == 2;     // each CTA has half of V's columns
+  const bool pair = spec.cta_group == 2;  // each CTA has half of V's columns
   const int columns = pair ? contract::blackwell_output_columns(blackwell_shape_of(spec)) / 2 : spec.head_dim_v;
   std::vector<Row> rows{{"a query or key", spec.plain_depth() * element},
                         {pair ? "a CTA's half of a value" : "a value", columns * element}};

@@ -5,6 +5,8 @@
 #include <memory>
 #include <set>
 
+#include "contract/attention_sm90.h"
+
 namespace kernelwright {
 namespace {
 
@@ -80,7 +82,8 @@ std::string wgmma_shapes(const Spec& spec) {
                                            : "";
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
-  const int scores = attention->block_n, output = (attention->head_dim_v + 7) / 8 * 8;
+  const int scores = attention->block_n, sums = bits_of(attention->q) == 8 ? contract::kSumRows : 0,
+            output = (attention->head_dim_v + 7) / 8 * 8 + sums;
   std::string macros = fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", scores);
   if (output != scores) macros += fmt::format("#define KERNELWRIGHT_WGMMA_N1 {}\n", output);
   return macros;

@@ -65,7 +65,10 @@ constexpr bool hopper_gathers_kv(int32_t page_size) { return page_size % kMinPag
 // The warps 1 to 3 make operands of what TMA brings to a ring of raw tiles, and write them to the slots that products
 // read. Under 16-bit queries they convert fp8 keys and values. Under fp8 queries they transpose values: both operands
 // of an fp8 product have k innermost, and keys are the k of P V.
-enum : int32_t { kConvertingWarps = 3 };  // not a variable, which would be in every binary
+enum : int32_t {  // not variables, which would be in every binary
+  kConvertingWarps = 3,
+  kSumRows = 8,  // rows of ones behind a transposed V: their products are the sums of probabilities
+};
 /// The swizzle of a raw tile whose converted rows have `swizzle_bytes`: its slabs have as many columns, of half the
 /// bytes. `swizzle_bytes` is 32 at least.
 constexpr int32_t raw_swizzle_bytes(int32_t swizzle_bytes) { return swizzle_bytes > 32 ? swizzle_bytes / 2 : 0; }
@@ -143,7 +146,7 @@ constexpr HopperLayout hopper_layout(const HopperShape& shape) {
   layout.query_slot = shape.block_m * qk;
   layout.key_slot = shape.block_n * (shape.shared_ring ? larger(qk, v) : qk);
   layout.value_slot = shape.shared_ring    ? layout.key_slot
-                      : shape.transposes() ? shape.depth_v * shape.keys_row()
+                      : shape.transposes() ? (shape.depth_v + kSumRows) * shape.keys_row()
                                            : shape.block_n * v;
   layout.queries = 0;
   layout.keys = layout.queries + shape.q_stages * layout.query_slot;

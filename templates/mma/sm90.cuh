@@ -113,10 +113,10 @@ __device__ __forceinline__ void pack(const float (&scores)[kKeys / 2], uint32_t 
 }
 
 /// Undoes the order of rows of a transposed V: registers of a lane change places.
-template <int kCount>
+template <int kColumns, int kCount>
 __device__ __forceinline__ void in_natural_order(float (&output)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount; i += 8)
+  for (int i = 0; i < kColumns / 2; i += 8)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float kept = output[i + 2 * r + 1];

@@ -12,7 +12,10 @@
 
 namespace kernelwright::policy {
 
-/// Members and order of calls as in RowSoftmax, with references in the place of maxima.
+/// Members and order of calls as in RowSoftmax, with references in the place of maxima. The sum here is that of the
+/// LSE, of exponentials that are not rounded; without kSums there is none. An output is divided by the sum of rounded
+/// ones, which the products give.
+template <bool kSums>
 class IntegerSoftmax {
   enum : int { kLift = 8 };  // log2
 
@@ -31,7 +34,7 @@ class IntegerSoftmax {
   __device__ void add_sink(int r, float logit, float /*scale*/, bool mine) {
     if (logit == ptx::minus_infinity()) return;
     reference[r] = ceilf(logit * kLog2e);
-    sum[r] = mine ? ptx::ex2_approx_ftz(fmaf(logit, kLog2e, kLift - reference[r])) : 0.f;
+    if constexpr (kSums) sum[r] = mine ? weight_of(r, logit) : 0.f;
   }
 
   /// Turns the scores of one tile into exponentials; a unit of score is `scale` powers of two. The exponentials are
@@ -63,7 +66,7 @@ class IntegerSoftmax {
       for (int r = 0; r < 2; ++r) {
         factor[r] = grown(r) ? power_of_two(reference[r] - largest[r]) : 1;
         if (grown(r)) reference[r] = largest[r];
-        sum[r] *= factor[r];
+        if constexpr (kSums) sum[r] *= factor[r];
       }
     }
     float offset[2];
@@ -74,10 +77,11 @@ class IntegerSoftmax {
     for (int i = 0; i < kCount; ++i) {
       const int r = i / 2 % 2;
       scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale, offset[r]));
-      part[r][i % 2] += scores[i];
+      if constexpr (kSums) part[r][i % 2] += scores[i];
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) sum[r] += part[r][0] + part[r][1];
+    for (int r = 0; r < 2; ++r)
+      if constexpr (kSums) sum[r] += part[r][0] + part[r][1];
   }
 
   /// Multiplies the sums so far by their factors, if any row of the warp needs it.
@@ -92,13 +96,17 @@ class IntegerSoftmax {
   __device__ void finish() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
+      if constexpr (!kSums) return;
       sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
       sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
     }
   }
 
-  /// 1 / sum, or 0 for a row that saw no key.
-  __device__ float inverse(int r) const { return sum[r] == 0 ? 0 : 1 / sum[r]; }
+  /// The exponential of a sink, as those of row r.
+  __device__ float weight_of(int r, float logit) const {
+    if (logit == ptx::minus_infinity()) return 0;
+    return ptx::ex2_approx_ftz(fmaf(logit, kLog2e, kLift - reference[r]));
+  }
 
   /// log2 of the sum of exponentials; -inf for a row that saw no key.
   __device__ float log2_sum(int r, float /*scale*/) const {

@@ -27,6 +27,11 @@ double floor_of_p(const AttentionProblem& problem) {
   return float_format(dtype).half_smallest * (dtype == DType::kE4m3 ? 0x1p-6 : 1);
 }
 
+// Keys whose products with V stay in the tensor cores, where those are of 8 bits: no kernel has wider tiles.
+constexpr double kWidestNarrowTile = 192;
+
+bool is_narrow(const AttentionProblem& problem) { return problem.dtype.q == DType::kE4m3; }
+
 double additions(const ReferenceRow& row) { return 1.125 * row.visible + 16; }
 
 double merge_error(const ReferenceRow& row) { return std::isfinite(row.lse) ? 0x1p-20 * (1 + std::fabs(row.lse)) : 0; }
@@ -44,6 +49,7 @@ struct RowResult {
 ScoreErrorModel score_error_model(const AttentionProblem& problem) {
   ScoreErrorModel model;
   model.relative = gamma(problem.head_dim.qk + 8, 2 * kUnit);
+  if (is_narrow(problem)) model.relative += core_truncation(problem.head_dim.qk);
   model.tanh_error =
       0x1p-20;  // ex2 and rcp: their own errors and that of an argument below 10, both damped by the slope
   model.exp_error = kExpError;
@@ -62,8 +68,9 @@ ErrorBound output_bound(const AttentionCase& call, const ReferenceRow& row, int 
   const double n = additions(row);
 
   const double scores = (row.score_shift[at] + o * row.shift) / row.kept;
-  const double sums =
+  double sums =
       (p.unit_roundoff + gamma(n, 2 * kUnit) + merge_error(row)) * spread + (gamma(n, kUnit) + merge_error(row)) * o;
+  if (is_narrow(call.problem)) sums += core_truncation(kWidestNarrowTile) * spread + p.unit_roundoff * o;
   // The relative errors of `sums` apply to the sums that `scores` has changed.
   double before = scores + sums * (1 + scores / std::max(spread, std::numeric_limits<double>::min()));
   before = std::min(before, row.max_abs_v * (1 + 0x1p-6) + o);

@@ -19,9 +19,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kActivationError = 0x1p-18;  // relative to the argument
 constexpr double kSteepest = 1.13;            // over all activations: gelu's slope at sqrt(2)
-constexpr double kCoreStep = 0x1p-13;  // relative to the largest addend: where sums of 8-bit operands are truncated
-constexpr double kCoreDepth = 32;      // elements of k that one instruction adds up, for 8-bit operands
-constexpr double kDeviations = 8;      // no random element has an error of so many standard deviations
+constexpr double kDeviations = 8;  // no random element has an error of so many standard deviations
 
 /// Elements of k whose sum stays in the tensor core.
 double stretch(const GemmProblem& problem) {
@@ -35,7 +33,7 @@ ErrorBound sum_bound(const GemmCase& call, double sum, double magnitude, double 
   double sigma = kUnit * (k / 8 + 8) * spread;
   if (is_fp8(call.problem.dtype.a) && k > 0) {
     const double length = stretch(call.problem);
-    limit += kCoreStep * (length + length / kCoreDepth) * magnitude;
+    limit += core_truncation(length) * magnitude;
     sigma += kCoreStep * (std::sqrt(k / 3) + length / kCoreDepth / 4) * spread * std::sqrt(length / k);
   }
   return {call.random_values ? std::min(limit, kDeviations * sigma) : limit, sigma};

@@ -182,8 +182,8 @@ __device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::Tile
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab) {
         const SlabSource from = slab_source(maps, kFirstSlab + slab, tile.head);
-        Part::load(smem + slab * Part::kSlabBytes + row * Part::row_bytes, *from.map, first_column + from.column, key % kPage,
-                   from.head, page, to.full);
+        Part::load(smem + slab * Part::kSlabBytes + row * Part::row_bytes, *from.map, first_column + from.column,
+                   key % kPage, from.head, page, to.full);
       }
     }
   } else {

@@ -136,7 +136,7 @@ TEST(HopperLayout, HasRawTilesOfVAndTransposedOnesWhereQueriesAreFp8) {
       const contract::HopperLayout map = contract::hopper_layout(shape);
       EXPECT_EQ(map.query_slot, 128 * 256) << "two slabs of 128 bytes";
       EXPECT_EQ(map.key_slot, block_n * 256);
-      EXPECT_EQ(map.value_slot % (depth * 128), 0) << "rows of keys, in slabs of 128 bytes";
+      EXPECT_EQ(map.value_slot % ((depth + 8) * 128), 0) << "rows of keys and of ones, in slabs of 128 bytes";
       EXPECT_GE(map.value_slot, depth * block_n);
       const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
       EXPECT_EQ(raw.slots, 2);

@@ -66,6 +66,8 @@ class WidenedTiles {
     }
   }
 
+  __device__ __forceinline__ void begin(uint32_t) const {}
+
   /// Writes this warp's share of the tile of kSlabs slabs at `from` to the slot at `to`. kCleans: only some are kept.
   template <int kSlabs, bool kCleans>
   __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
@@ -95,7 +97,7 @@ class WidenedTiles {
   }
 };
 
-/// Transposes tiles of V: [keys][depth] becomes [depth][keys], in slabs of keys.
+/// Transposes tiles of V: [keys][depth] becomes [depth][keys], in slabs of keys, with rows of ones behind them.
 ///
 /// A block is 16 elements of 32 keys. Let g be lane / 4, and c lane % 4. ldmatrix.trans moves pairs of elements. A lane
 /// then has the elements 2g and 2g + 1 of four keys of 16: 2c, 2c + 1, 2c + 8 and 2c + 9. Two prmt sort them by
@@ -106,13 +108,23 @@ class WidenedTiles {
 ///                      mma::in_natural_order() renames registers
 class TransposedTiles {
   enum : int { kKeys = 32, kKeyBlocks = spec::kBlockN / kKeys, kDepthBlocks = spec::kHeadDimV / 16 };
-  enum : int { kKeysSlabBytes = spec::kHeadDimV * kRowBytes };
+  enum : int { kKeysSlabBytes = kOutputColumns * kRowBytes };
   static_assert(!kTransposesV || (spec::kBlockN % kKeys == 0 && spec::kHeadDimV % 16 == 0), "whole blocks");
   static_assert(!kTransposesV || spec::kSwizzleBytes >= 32, "16 keys are a piece");
   const uint32_t warp_, lane_;
 
  public:
   __device__ __forceinline__ TransposedTiles(uint32_t warp, uint32_t lane) : warp_(warp), lane_(lane) {}
+
+  /// Writes the rows of ones of all slots at `slots`, which no tile overwrites.
+  __device__ __forceinline__ void begin(uint32_t slots) const {
+    constexpr uint32_t kOnes = 0x38383838, kBytes = contract::kSumRows * kRowBytes;
+#pragma unroll 1
+    for (uint32_t slab = warp_; slab < spec::kNumKvStages * kLayout.value_slot / kKeysSlabBytes;
+         slab += contract::kConvertingWarps)
+      for (uint32_t at = lane_ * 16; at < kBytes; at += 32 * 16)
+        ptx::st_shared_v4(slots + (slab + 1) * kKeysSlabBytes - kBytes + at, {{kOnes, kOnes, kOnes, kOnes}});
+  }
 
   template <int /*kSlabs*/, bool kCleans>
   __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
@@ -173,6 +185,7 @@ class OperandMaker {
     // Values come one key tile late, in the order of their use. This holds for the whole list of steps, across items.
     bool pending = false;
     KeptRows before{};
+    making_.begin(shared_.values());
 #pragma unroll 1
     for (;; pending = true) {
       if (left == 0) {

@@ -383,7 +383,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
   /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
-    mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
+    mma::issue_output<spec::kQDType, kOutputColumns, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
         target(output_), probabilities_, values, accumulate_);
     if constexpr (kStage + 1 < kValueStages) {
       const uint32_t more = tiles_.template wait_v<kStage + 1>();
@@ -443,11 +443,11 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
 
   using Scores = float[spec::kBlockN / 2];
   using Probabilities = uint32_t[spec::kBlockN * kElementBytes / 32][4];
-  using Output = float[spec::kHeadDimV / 2];
+  using Output = float[kOutputColumns / 2];
 
   __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, Output& output) {
     softmax.finish();
-    if constexpr (kTransposesV) mma::in_natural_order(output);
+    if constexpr (kTransposesV) mma::in_natural_order<spec::kHeadDimV>(output);
     const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
     const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
     const int mine = own + static_cast<int>(lane / 4);  // the thread's row; its second is 8 rows on
@@ -476,8 +476,10 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     }
   }
   __device__ __forceinline__ float weight_of(const Softmax& softmax, int r, const DoneItem& done) const {
-    if constexpr (kScaled) return softmax.inverse(r) * value_scale(params_, done.record);
-    return softmax.inverse(r);
+    const auto sink_of = [&](int r) { return params_.sinks[Rows{done.record.rows().head}.q_head(row() + r * 8)]; };
+    const float inverse = inverse_of(softmax, r, output_, sink_of);
+    if constexpr (kScaled) return inverse * value_scale(params_, done.record);
+    return inverse;
   }
   __device__ __forceinline__ void store_lse(const DoneItem& done, const OutputRows& to, const Softmax& softmax,
                                             int first, uint32_t lane) {

@@ -35,8 +35,9 @@ constexpr int kKeyStages = kInStages ? spec::kNumQkStages : 1;  // shares of the
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
-using Softmax = policy::Either<kTransposesV, policy::IntegerSoftmax, policy::RowSoftmax<spec::kRescale>>::type;
-using Promotion = mma::Promotion<kTransposesV, spec::kHeadDimV / 2>;
+using Softmax =
+    policy::Either<kTransposesV, policy::IntegerSoftmax<spec::kLse>, policy::RowSoftmax<spec::kRescale>>::type;
+using Promotion = mma::Promotion<kTransposesV, kOutputColumns / 2>;
 using Scales = policy::ItemScales<spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 
@@ -49,6 +50,22 @@ __device__ __forceinline__ void clear_first_rows(uint32_t values, int keys) {
     for (int slab = 0; slab < kSlabsV; ++slab)
       ptx::st_shared_v4(
           values + slab * kValueSlabBytes + i * 16 + between_stages<Consumer::mma_v_bytes>(i / kRowPieces), {});
+}
+
+/// What row r's output is multiplied with.
+template <Rescale kRescale, class Sums, class SinkOf>
+__device__ __forceinline__ float inverse_of(const policy::RowSoftmax<kRescale>& softmax, int r, const Sums&,
+                                            const SinkOf&) {
+  return softmax.inverse(r);
+}
+/// The sum of e4m3 probabilities, as they were rounded: a product with ones. A row whose weight is all on one key then
+/// has that key's value exactly.
+template <bool kSums, class Sums, class SinkOf>
+__device__ __forceinline__ float inverse_of(const policy::IntegerSoftmax<kSums>& softmax, int r, const Sums& sums,
+                                            const SinkOf& sink_of) {
+  float sum = sums[spec::kHeadDimV / 2 + 2 * r];
+  if constexpr (spec::kSinks) sum += softmax.weight_of(r, sink_of(r));
+  return sum == 0 ? 0 : 1 / sum;
 }
 
 /// The places of an item's rows. They are computed anew for every item, from an opaque thread index. Otherwise values

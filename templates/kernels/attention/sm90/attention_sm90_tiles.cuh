@@ -38,6 +38,7 @@ constexpr int kMathRegisters = spec::kMathWarpgroups == 3                       
                                                                                                             : 240;
 static_assert(spec::kMathWarpgroups * kMathRegisters + kLoadRegisters <= (spec::kMathWarpgroups + 1) * kLaunchRegisters,
               "the last warpgroup to ask would wait for ever");
+enum : int { kOutputColumns = spec::kHeadDimV + (kTransposesV ? int{contract::kSumRows} : 0) };  // of P V
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
 static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
 
@@ -77,7 +78,7 @@ constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(shape()
 struct Tiles {
   static constexpr int element_bytes = kElementBytes;
   static constexpr int k_rows_per_cta = spec::kBlockN;
-  static constexpr int v_cols_per_cta = kTransposesV ? spec::kHeadDimV : kSlabsV * kSlabColumns;
+  static constexpr int v_cols_per_cta = kTransposesV ? kOutputColumns : kSlabsV * kSlabColumns;
   static constexpr int BK0 = kSlabsQk * kSlabColumns / spec::kNumQkStages;
   static constexpr int BK1 = kTransposesV ? shape().keys_row() : kStageKeys;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;

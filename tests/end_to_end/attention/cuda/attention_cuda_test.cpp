@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "end_to_end/attention/cases/attention_cases.h"
+#include "end_to_end/attention/cases/fp8_needle.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
@@ -49,6 +50,14 @@ class OnCuda : public testing::Test {
     RecordProperty("rms_over_expected", fmt::format("{:.4f}", verdict.rms_ratio));
   }
 };
+
+/// Tensor cores alone keep few bits of sums of fp8: the emulator's do not.
+TEST_F(OnCuda, KeepsSmallValuesBehindLongSumsOfFp8) {
+  if (!family_exists_on(Family::kHopper, *device().info().arch)) GTEST_SKIP() << "no Hopper: " << device().info().name;
+  const CudaCase test = needle_case();
+  const AttentionCase call = needle_call(test);
+  expect_needle(call, launch_twice(device(), call, prepare(test.problem, test.schedule)).output);
+}
 
 /// Every case on the portable family, and its own; on hopper those that it takes, and its own.
 std::vector<CudaCase> cases_of_all_families() {

@@ -1,5 +1,5 @@
-// attention_sm90 over fp8 keys and values on the emulator, with every check on: every code. The cases of its tiles are
-// in hopper_fp8_cases_test.cpp. Needs NVRTC and no GPU.
+// attention_sm90 over fp8 keys and values on the emulator, with every check on: every code, under queries of each type,
+// and small values behind long sums. The cases of its tiles are in hopper_fp8_cases_test.cpp. Needs NVRTC and no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "end_to_end/attention/cases/attention_cases.h"
+#include "end_to_end/attention/cases/fp8_needle.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "support/emulated_attention.h"
 
@@ -35,13 +36,16 @@ class Fp8Prefill : public test::OnTheEmulator<int> {
 TEST_F(Fp8Prefill, TakesEveryCodeExactly) {
   constexpr float kScale = 0x1p-6f;  // scores below 2^10, whose exponents f32 holds to 2^-14
   for (const DType dtype : {DType::kE4m3, DType::kE5m2})
-    for (const DType q : {DType::kBf16, DType::kF16}) {
+    for (const DType q : {DType::kBf16, DType::kF16, DType::kE4m3}) {
+      if (q == DType::kE4m3 && dtype != q) continue;
       CudaCase test{fmt::format("{}_{}", to_string(dtype), to_string(q)),
-                    fp8(heads(dims(default_problem(q), kDepth, kDepth), 1, 1), ScaleKind::kNone, dtype),
+                    fp8(heads(dims(default_problem(), kDepth, kDepth), 1, 1), ScaleKind::kNone, dtype),
                     shape_of(kCodes, 1, 1)};
       test.schedule.family = Family::kHopper;
       test.schedule.token_gen = false;
       test.problem.lse = true;
+      const DType out = q == DType::kE4m3 ? DType::kBf16 : q;
+      test.problem.dtype.q = q, test.problem.dtype.out = out;
       AttentionCase call = inputs_of(test);
       call.random_values = false;
       call.scale = kScale;
@@ -60,7 +64,7 @@ TEST_F(Fp8Prefill, TakesEveryCodeExactly) {
         const double value = values[static_cast<std::size_t>(code)];
         const float lse = output.lse[call.lse_index(code, 0, 0)];
         double got[kDepth];
-        decode_row(q, output.o.data() + call.o_index(code, 0, 0) * 2, kDepth, got);
+        decode_row(out, output.o.data() + call.o_index(code, 0, 0) * 2, kDepth, got);
         for (const double element : got) {
           if (std::isfinite(value))
             ASSERT_EQ(element, value);  // the weight of one key, divided by itself
@@ -73,6 +77,12 @@ TEST_F(Fp8Prefill, TakesEveryCodeExactly) {
           EXPECT_FALSE(std::isfinite(lse));
       }
     }
+}
+
+TEST_F(Fp8Prefill, KeepsSmallValuesBehindLongSums) {
+  const CudaCase test = needle_case();
+  const AttentionCase call = needle_call(test);
+  expect_needle(call, run_checked(engine_, test, call));
 }
 
 }  // namespace
