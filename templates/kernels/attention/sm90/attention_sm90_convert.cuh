@@ -131,18 +131,30 @@ class TransposedTiles {
     // Of stmatrix, the lane's row of 16 and piece of two: matrices have even and odd elements of 16 keys, then of 16
     // more.
     const uint32_t to_row = lane_ / 8 % 2 * 8 + lane_ % 4 * 2 + lane_ / 4 % 2, to_keys = lane_ / 16;
-#pragma unroll 2
-    for (uint32_t block = warp_; block < kKeyBlocks * kDepthBlocks; block += contract::kConvertingWarps) {
-      const uint32_t depth = block % kDepthBlocks, keys = block / kDepthBlocks;
-      uint32_t pairs[4];
-      ptx::ldmatrix_x4_trans(pairs, from + raw_offset(keys * kKeys + lane_, depth));
-      if constexpr (kCleans) {
+    constexpr uint32_t kBlocks = kKeyBlocks * kDepthBlocks;
+    // Two blocks at a time: both reads are on their way before the first write.
+#pragma unroll 1
+    for (uint32_t first = warp_; first < kBlocks; first += 2 * contract::kConvertingWarps) {
+      uint32_t pairs[2][4];
 #pragma unroll
-        for (int m = 0; m < 4; ++m) pairs[m] &= mask_of(kept, static_cast<int>(keys * kKeys + m * 8 + lane_ % 4 * 2));
+      for (int n = 0; n < 2; ++n) {
+        const uint32_t block = first + n * contract::kConvertingWarps, key = block / kDepthBlocks * kKeys;
+        if (block >= kBlocks) break;
+        ptx::ldmatrix_x4_trans(pairs[n], from + raw_offset(key + lane_, block % kDepthBlocks));
+        if constexpr (kCleans) {
+#pragma unroll
+          for (int m = 0; m < 4; ++m) pairs[n][m] &= mask_of(kept, static_cast<int>(key + m * 8 + lane_ % 4 * 2));
+        }
       }
-      const uint32_t words[4] = {ptx::prmt(pairs[0], pairs[1], 0x6420), ptx::prmt(pairs[0], pairs[1], 0x7531),
-                                 ptx::prmt(pairs[2], pairs[3], 0x6420), ptx::prmt(pairs[2], pairs[3], 0x7531)};
-      ptx::stmatrix_x4(to + offset(depth * 16 + to_row, 2 * keys + to_keys), words);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const uint32_t block = first + n * contract::kConvertingWarps;
+        if (block >= kBlocks) break;
+        const uint32_t(&of)[4] = pairs[n];
+        const uint32_t words[4] = {ptx::prmt(of[0], of[1], 0x6420), ptx::prmt(of[0], of[1], 0x7531),
+                                   ptx::prmt(of[2], of[3], 0x6420), ptx::prmt(of[2], of[3], 0x7531)};
+        ptx::stmatrix_x4(to + offset(block % kDepthBlocks * 16 + to_row, 2 * (block / kDepthBlocks) + to_keys), words);
+      }
     }
   }
 
