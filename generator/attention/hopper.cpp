@@ -81,6 +81,11 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
                         .converts_narrow = true,
                         .stores_narrow = false},
                        hopper);
+  // Cases of such products fail on a GPU that pass on the emulator: bench/results/attention/2026-11-23-h200-fp8-prefill.md.
+  if (narrow && schedule.family.is_auto())
+    violations.push_back({"/problem/dtype/q",
+                          "e4m3: Hopper's kernel of fp8 products does not pass all of its checks on a GPU yet; "
+                          "\"family\": \"hopper\" in the schedule takes it as it is"});
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 
