@@ -205,7 +205,8 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int open = spec.opens_scores() ? 16 : 0;  // a row's elements, its range and its place
   const int rest = (may_skip ? 40 : 32) + mod + open;
   const int q_bytes = bits_of(spec.q) / 8;
-  const int outputs = q_bytes == 1 ? spec.head_dim_v + contract::kSumRows / 2 : (spec.head_dim_v + 1) / 2;
+  const int outputs =
+      q_bytes == 1 ? (spec.head_dim_v + contract::group_width(spec.head_dim_v)) / 2 : (spec.head_dim_v + 1) / 2;
   return spec.block_n / 2 + spec.block_n * q_bytes / 8 + outputs + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs

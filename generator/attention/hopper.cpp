@@ -25,7 +25,7 @@ const std::vector<std::string_view>& kHopperFields = *new std::vector<std::strin
 const std::vector<std::string_view>& kDecodeFields =
     *new std::vector<std::string_view>{"arch",       "family",  "block_m",  "block_n", "token_gen", "num_warps",
                                        "num_stages", "swizzle", "pack_gqa", "splits",  "merge",     "rescale"};
-constexpr int kMaxHeadDim = 256, kMaxNarrowHeadDim = 128;
+constexpr int kMaxHeadDim = 256;
 
 void check_decode_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   hopper.has_only(schedule, kDecodeFields);
@@ -75,17 +75,19 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
   check_mapped_problem(problem,
                        {.depth_step = decode ? 16 : 8,
                         .most_qk = kMaxHeadDim,
-                        .most_v = narrow ? kMaxNarrowHeadDim : kMaxHeadDim,
+                        .most_v = kMaxHeadDim,
                         .gathers = !decode && !narrow && problem.dtype.kv == problem.dtype.q,
                         .multiplies_narrow = !decode,
                         .converts_narrow = true,
                         .stores_narrow = false},
                        hopper);
-  // Cases of such products fail on a GPU that pass on the emulator: bench/results/attention/2026-11-23-h200-fp8-prefill.md.
+  // Cases of such products fail on a GPU that pass on the emulator: docs/attention/hopper.md, "fp8 products".
   if (narrow && schedule.family.is_auto())
     violations.push_back({"/problem/dtype/q",
                           "e4m3: Hopper's kernel of fp8 products does not pass all of its checks on a GPU yet; "
                           "\"family\": \"hopper\" in the schedule takes it as it is"});
+  if (const int v = problem.head_dim.v; narrow && v <= kMaxHeadDim && v % contract::group_columns(v) != 0)
+    hopper.refuse("/problem/head_dim/v", std::to_string(v), "multiples of 16 to 128, and of 32 above");
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 
@@ -225,8 +227,9 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   return sets;
 }
 
-/// Whether the decode form is the fastest of all families. Measured with rows that fill one m16 tile, and 16-bit heads of
-/// 128 or fp8 heads of 64, 128 and 256: docs/attention/hopper.md. fp8 keys that the portable form lacks take this form too.
+/// Whether the decode form is the fastest of all families. Measured with rows that fill one m16 tile, and 16-bit heads
+/// of 128 or fp8 heads of 64, 128 and 256: docs/attention/hopper.md. fp8 keys that the portable form lacks take this
+/// form too.
 bool decodes_best(const AttentionProblem& problem, AttentionSchedule schedule) {
   if (!is_decode(problem) || !schedule.token_gen.value_or(true)) return false;
   Violations lacks;

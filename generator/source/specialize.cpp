@@ -82,8 +82,9 @@ std::string wgmma_shapes(const Spec& spec) {
                                            : "";
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
-  const int scores = attention->block_n, sums = bits_of(attention->q) == 8 ? contract::kSumRows : 0,
-            output = (attention->head_dim_v + 7) / 8 * 8 + sums;
+  const int scores = attention->block_n;
+  const int output =
+      bits_of(attention->q) == 8 ? contract::group_width(attention->head_dim_v) : (attention->head_dim_v + 7) / 8 * 8;
   std::string macros = fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", scores);
   if (output != scores) macros += fmt::format("#define KERNELWRIGHT_WGMMA_N1 {}\n", output);
   return macros;

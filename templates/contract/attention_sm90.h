@@ -74,6 +74,12 @@ enum : int32_t {  // not variables, which would be in every binary
 constexpr int32_t raw_swizzle_bytes(int32_t swizzle_bytes) { return swizzle_bytes > 32 ? swizzle_bytes / 2 : 0; }
 /// Slots of raw tiles, two steps of them: K and V in turn, or V alone. Large tiles last long, and one step does.
 constexpr int32_t raw_slots(int32_t depth, bool with_keys) { return depth > 128 || !with_keys ? 2 : 4; }
+/// Columns of a group of fp8 products with V, whose sums a thread holds beside the output: all of them, or as many as
+/// registers are left for.
+constexpr int32_t group_columns(int32_t depth_v) { return depth_v <= 128 ? depth_v : depth_v == 192 ? 64 : 32; }
+/// The groups of a product. The sums of probabilities come with the last, and the others are as wide.
+constexpr int32_t output_groups(int32_t depth_v) { return depth_v / group_columns(depth_v); }
+constexpr int32_t group_width(int32_t depth_v) { return group_columns(depth_v) + kSumRows; }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
 /// [slabs][rows][slab bytes], each slab swizzled.

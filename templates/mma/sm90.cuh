@@ -1,6 +1,7 @@
 /// A warpgroup's products of attention on wgmma: 64 rows, both accumulators in registers.
 #pragma once
 
+#include "contract/attention_sm90.h"
 #include "contract/shared_slab.h"
 #include "contract/words.h"
 #include "ptx/wgmma.cuh"
@@ -52,10 +53,11 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_
   if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
 }
 
-/// output = P V in fp8. V is [depth][keys], as attention_sm90_convert.cuh writes it: a K-major operand, with the keys
-/// of every 16 in the order of pack(). Leaves one group in flight.
-template <DType kType, int kDepth, int kKeys, int kSwizzleBytes>
-__device__ __forceinline__ void issue_narrow_output(float (&output)[kDepth / 2],
+/// output = P V in fp8, kColumns columns of it. V is [kDepth][keys], as attention_sm90_convert.cuh writes it: a K-major
+/// operand, with the keys of every 16 in the order of pack(). `values` is its first such row. Leaves one group in
+/// flight.
+template <DType kType, int kColumns, int kDepth, int kKeys, int kSwizzleBytes>
+__device__ __forceinline__ void issue_narrow_output(float (&output)[kColumns / 2],
                                                     const uint32_t (&probabilities)[kKeys / 32][4], uint32_t values) {
   constexpr int kRowBytes = contract::slabs_of(kKeys, 1, kSwizzleBytes) * contract::slab_width(kSwizzleBytes);
   constexpr contract::SharedSlab kV{kRowBytes, kSwizzleBytes, 8, kDepth, false};
@@ -68,29 +70,25 @@ __device__ __forceinline__ void issue_narrow_output(float (&output)[kDepth / 2],
 
 /// output += P V, or = P V if `accumulate` is false. P comes from registers; V is [keys][depth] in slabs, read as an
 /// MN-major operand. V arrives in kStages shares of its keys; this call multiplies share kStage, whose keys begin at
-/// `values`. The last share leaves one group in flight. In fp8, output = P V always: see Promotion.
-template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1, int kRegisters>
+/// `values`. The last share leaves one group in flight.
+template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1>
 __device__ __forceinline__ void issue_output(float (&output)[kDepth / 2],
-                                             const uint32_t (&probabilities)[kRegisters][4], uint32_t values,
+                                             const uint32_t (&probabilities)[kKeys / 16][4], uint32_t values,
                                              bool accumulate) {
-  if constexpr (tile::kBytesOf<kType> == 1) {
-    issue_narrow_output<kType, kDepth, kKeys, kSwizzleBytes>(output, probabilities, values);
-  } else {
-    static_assert(kKeys % (16 * kStages) == 0, "whole steps in a share");
-    constexpr contract::SharedSlab kV{kKeys / kStages * 2, kSwizzleBytes, 16,
-                                      contract::padded_depth(kDepth, kSwizzleBytes), true};
-    const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(values, kV.leading_bytes(), kV.stride_bytes());
-    constexpr int kSteps = kKeys / 16 / kStages, kFirst = kStage * kSteps;
-    constexpr int kStep = kV.step_offset(1) / 16;
+  static_assert(kKeys % (16 * kStages) == 0, "whole steps in a share");
+  constexpr contract::SharedSlab kV{kKeys / kStages * 2, kSwizzleBytes, 16,
+                                    contract::padded_depth(kDepth, kSwizzleBytes), true};
+  const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(values, kV.leading_bytes(), kV.stride_bytes());
+  constexpr int kSteps = kKeys / 16 / kStages, kFirst = kStage * kSteps;
+  constexpr int kStep = kV.step_offset(1) / 16;
 #pragma unroll
-    for (int i = 0; i + 4 <= kSteps; i += 4)
-      ptx::wgmma_rs_x4<kType, true, kStep>(output, &probabilities[kFirst + i], b + i * kStep,
-                                           kFirst + i > 0 ? 1 : accumulate);
+  for (int i = 0; i + 4 <= kSteps; i += 4)
+    ptx::wgmma_rs_x4<kType, true, kStep>(output, &probabilities[kFirst + i], b + i * kStep,
+                                         kFirst + i > 0 ? 1 : accumulate);
 #pragma unroll
-    for (int i = kSteps / 4 * 4; i < kSteps; ++i)
-      ptx::wgmma_rs<kType, true>(output, probabilities[kFirst + i], b + i * kStep, kFirst + i > 0 ? 1 : accumulate);
-    if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
-  }
+  for (int i = kSteps / 4 * 4; i < kSteps; ++i)
+    ptx::wgmma_rs<kType, true>(output, probabilities[kFirst + i], b + i * kStep, kFirst + i > 0 ? 1 : accumulate);
+  if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
 }
 
 /// An accumulator of 16 columns is an A operand of 16 k, pair by pair. In fp8, an accumulator of 32 columns is one of
@@ -125,38 +123,59 @@ __device__ __forceinline__ void in_natural_order(float (&output)[kCount]) {
     }
 }
 
-/// Hopper's tensor cores keep too few bits of long sums of fp8. With kPromotes, each product with V starts from zero,
-/// in registers of its own, and is added to the output by ordinary additions. Without it products add to the output in
-/// the tensor cores. A base class: it then takes no room.
-template <bool kPromotes, int kCount>
+/// Hopper's tensor cores keep too few bits of long sums of fp8. So each product with V starts from zero, in registers
+/// of its own, and is added to the output by ordinary additions. A wide output has registers for a part of it alone,
+/// and its product comes in several groups, one behind the other (contract::group_columns()). A base class, for
+/// kExists: otherwise it takes no room. kDepth: rows of V, one for each column of the output.
+template <bool kExists, DType kType, int kDepth, int kKeys, int kSwizzleBytes>
 class Promotion {
-  float part_[kCount] = {};
+  enum : int { kColumns = kDepth - contract::kSumRows, kPart = contract::group_columns(kColumns) };
+  enum : int { kParts = contract::output_groups(kColumns), kWidest = contract::group_width(kColumns) };
+  float part_[kWidest / 2] = {};
 
  protected:
-  using Sums = float[kCount];
-  /// Where the next product goes.
-  __device__ __forceinline__ Sums& target(Sums&) { return part_; }
   __device__ __forceinline__ void pin() { ptx::pin_registers(part_); }
-  /// That product has ended.
-  __device__ __forceinline__ void promote(Sums& output) {
+  /// Issues the product of part kIndex, as wide as the last: ptxas gives other widths other registers. Leaves one group
+  /// in flight.
+  template <int kIndex = 0, int kSteps>
+  __device__ __forceinline__ void issue(const uint32_t (&probabilities)[kSteps][4], uint32_t values) {
+    issue_narrow_output<kType, kWidest, kDepth, kKeys, kSwizzleBytes>(
+        part_, probabilities, values + kIndex * kPart * contract::slab_width(kSwizzleBytes));
+  }
+  /// The product of part kIndex has ended: adds it to the output, and multiplies the parts behind it.
+  template <int kIndex = 0, int kCount, int kSteps>
+  __device__ __forceinline__ void promote(float (&output)[kCount], const uint32_t (&probabilities)[kSteps][4],
+                                          uint32_t values) {
     ptx::pin_registers(part_);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) output[i] += part_[i];
+    for (int i = 0; i < (kIndex + 1 < kParts ? int{kPart} : int{kWidest}) / 2; ++i)
+      output[kIndex * kPart / 2 + i] += part_[i];
+    if constexpr (kIndex + 1 < kParts) {
+      ptx::pin_registers(output);  // else additions wait, and the next product takes other registers
+      ptx::pin_registers(part_);
+      ptx::wgmma_fence();
+      issue<kIndex + 1>(probabilities, values);
+      ptx::wgmma_wait_group<0>();
+      promote<kIndex + 1>(output, probabilities, values);
+    }
   }
   /// The sums so far have been stored.
-  __device__ __forceinline__ static void forget(Sums& output) {
+  template <int kCount>
+  __device__ __forceinline__ static void forget(float (&output)[kCount]) {
 #pragma unroll
     for (float& sum : output) sum = 0;
   }
 };
-template <int kCount>
-class Promotion<false, kCount> {
+template <DType kType, int kDepth, int kKeys, int kSwizzleBytes>
+class Promotion<false, kType, kDepth, kKeys, kSwizzleBytes> {
  protected:
-  using Sums = float[kCount];
-  __device__ __forceinline__ static Sums& target(Sums& output) { return output; }
   __device__ __forceinline__ static void pin() {}
-  __device__ __forceinline__ static void promote(Sums&) {}
-  __device__ __forceinline__ static void forget(Sums&) {}
+  template <class Probabilities>
+  __device__ __forceinline__ static void issue(const Probabilities&, uint32_t) {}
+  template <class Output, class Probabilities>
+  __device__ __forceinline__ static void promote(Output&, const Probabilities&, uint32_t) {}
+  template <class Output>
+  __device__ __forceinline__ static void forget(Output&) {}
 };
 
 }  // namespace kernelwright::mma

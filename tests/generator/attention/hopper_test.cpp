@@ -380,7 +380,7 @@ TEST(HopperPlan, TransposesFp8ValuesWholeAndForItsOwnCta) {
               }),
               ElementsAre("/problem/dtype/out: \"e4m3\" is not built yet for the hopper family; it has f16, bf16",
                           HasSubstr("/problem/head_dim/v: 144 is not built yet for the hopper family; it has multiples "
-                                    "of 16 from 16 to 128")));
+                                    "of 16 to 128, and of 32 above")));
 }
 
 TEST(HopperPlan, RefusesTilesThatTheMachineCannotHoldAllAtOnce) {

@@ -205,7 +205,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     store(done, softmax_, output_);
     softmax_ = fresh;
     pack();
-    forget_output();
+    accumulate_ = false;
+    forget(output_);
   }
 
   /// The last product of an item that no other item follows at once.
@@ -218,14 +219,14 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     if (takes_turn) turns_.pass();
     end_output();
     store(done, softmax_, output_);
-    forget_output();
+    accumulate_ = false;
+    forget(output_);
   }
 
   // ---- steps of an item that has no rows of this warpgroup ----
 
   // These follow the order of a step: a warpgroup that waits to clean values together with the others must not hold a
   // turn meanwhile.
-
   __device__ __forceinline__ void pass_keys() {
     tiles_.wait_whole_k();
     tiles_.release_whole_k();
@@ -276,7 +277,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
   __device__ __forceinline__ void take_gathered() {
     if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
   }
-  /// Called behind a wait amid products. ptxas keeps their registers across the wait only with a fence of its own.
+  /// Behind a wait amid products: ptxas keeps their registers across the wait only with a fence of its own.
   __device__ __forceinline__ void take_more() {
     take_gathered();
     ptx::wgmma_fence();
@@ -383,8 +384,11 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
   /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
-    mma::issue_output<spec::kQDType, kOutputColumns, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
-        target(output_), probabilities_, values, accumulate_);
+    if constexpr (kTransposesV)
+      issue(probabilities_, values);
+    else
+      mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
+          output_, probabilities_, values, accumulate_);
     if constexpr (kStage + 1 < kValueStages) {
       const uint32_t more = tiles_.template wait_v<kStage + 1>();
       take_more();
@@ -398,12 +402,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
+    promote(output_, probabilities_, tiles_.v_tile());
     tiles_.release_whole_v();
-    promote(output_);
-  }
-  __device__ __forceinline__ void forget_output() {
-    accumulate_ = false;
-    forget(output_);
   }
   __device__ __forceinline__ void pack() { mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_); }
 

@@ -37,7 +37,7 @@ using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
 using Softmax =
     policy::Either<kTransposesV, policy::IntegerSoftmax<spec::kLse>, policy::RowSoftmax<spec::kRescale>>::type;
-using Promotion = mma::Promotion<kTransposesV, kOutputColumns / 2>;
+using Promotion = mma::Promotion<kTransposesV, spec::kQDType, kOutputColumns, spec::kBlockN, spec::kSwizzleBytes>;
 using Scales = policy::ItemScales<spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 

@@ -82,10 +82,9 @@ TEST(AttentionRefusals, ScalesThatAreNotBuilt) {  // case 33
 TEST(AttentionRefusals, QueriesInFp8) {
   AttentionProblem problem = default_problem();
   problem.dtype.q = problem.dtype.kv = DType::kE4m3;
-  EXPECT_EQ(
-      refusal(problem),
-      "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16; sm_100a and sm_103a "
-      "take this problem");
+  EXPECT_EQ(refusal(problem),
+            "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16; the hopper family "
+            "takes this problem");
   problem.dtype.out = DType::kE4m3;
   EXPECT_EQ(
       refusal(problem),
@@ -197,13 +196,21 @@ TEST(HopperRefusals, PagesThatABoxDoesNotFitInDecode) {  // case 21; prefill gat
                     "multiples of 8; the portable family takes this problem"));
 }
 
-TEST(HopperRefusals, KeysOfAnotherDType) {  // cases 33 to 35
-  EXPECT_THAT(hopper_refusal([](AttentionProblem& problem) {
-                problem.dtype.kv = DType::kE4m3;
-                problem.scales = ScaleKind::kPerTensor;
-              }),
-              testing::AllOf(HasSubstr(lacks("/problem/dtype/kv: \"e4m3\"", "bf16")),
-                             HasSubstr(lacks("/problem/scales: \"per_tensor\"", "none"))));
+TEST(HopperRefusals, ScalesOfTokens) {  // cases 33 to 35
+  for (const DType q : {DType::kBf16, DType::kE4m3})
+    EXPECT_THAT(hopper_refusal([q](AttentionProblem& problem) {
+                  problem.dtype.q = q, problem.dtype.kv = DType::kE4m3;
+                  problem.scales = ScaleKind::kPerToken;
+                }),
+                HasSubstr(lacks("/problem/scales: \"per_token\"", "none, per_tensor, per_head")));
+}
+TEST(HopperRefusals, Fp8KeysInPagesThatABoxDoesNotFit) {  // case 48
+  for (const DType q : {DType::kBf16, DType::kE4m3})
+    EXPECT_THAT(hopper_refusal([q](AttentionProblem& problem) {
+                  problem.dtype.q = q, problem.dtype.kv = DType::kE4m3;
+                  problem.kv_layout = {KvLayoutKind::kPaged, 4};
+                }),
+                HasSubstr(lacks("/problem/kv_layout/page_size: 4", "multiples of 8")));
 }
 
 TEST(HopperRefusals, SplitKeys) {  // cases 25, 26

@@ -54,11 +54,14 @@ void head_sizes(List& list) {
   for (const auto& [qk, v] :
        {std::pair{16, 16}, std::pair{32, 32}, std::pair{48, 32}, std::pair{64, 64}, std::pair{80, 80},
         std::pair{96, 96}, std::pair{128, 128}, std::pair{160, 144}, std::pair{192, 128}, std::pair{256, 256}})
-    if (!list.narrow() || v <= 128)
+    if (!list.narrow() || v != 144)
       list.add(fmt::format("d{}_{}", qk, v), causal(dims(small(i++), qk, v)), several({300, 1, 0, 129}, 150));
   if (list.narrow())
     for (const int qk : {144, 256})
       list.add(fmt::format("d{}_{}", qk, 112), dims(small(i++), qk, 112), several({300, 1, 0, 129}, 150));
+  if (list.narrow())  // values in groups of columns
+    for (const int v : {160, 192})
+      list.add(fmt::format("d{0}_{0}", v), causal(dims(small(i++), v, v)), several({300, 1, 0, 129}, 150));
 }
 
 void swizzles(List& list) {
