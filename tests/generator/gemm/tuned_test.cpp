@@ -62,7 +62,7 @@ TEST(GemmTunedRow, RefusesWhatItDoesNotKnowOrCannotBe) {
   EXPECT_THAT(refusal(changed("rows", JsonValue::object().set("least", 1))), HasSubstr("/rows/most: is missing"));
   EXPECT_THAT(refusal(changed("schedule", JsonValue::object().set("family", "hopper").set("block_q", 64))),
               HasSubstr("/schedule/block_q: is not a field here"));
-  EXPECT_THAT(refusal(changed("class", "gemm f16 nt 1 x 1")), HasSubstr("it takes \"gemm bf16 nt 4096 x 4096\""));
+  EXPECT_THAT(refusal(changed("class", "gemm f16 nt 1 x 1")), HasSubstr("it takes \"gemm bf16 nt 4352 x 4096\""));
   EXPECT_THAT(refusal(changed("kind", "attention")), HasSubstr("/num_sms: is not a field here"));
 }
 
