@@ -102,6 +102,11 @@ class IntegerSoftmax {
     }
   }
 
+  /// What row r's output is divided by: the sum of rounded exponentials, beside a sink or -inf.
+  __device__ void take_rounded_sum(int r, float sum, float logit) { rounded_[r] = sum + weight_of(r, logit); }
+  /// 1 / that sum, or 0 for a row that saw no key.
+  __device__ float inverse(int r) const { return rounded_[r] == 0 ? 0 : 1 / rounded_[r]; }
+
   /// The exponential of a sink, as those of row r.
   __device__ float weight_of(int r, float logit) const {
     if (logit == ptx::minus_infinity()) return 0;
@@ -114,6 +119,8 @@ class IntegerSoftmax {
   }
 
  private:
+  float rounded_[2];
+
   /// 2^exponent, exact; 0 below the normal numbers. `exponent` is a whole number, at most 0.
   __device__ static float power_of_two(float exponent) {
     return exponent < -126 ? 0.f : __int_as_float((static_cast<int>(exponent) + 127) << 23);

@@ -1,6 +1,7 @@
 /// What a launch of attention_sm90 passes to the device: the tensor maps of every layout. Also arguments that only a
 /// kernel with tensor maps refuses.
 #include <functional>
+#include <tuple>
 #include <vector>
 
 #include "contract/attention_decode_sm90.h"
@@ -109,6 +110,38 @@ TEST(AttentionTensorMaps, HaveBoxesAsWideAsTheSwizzle) {
       EXPECT_EQ(map->swizzle, swizzle);
       EXPECT_THAT(box(*map), ElementsAre(columns, 128, 1, 1)) << to_string(swizzle);
     }
+  }
+}
+
+/// Under 16-bit queries, a box has the columns of theirs, in half of the bytes. Under fp8 queries boxes are alike.
+TEST(AttentionTensorMaps, OfFp8KeysHaveTheColumnsOfTheQueries) {
+  AttentionProblem problem = prefill_problem();
+  problem.head_dim = {96, 64};
+  problem.dtype.kv = DType::kE4m3;
+  for (const auto& [swizzle, half, columns] :
+       {std::tuple{Swizzle::k32B, Swizzle::kNone, 16u}, std::tuple{Swizzle::k64B, Swizzle::k32B, 32u},
+        std::tuple{Swizzle::k128B, Swizzle::k64B, 64u}}) {
+    AttentionSchedule schedule = hopper();
+    schedule.swizzle = swizzle;
+    const AttentionTensorMaps maps = maps_of(
+        problem, [](AttentionTensors&) {}, schedule);
+    EXPECT_EQ(maps.q.swizzle, swizzle);
+    for (const TensorMapRequest* map : {&maps.q, &maps.k, &maps.v})
+      EXPECT_THAT(box(*map), ElementsAre(columns, 128, 1, 1)) << to_string(swizzle);
+    for (const TensorMapRequest* map : {&maps.k, &maps.v}) {
+      EXPECT_EQ(map->swizzle, half);
+      EXPECT_EQ(map->dtype, DType::kE4m3);
+      EXPECT_EQ(map->strides_bytes[0], 2 * map->dims[0]) << "two heads of a token";
+    }
+  }
+  problem.dtype.q = DType::kE4m3;
+  AttentionSchedule schedule = hopper();
+  schedule.block_n = 96;
+  const AttentionTensorMaps maps = maps_of(
+      problem, [](AttentionTensors&) {}, schedule);
+  for (const TensorMapRequest* map : {&maps.q, &maps.k, &maps.v}) {
+    EXPECT_EQ(map->swizzle, Swizzle::k128B);
+    EXPECT_THAT(box(*map), ElementsAre(128, map == &maps.q ? 128 : 96, 1, 1));
   }
 }
 

@@ -447,7 +447,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
 
   __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, Output& output) {
     softmax.finish();
-    if constexpr (kTransposesV) mma::in_natural_order<spec::kHeadDimV>(output);
+    if constexpr (kTransposesV) end_narrow(softmax, output, params_.sinks, Rows{done.record.rows().head}, row());
     const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
     const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
     const int mine = own + static_cast<int>(lane / 4);  // the thread's row; its second is 8 rows on
@@ -476,10 +476,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     }
   }
   __device__ __forceinline__ float weight_of(const Softmax& softmax, int r, const DoneItem& done) const {
-    const auto sink_of = [&](int r) { return params_.sinks[Rows{done.record.rows().head}.q_head(row() + r * 8)]; };
-    const float inverse = inverse_of(softmax, r, output_, sink_of);
-    if constexpr (kScaled) return inverse * value_scale(params_, done.record);
-    return inverse;
+    if constexpr (kScaled) return softmax.inverse(r) * value_scale(params_, done.record);
+    return softmax.inverse(r);
   }
   __device__ __forceinline__ void store_lse(const DoneItem& done, const OutputRows& to, const Softmax& softmax,
                                             int first, uint32_t lane) {

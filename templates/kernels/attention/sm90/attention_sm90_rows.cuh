@@ -52,20 +52,19 @@ __device__ __forceinline__ void clear_first_rows(uint32_t values, int keys) {
           values + slab * kValueSlabBytes + i * 16 + between_stages<Consumer::mma_v_bytes>(i / kRowPieces), {});
 }
 
-/// What row r's output is multiplied with.
-template <Rescale kRescale, class Sums, class SinkOf>
-__device__ __forceinline__ float inverse_of(const policy::RowSoftmax<kRescale>& softmax, int r, const Sums&,
-                                            const SinkOf&) {
-  return softmax.inverse(r);
-}
-/// The sum of e4m3 probabilities, as they were rounded: a product with ones. A row whose weight is all on one key then
-/// has that key's value exactly.
-template <bool kSums, class Sums, class SinkOf>
-__device__ __forceinline__ float inverse_of(const policy::IntegerSoftmax<kSums>& softmax, int r, const Sums& sums,
-                                            const SinkOf& sink_of) {
-  float sum = sums[spec::kHeadDimV / 2 + 2 * r];
-  if constexpr (spec::kSinks) sum += softmax.weight_of(r, sink_of(r));
-  return sum == 0 ? 0 : 1 / sum;
+/// Ends the sums of fp8 products. Outputs are divided by the sum of e4m3 probabilities as they were rounded, which is a
+/// product with ones. A row whose weight is all on one key then has that key's value exactly. `first`: the thread's
+/// first row. Other products need no such end.
+template <class Softmax, class Sums>
+__device__ __forceinline__ void end_narrow(Softmax&, Sums&, const float*, const Rows&, int) {}
+template <bool kSums, class Sums>
+__device__ __forceinline__ void end_narrow(policy::IntegerSoftmax<kSums>& softmax, Sums& output, const float* sinks,
+                                           const Rows& rows, int first) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    softmax.take_rounded_sum(r, output[spec::kHeadDimV / 2 + 2 * r],
+                             spec::kSinks ? sinks[rows.q_head(first + r * 8)] : ptx::minus_infinity());
+  mma::in_natural_order<spec::kHeadDimV>(output);
 }
 
 /// The places of an item's rows. They are computed anew for every item, from an opaque thread index. Otherwise values
