@@ -51,6 +51,7 @@ KvWriteSpec spec_of(const KvWriteProblem& problem, Arch arch) {
   spec.head_dim_v = problem.head_dim.v;
   spec.q_heads = problem.q_out ? problem.heads.q : 0;
   spec.kv_heads = problem.heads.kv;
+  spec.v_out = problem.v_out;
   spec.kv_layout = problem.kv_layout.kind;
   spec.page_size = problem.kv_layout.page_size;
   spec.v_columns = problem.v_layout == VLayout::kColumns;
@@ -77,6 +78,8 @@ KvWriteSpec spec_of(const KvWriteProblem& problem, Arch arch) {
   spec.k_scales = problem.scales.k;
   spec.v_scales = problem.scales.v;
   spec.power_of_two = problem.scales.power_of_two;
+  spec.ue8m0 = problem.scales.ue8m0;
+  spec.has_least = problem.scales.least > 0;
   return spec;
 }
 

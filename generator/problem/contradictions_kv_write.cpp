@@ -133,6 +133,12 @@ void check_scales(const KvWriteProblem& problem, Violations& violations) {
       scales.q == ScaleKind::kPerToken || scales.k == ScaleKind::kPerToken || scales.v == ScaleKind::kPerToken;
   if (scales.power_of_two && !makes)
     violations.push_back({"/problem/scales/power_of_two", "true is for scales that the kernel makes: per_token"});
+  if (scales.ue8m0 && !scales.power_of_two)
+    violations.push_back({"/problem/scales/ue8m0", "true needs power_of_two: a byte has an exponent alone"});
+  if (scales.least > 0 && !makes)
+    violations.push_back({"/problem/scales/least", "is for scales that the kernel makes: per_token"});
+  if (!problem.v_out && scales.v != ScaleKind::kNone)
+    violations.push_back({"/problem/scales/v", in_quotes(to_string(scales.v)) + kLeaveOut});
   if (!problem.q_out && scales.q != ScaleKind::kNone)
     violations.push_back({"/problem/scales/q", in_quotes(to_string(scales.q)) + kLeaveOut});
 }
@@ -152,6 +158,10 @@ std::vector<Violation> contradictions(const KvWriteConfig& config) {
   if (const int qk = problem.head_dim.qk; problem.hadamard && !is_one_of(qk, {64, 128, 256}))
     violations.push_back({"/problem/hadamard", "true does not fit heads of " + std::to_string(qk) +
                                                    " elements; head_dim.qk is 64, 128 or 256"});
+  if (!problem.v_out && problem.qk_norm.v)
+    violations.push_back({"/problem/qk_norm/v", "true has no meaning without values; leave it out"});
+  if (!problem.v_out && problem.v_layout != VLayout::kRows)
+    violations.push_back({"/problem/v_layout", in_quotes(to_string(problem.v_layout)) + kLeaveOut});
   if (problem.hadamard_signs && !problem.hadamard)
     violations.push_back({"/problem/hadamard_signs", "true needs hadamard"});
   check_family(config.schedule, violations);

@@ -74,7 +74,8 @@ void visit_fields(RopeRotation& rope, Visitor&& field) {
 
 struct KvWriteScales {
   ScaleKind q = ScaleKind::kNone, k = ScaleKind::kNone, v = ScaleKind::kNone;
-  bool power_of_two = false;
+  bool power_of_two = false, ue8m0 = false;
+  double least = 0;  // a run-time parameter
   bool operator==(const KvWriteScales&) const = default;
 };
 template <class Visitor>
@@ -83,6 +84,9 @@ void visit_fields(KvWriteScales& scales, Visitor&& field) {
   field("k", scales.k, any{}, "of the keys");
   field("v", scales.v, any{}, "of the values");
   field("power_of_two", scales.power_of_two, any{}, "per_token scales are rounded up to a power of two");
+  field("ue8m0", scales.ue8m0, any{}, "and are written as the byte of their exponent");
+  field("least", scales.least, real_range{0, 1},
+        "a smaller largest magnitude of a head counts as this one, for per_token");
 }
 
 /// Norm, rotation, Hadamard transform, quantisation and scatter of a token's queries, keys and values, in this order.
@@ -98,7 +102,7 @@ struct KvWriteProblem {
   RopeRotation rope;
   bool hadamard = false, hadamard_signs = false;
   KvWriteScales scales;
-  bool q_out = true;
+  bool q_out = true, v_out = true;
   bool operator==(const KvWriteProblem&) const = default;
 };
 template <class Visitor>
@@ -117,6 +121,7 @@ void visit_fields(KvWriteProblem& problem, Visitor&& field) {
   field("hadamard_signs", problem.hadamard_signs, any{}, "elements get fixed random signs ahead of that transform");
   field("scales", problem.scales, any{}, "granularity of the scales of what is quantised");
   field("q_out", problem.q_out, any{}, "queries are written too; false: keys and values alone");
+  field("v_out", problem.v_out, any{}, "values are written too; false: keys, and queries if any");
 }
 
 struct KvWriteSchedule {

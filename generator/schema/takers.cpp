@@ -219,7 +219,10 @@ const std::vector<Change<KvWriteConfig>>& completions(const KvWriteConfig&) {
         if (c.problem.hadamard_signs) c.problem.hadamard = true;
         if (c.problem.kv_layout.kind != KvLayoutKind::kPaged) c.problem.kv_layout.page_size = 0;
       },
-      [](C& c) { c.problem.scales.k = ScaleKind::kPerToken; },
+      [](C& c) {
+        c.problem.scales.k = ScaleKind::kPerToken;
+        if (c.problem.scales.ue8m0) c.problem.scales.power_of_two = true;
+      },
   };
   return all;
 }

@@ -13,6 +13,7 @@ struct KvWriteSpec {
   DType in = DType::kBf16, q = DType::kBf16, kv = DType::kBf16;
   int head_dim_qk = 128, head_dim_v = 128;
   int q_heads = 1, kv_heads = 1;  // q_heads 0: queries are not written
+  bool v_out = true;
   KvLayoutKind kv_layout = KvLayoutKind::kPaged;
   int page_size = 16;  // 0 unless paged
   bool v_columns = false;
@@ -27,11 +28,11 @@ struct KvWriteSpec {
   bool interleaved = false;
   bool hadamard = false, hadamard_signs = false;
   ScaleKind q_scales = ScaleKind::kNone, k_scales = ScaleKind::kNone, v_scales = ScaleKind::kNone;
-  bool power_of_two = false;
+  bool power_of_two = false, ue8m0 = false, has_least = false;
   int num_warps = 4, heads_per_lane = 4;
   bool operator==(const KvWriteSpec&) const = default;
   /// Heads of a token that are written.
-  int items() const { return q_heads + 2 * kv_heads; }
+  int items() const { return q_heads + (v_out ? 2 : 1) * kv_heads; }
   /// Threads of a CTA.
   int threads() const { return 32 * num_warps; }
 };
@@ -45,6 +46,7 @@ void visit_fields(KvWriteSpec& spec, Visitor&& field) {
   field("head_dim_v", spec.head_dim_v, any{}, "elements of a value head");
   field("q_heads", spec.q_heads, any{}, "query heads that are written");
   field("kv_heads", spec.kv_heads, any{}, "key and value heads");
+  field("v_out", spec.v_out, any{}, "value heads are written");
   field("kv_layout", spec.kv_layout, any{}, "layout of the cache");
   field("page_size", spec.page_size, any{}, "keys of a page; 0 unless paged");
   field("v_columns", spec.v_columns, any{}, "a page of values has an element of all its keys side by side");
@@ -67,6 +69,8 @@ void visit_fields(KvWriteSpec& spec, Visitor&& field) {
   field("k_scales", spec.k_scales, any{}, "granularity of the key scales");
   field("v_scales", spec.v_scales, any{}, "granularity of the value scales");
   field("power_of_two", spec.power_of_two, any{}, "scales of tokens are powers of two");
+  field("ue8m0", spec.ue8m0, any{}, "and are written as bytes");
+  field("has_least", spec.has_least, any{}, "the largest magnitude of a head has a bound from below");
   field("num_warps", spec.num_warps, any{}, "warps of a CTA");
   field("heads_per_lane", spec.heads_per_lane, any{}, "heads of which a lane has 8 elements each");
 }

@@ -204,24 +204,24 @@ class Kernel(_Handle):
 
 class KvWriteKernel(_Handle):
     def bind(
-        self, *, k: _Tensor, v: _Tensor, k_cache: _Tensor, v_cache: _Tensor, q: _Tensor | None = None,
-        q_out: _Tensor | None = None, q_weight: _Tensor | None = None, k_weight: _Tensor | None = None,
-        cos_sin: _Tensor | None = None, positions: _Tensor | None = None, slot_mapping: _Tensor | None = None,
-        batch_indices: _Tensor | None = None, page_table: _Tensor | None = None, q_scale: _Tensor | None = None,
-        k_scale: _Tensor | None = None, v_scale: _Tensor | None = None, tokens: int | None = None,
-        num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None, kv_tokens: int | None = None,
-        page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
-        eps: float | None = None, pdl: bool = False,
+        self, *, k: _Tensor, k_cache: _Tensor, v: _Tensor | None = None, v_cache: _Tensor | None = None,
+        q: _Tensor | None = None, q_out: _Tensor | None = None, q_weight: _Tensor | None = None,
+        k_weight: _Tensor | None = None, cos_sin: _Tensor | None = None, positions: _Tensor | None = None,
+        slot_mapping: _Tensor | None = None, batch_indices: _Tensor | None = None, page_table: _Tensor | None = None,
+        q_scale: _Tensor | None = None, k_scale: _Tensor | None = None, v_scale: _Tensor | None = None,
+        tokens: int | None = None, num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None,
+        kv_tokens: int | None = None, page_table_stride: int | None = None, cos_sin_rows: int | None = None,
+        position_bytes: int | None = None, eps: float | None = None, pdl: bool = False,
     ) -> KvWriteLaunch: ...
     def launch(
-        self, *, k: _Tensor, v: _Tensor, k_cache: _Tensor, v_cache: _Tensor, q: _Tensor | None = None,
-        q_out: _Tensor | None = None, q_weight: _Tensor | None = None, k_weight: _Tensor | None = None,
-        cos_sin: _Tensor | None = None, positions: _Tensor | None = None, slot_mapping: _Tensor | None = None,
-        batch_indices: _Tensor | None = None, page_table: _Tensor | None = None, q_scale: _Tensor | None = None,
-        k_scale: _Tensor | None = None, v_scale: _Tensor | None = None, tokens: int | None = None,
-        num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None, kv_tokens: int | None = None,
-        page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
-        eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
+        self, *, k: _Tensor, k_cache: _Tensor, v: _Tensor | None = None, v_cache: _Tensor | None = None,
+        q: _Tensor | None = None, q_out: _Tensor | None = None, q_weight: _Tensor | None = None,
+        k_weight: _Tensor | None = None, cos_sin: _Tensor | None = None, positions: _Tensor | None = None,
+        slot_mapping: _Tensor | None = None, batch_indices: _Tensor | None = None, page_table: _Tensor | None = None,
+        q_scale: _Tensor | None = None, k_scale: _Tensor | None = None, v_scale: _Tensor | None = None,
+        tokens: int | None = None, num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None,
+        kv_tokens: int | None = None, page_table_stride: int | None = None, cos_sin_rows: int | None = None,
+        position_bytes: int | None = None, eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
     ) -> None: ...
     @overload
     def __call__(
@@ -244,6 +244,28 @@ class KvWriteKernel(_Handle):
         num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None, kv_tokens: int | None = None,
         page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
         eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self, q: _Tensor, k: _Tensor, k_cache: _Tensor, *, v: _Tensor | None = None, v_cache: _Tensor | None = None,
+        q_out: _Tensor | None = None, q_weight: _Tensor | None = None, k_weight: _Tensor | None = None,
+        cos_sin: _Tensor | None = None, positions: _Tensor | None = None, slot_mapping: _Tensor | None = None,
+        batch_indices: _Tensor | None = None, page_table: _Tensor | None = None, q_scale: _Tensor | None = None,
+        k_scale: _Tensor | None = None, v_scale: _Tensor | None = None, tokens: int | None = None,
+        num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None, kv_tokens: int | None = None,
+        page_table_stride: int | None = None, cos_sin_rows: int | None = None, position_bytes: int | None = None,
+        eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self, k: _Tensor, k_cache: _Tensor, *, v: _Tensor | None = None, v_cache: _Tensor | None = None,
+        q: _Tensor | None = None, q_out: _Tensor | None = None, q_weight: _Tensor | None = None,
+        k_weight: _Tensor | None = None, cos_sin: _Tensor | None = None, positions: _Tensor | None = None,
+        slot_mapping: _Tensor | None = None, batch_indices: _Tensor | None = None, page_table: _Tensor | None = None,
+        q_scale: _Tensor | None = None, k_scale: _Tensor | None = None, v_scale: _Tensor | None = None,
+        tokens: int | None = None, num_pages: int | None = None, batch: int | None = None, kv_len: int | None = None,
+        kv_tokens: int | None = None, page_table_stride: int | None = None, cos_sin_rows: int | None = None,
+        position_bytes: int | None = None, eps: float | None = None, pdl: bool = False, stream: _Stream | None = None,
     ) -> Any: ...
 
 class KvWriteLaunch:

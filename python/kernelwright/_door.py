@@ -227,11 +227,10 @@ class GemmCalls:
 
 class KvWriteCalls:
     POSITIONAL, RESULT = ("q", "k", "v", "k_cache", "v_cache"), None
-    FORMS = (POSITIONAL, POSITIONAL[1:])  # the second, of problems without queries
+    FORMS = (POSITIONAL, POSITIONAL[1:], ("q", "k", "k_cache"), ("k", "k_cache"))  # without queries, values, both
 
     def _open_door(self):
-        if not self._problem.q_out:
-            self.POSITIONAL = self.FORMS[1]
+        self.POSITIONAL = self.FORMS[(not self._problem.q_out) + 2 * (not self._problem.v_out)]
         super()._open_door()
 
     def _described(self):

@@ -540,7 +540,7 @@ class KvWriteKernel(KvWriteCalls, _Handle):
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, KvWriteProblem(problem), device)
 
-    def bind(self, *, k, v, k_cache, v_cache, q=None, q_out=None, q_weight=None, k_weight=None, cos_sin=None, positions=None,
+    def bind(self, *, k, k_cache, v=None, v_cache=None, q=None, q_out=None, q_weight=None, k_weight=None, cos_sin=None, positions=None,
              slot_mapping=None, batch_indices=None, page_table=None, q_scale=None, k_scale=None, v_scale=None, tokens=None,
              num_pages=None, batch=None, kv_len=None, kv_tokens=None, page_table_stride=None, cos_sin_rows=None,
              position_bytes=None, eps=None, pdl=False):

@@ -29,6 +29,7 @@ class KvWriteProblem:
         self.v_columns = problem.get("v_layout", "rows") == "columns"
         self.width = rope.get("width", 0)
         self.streams = 3 if any(rope.get("sections", {}).values()) else 1
+        self.v_out, self.scale_dtype = problem.get("v_out", True), "u8" if scales.get("ue8m0") else "f32"
         self.scales = {f"{name}_scale": scales.get(name, "none") for name in ("q", "k", "v")}
 
     def arguments(self, tensors, numbers, device, own_memory):
@@ -49,6 +50,9 @@ class KvWriteProblem:
             if name in shaped:
                 setattr(c, name + "_strides", self.cache(name, shaped[name], known))
         self.small(shaped, known)
+        for name in ("k_scale", "v_scale"):
+            if name in shaped and self.scales[name] == "per_token":
+                setattr(c, name + "_strides", self.scale_strides(shaped[name]))
         if known["tokens"] is None:
             raise ConfigError("tokens: is missing; addresses do not tell it")
         set_numbers(c, known | numbers)
@@ -65,11 +69,11 @@ class KvWriteProblem:
         elif known[name] != found:
             raise ConfigError(f"{by}: makes {name} {found}, and it is {known[name]} by the arguments before it")
 
-    def contiguous(self, name, view, shapes):
-        """A tensor of one of these shapes; None is any extent."""
+    def contiguous(self, name, view, shapes, strided=False):
+        """A tensor of one of these shapes; None is any extent. strided: it may have any strides."""
         fits = any(len(view.shape) == len(shape) and all(want in (None, have) for have, want in zip(view.shape, shape))
                    for shape in shapes)
-        if not fits or not is_contiguous(view):
+        if not fits or not (strided or is_contiguous(view)):
             words = " or ".join(str(["?" if extent is None else extent for extent in shape]) for shape in shapes)
             raise ConfigError(f"{name}: has shape {list(view.shape)} and strides {list(view.strides)}; it is {words}, contiguous")
 
@@ -144,9 +148,20 @@ class KvWriteProblem:
         head = view.strides[1] if heads > 1 else head_dim * self.page_size
         return structs.Strides(view.strides[0] if view.shape[0] > 1 else heads * head, 0, head)
 
+    @staticmethod
+    def scale_strides(view):
+        """Those of scales [..., token, head] of a cache."""
+        if is_contiguous(view):
+            return structs.Strides()
+        return structs.Strides(view.strides[0] if len(view.shape) == 3 else 0, *view.strides[-2:])
+
     def cache_rows(self):
         """The dimensions of a cache ahead of heads: names of sizes, and the keys of a page."""
         return {"paged": ("num_pages", self.page_size), "padded": ("batch", "kv_len"), "ragged": ("kv_tokens",)}[self.kv_kind]
+
+    def heads_exist(self, name):
+        """Whether an operand is of heads that are written."""
+        return self.q_out if name[0] == "q" else self.v_out or name[0] == "k"
 
     def cache_dtypes(self, name):
         """What frameworks may call the elements of a cache: bytes may stand for fp8."""
@@ -178,11 +193,12 @@ class KvWriteProblem:
         for name, of in (("q_scale", "q"), ("k_scale", "k"), ("v_scale", "v")):
             if name not in shaped:
                 continue
-            self.dtype(name, shaped[name], ("f32",))
+            made = self.scales[name] == "per_token"
+            self.dtype(name, shaped[name], (self.scale_dtype if made else "f32",))
             heads = self.heads[of]
             shapes = {"per_tensor": [(1,), ()], "per_head": [(heads,)], "none": []}.get(self.scales[name])
             if shapes is None:
                 shapes = [((known["tokens"],) if of == "q" else rows) + (heads,)]
             if not shapes:
                 raise ConfigError(f"{name}: is given, and the problem has no such scales")
-            self.contiguous(name, shaped[name], shapes)
+            self.contiguous(name, shaped[name], shapes, strided=made and of != "q")

@@ -171,12 +171,12 @@ def kv_write_rules(problem, names, positional):
     streams = (problem.streams,) if problem.streams > 1 else ()
     rules.operand("positions", ("i32", "i64"), ITEM_SIZE, (*streams, "tokens"), "position_bytes")
     rules.operand("page_table", ("i32",), ROW_STRIDE, ("batch", (ANY, None, 0)), "page_table_stride")
-    for name in NEW_ROWS if problem.q_out else ("k", "v"):
+    for name in [name for name in NEW_ROWS if problem.heads_exist(name)]:
         rows = (AT_LEAST, "tokens", 0), problem.heads[name], problem.head_dims[name]
         rules.operand(name, (problem.dtypes[name],), HEADS, rows, name + "_strides", required=name != "q_out",
                       allocated=name == "q_out")
     cache_rows = problem.cache_rows()
-    for name in CACHES:
+    for name in [name for name in CACHES if problem.heads_exist(name)]:
         heads, head_dim = problem.heads[name], problem.head_dims[name]
         if name == "v_cache" and problem.v_columns:
             rules.operand(name, problem.cache_dtypes(name), CONTIGUOUS, ("num_pages", heads, head_dim, problem.page_size),
@@ -192,6 +192,7 @@ def kv_write_rules(problem, names, positional):
         token_rows = ("tokens",) if name == "q_scale" else cache_rows
         dims = {"per_tensor": (1,), "per_head": (heads,), "per_token": (*token_rows, heads)}.get(kind)
         if dims:
-            rules.operand(name, ("f32",), CONTIGUOUS, dims, settles=False)
+            dtype = problem.scale_dtype if kind == "per_token" else "f32"
+            rules.operand(name, (dtype,), CONTIGUOUS, dims, settles=False)
     rules.other_numbers()
     return rules

@@ -163,7 +163,7 @@ class KvWriteTensors(Struct):
                 ("page_table_stride", c_int32), ("kv_tokens", c_int64), ("cos_sin_rows", c_int32), ("position_bytes", c_int32),
                 ("q_strides", Strides), ("k_strides", Strides), ("v_strides", Strides), ("q_out_strides", Strides),
                 ("k_cache_strides", Strides), ("v_cache_strides", Strides), ("pdl", c_int32), ("overrides", c_uint32),
-                ("eps", c_float)]
+                ("eps", c_float), ("k_scale_strides", Strides), ("v_scale_strides", Strides)]
 
 
 class Rope(Struct):

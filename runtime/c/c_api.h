@@ -451,18 +451,18 @@ typedef struct kernelwright_kv_write_tensors {
   uint64_t batch_indices, page_table; /* index "positions": [tokens] i32, [batch, page_table_stride] i32 */
   uint64_t q_scale, k_scale, v_scale; /* f32; scales "per_token" are written, the others are read */
   int64_t tokens;
-  int32_t num_pages;         /* paged */
-  int32_t batch;             /* rows of page_table, or sequences of a padded cache */
-  int32_t kv_len;            /* padded: keys of a sequence */
-  int32_t page_table_stride; /* entries of one row of page_table */
-  int64_t kv_tokens;         /* ragged: rows of the cache */
-  int32_t cos_sin_rows;
-  int32_t position_bytes;                                              /* 4 or 8; 0: 4 */
+  int32_t num_pages;                    /* paged */
+  int32_t batch;                        /* rows of page_table, or sequences of a padded cache */
+  int32_t kv_len;                       /* padded: keys of a sequence */
+  int32_t page_table_stride;            /* entries of one row of page_table */
+  int64_t kv_tokens;                    /* ragged: rows of the cache */
+  int32_t cos_sin_rows, position_bytes; /* position_bytes: 4 or 8; 0: 4 */
   kernelwright_strides q_strides, k_strides, v_strides, q_out_strides; /* batch is not used */
   kernelwright_strides k_cache_strides, v_cache_strides;
   int32_t pdl;
   uint32_t overrides; /* whether eps is read; otherwise it is the problem's */
   float eps;
+  kernelwright_strides k_scale_strides, v_scale_strides; /* of scales "per_token"; zero: as the contiguous caches */
 } kernelwright_kv_write_tensors;
 
 /* Queues the writing of a cache on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json()

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "kernelwright/generator/checked.h"
@@ -65,11 +66,11 @@ class KvWriteRules : public ArgumentRules {
       operand("/q_out", t_.q_out, t_.q_out_strides, {1, t_.tokens, spec_.q_heads, spec_.head_dim_qk, spec_.q}, true);
     }
     operand("/k", t_.k, t_.k_strides, k, false);
-    operand("/v", t_.v, t_.v_strides, v, false);
+    if (spec_.v_out) operand("/v", t_.v, t_.v_strides, v, false);
     operand("/k_cache", t_.k_cache, t_.k_cache_strides, cache(spec_.head_dim_qk), true);
     Extents values = cache(spec_.head_dim_v);
     if (spec_.v_columns) values.tokens = 1, values.head_dim *= spec_.page_size;  // a head has all keys of its page
-    operand("/v_cache", t_.v_cache, t_.v_cache_strides, values, true);
+    if (spec_.v_out) operand("/v_cache", t_.v_cache, t_.v_cache_strides, values, true);
   }
 
   void small_tensors() {
@@ -91,11 +92,9 @@ class KvWriteRules : public ArgumentRules {
       tensor("/slot_mapping", t_.slot_mapping, 8, CheckedInt(8) * t_.tokens);
     if (by_position && spec_.kv_layout == KvLayoutKind::kPaged)
       tensor("/page_table", t_.page_table, 4, CheckedInt(4) * t_.batch * t_.page_table_stride);
-    const Extents keys = cache(0);
-    const CheckedInt rows = CheckedInt(keys.batch) * keys.tokens;
-    scale("/q_scale", t_.q_scale, spec_.q_scales, spec_.q_heads, t_.tokens);
-    scale("/k_scale", t_.k_scale, spec_.k_scales, spec_.kv_heads, rows);
-    scale("/v_scale", t_.v_scale, spec_.v_scales, spec_.kv_heads, rows);
+    scale("/q_scale", t_.q_scale, spec_.q_scales, spec_.q_heads, {0, spec_.q_heads, 1}, t_.tokens);
+    scale("/k_scale", t_.k_scale, spec_.k_scales, spec_.kv_heads, t_.k_scale_strides, std::nullopt);
+    scale("/v_scale", t_.v_scale, spec_.v_scales, spec_.kv_heads, t_.v_scale_strides, std::nullopt);
     bad(t_.eps && (!(*t_.eps >= 0) || std::isinf(*t_.eps)), "/eps",
         [&] { return fmt::format("{} is no finite number from 0 on", *t_.eps); });
   }
@@ -117,12 +116,21 @@ class KvWriteRules : public ArgumentRules {
     aligned(path, address, alignment);
     span_within_memory(path, address, static_cast<std::uint64_t>(bytes.or_most()));
   }
-  void scale(const char* path, DevicePtr address, ScaleKind kind, int heads, CheckedInt rows) {
+  /// `tokens`: of scales that lie as tokens do; else they lie as the cache.
+  void scale(const std::string& path, DevicePtr address, ScaleKind kind, int heads, const TensorStrides& strides,
+             std::optional<std::int64_t> tokens) {
     if (kind == ScaleKind::kNone) return;
-    const CheckedInt count = kind == ScaleKind::kPerToken  ? rows * heads
-                             : kind == ScaleKind::kPerHead ? CheckedInt(heads)
-                                                           : CheckedInt(1);
-    tensor(path, address, 4, count * 4);
+    if (kind != ScaleKind::kPerToken)
+      return tensor(path.c_str(), address, 4, CheckedInt(kind == ScaleKind::kPerHead ? heads : 1) * 4);
+    const bool wrong = strides.batch < 0 || strides.token < 0 || strides.head < 0;
+    bad(wrong, path + "_strides",
+        [&] { return fmt::format("[{}, {}, {}] has a negative stride", strides.batch, strides.token, strides.head); });
+    if (wrong) return;
+    Extents of = tokens ? Extents{1, *tokens, heads, 1, DType::kF32} : cache(1);
+    of.dtype = spec_.ue8m0 ? DType::kE4m3 : DType::kF32;  // for its size
+    not_null(path.c_str(), address);
+    aligned(path.c_str(), address, spec_.ue8m0 ? 1 : 4);
+    span_within_memory(path.c_str(), address, span_of(of, strides));
   }
 
   /// An operand with strides. What is written may not overlap itself: its strides are a head or more.

@@ -43,8 +43,8 @@ struct KvWriteTensors {
   DevicePtr batch_indices = 0;  // index "positions": [tokens] i32, the sequence of each token; negative: as above
   DevicePtr page_table = 0;     // index "positions", paged: [batch, page_table_stride] i32
   /// f32. per_tensor [1] and per_head [heads] are given: what is written times its scale is the value. per_token is
-  /// written, as attention reads it: q_scale [tokens, q_heads]; k_scale and v_scale as the contiguous caches without
-  /// their last dimension.
+  /// written, as attention reads it: q_scale [tokens, q_heads]; k_scale and v_scale as the caches without their last
+  /// dimension, by strides. With scales.ue8m0 they are bytes.
   DevicePtr q_scale = 0, k_scale = 0, v_scale = 0;
 
   std::int64_t tokens = 0;     // 0 queues nothing
@@ -58,6 +58,8 @@ struct KvWriteTensors {
 
   TensorStrides q_strides, k_strides, v_strides, q_out_strides;  // `batch` is not used
   TensorStrides k_cache_strides, v_cache_strides;
+  /// Of scales per token, in scales; all zero: as the contiguous caches without their last dimension.
+  TensorStrides k_scale_strides, v_scale_strides;
   std::optional<float> eps;  // of the norm, >= 0; absent: the problem's
   bool pdl = false;          // may begin before the kernel ahead of it in the stream has ended
 };
@@ -95,6 +97,8 @@ void visit_fields(KvWriteTensors& tensors, Other& other, Field&& field, IfSet&& 
   field(tensors.q_out_strides, other.q_out_strides);
   field(tensors.k_cache_strides, other.k_cache_strides);
   field(tensors.v_cache_strides, other.v_cache_strides);
+  field(tensors.k_scale_strides, other.k_scale_strides);
+  field(tensors.v_scale_strides, other.v_scale_strides);
   field(tensors.pdl, other.pdl);
   if_set(tensors.eps, other.eps);
 }

@@ -40,6 +40,8 @@ KvWriteTensors resolved(const KvWriteSpec& spec, KvWriteTensors t) {
     t.v_cache_strides.batch = spec.kv_heads * t.v_cache_strides.head;
   }
   fill(t.v_cache_strides, spec.kv_heads, spec.head_dim_v, keys);
+  fill(t.k_scale_strides, spec.kv_heads, 1, keys);
+  fill(t.v_scale_strides, spec.kv_heads, 1, keys);
   return t;
 }
 
@@ -47,6 +49,7 @@ LoadedKvWrite describe(const KvWriteProblem& problem, const KvWritePlan& plan, c
   LoadedKvWrite loaded;
   loaded.spec = plan.spec;
   loaded.eps = static_cast<float>(problem.qk_norm.eps);
+  loaded.least = static_cast<float>(problem.scales.least);
   loaded.has_pdl = arch_info(plan.spec.arch).pdl;
   return loaded;
 }
@@ -100,6 +103,9 @@ void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& given, S
       .page_table_stride = t.page_table_stride,
       .num_pages = spec.kv_layout == KvLayoutKind::kRagged ? static_cast<std::int32_t>(t.kv_tokens) : t.num_pages,
       .kv_len = t.kv_len,
+      .k_scale_strides = packed_cache(t.k_scale_strides, spec.kv_layout),
+      .v_scale_strides = packed_cache(t.v_scale_strides, spec.kv_layout),
+      .least = kernel.least,
   };
   kernel.device->launch(*kernel.kernel, config_of(plan_launch(spec, t.tokens), t.pdl), &params, sizeof params, stream);
 }

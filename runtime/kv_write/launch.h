@@ -13,7 +13,7 @@ namespace kernelwright::detail {
 
 struct LoadedKvWrite {
   KvWriteSpec spec;
-  float eps = 0;
+  float eps = 0, least = 0;
   const LoadedKernel* kernel = nullptr;
   std::shared_ptr<const Binary> binary;
   bool has_pdl = false;

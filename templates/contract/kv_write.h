@@ -26,7 +26,8 @@ struct KvWriteParams {
   const int64_t* slot_mapping;   // [tokens]; negative: the token is skipped
   const int32_t* batch_indices;  // [tokens]; negative: the token is skipped
   const int32_t* page_table;     // [batch, page_table_stride]
-  // f32. [1] or [heads], which are given. per_token: [tokens, q_heads] and [slots, kv_heads], which the kernel writes.
+  // f32. [1] or [heads], which are given. per_token: [tokens, q_heads], and by strides as the caches, which the kernel
+  // writes; bytes with ue8m0.
   float* q_scale;
   float* k_scale;
   float* v_scale;
@@ -40,6 +41,9 @@ struct KvWriteParams {
   int32_t page_table_stride;  // entries of one row of page_table
   int32_t num_pages;          // paged: pages of the cache. ragged: its rows
   int32_t kv_len;             // padded: keys of a sequence
+  // Of scales per token: pages, tokens and heads, in scales. `token` alone where the cache has no pages.
+  Strides k_scale_strides, v_scale_strides;
+  float least;  // what the largest magnitude of a head counts as, if it is smaller
 };
 
 constexpr int32_t kLaneElements = 8;  // of a head that one lane has

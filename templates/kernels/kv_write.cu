@@ -25,7 +25,7 @@ using Turn = policy::Rotation<spec::kRope, spec::kRopeWidth, spec::kRopeBegin, s
 constexpr int kWidest = spec::kHeadDimQk > spec::kHeadDimV ? spec::kHeadDimQk : spec::kHeadDimV;
 constexpr int kLanes = contract::lanes_of_head(kWidest);
 constexpr int kHeadsAtOnce = 32 / kLanes;  // of a warp
-constexpr int kHeads = spec::kQHeads + 2 * spec::kKvHeads;
+constexpr int kHeads = spec::kQHeads + (spec::kVOut ? 2 : 1) * spec::kKvHeads;
 constexpr int kWarps = contract::warps_of_token(kHeads, kLanes, spec::kHeadsPerLane);
 constexpr bool kNormOfAll = spec::kNorm == NormKind::kRmsAllHeads;
 static_assert(!kNormOfAll || kWarps == spec::kNumWarps, "a norm over all heads needs them in one CTA");
@@ -140,15 +140,18 @@ __device__ __forceinline__ Inverses norm_of_token(const Params& params,
 }
 
 /// The factor that brings elements to the scale of a format. A scale per token is computed here, and written to
-/// `scales` at `row`; the others are read.
+/// `scales` at `at`; the others are read.
 template <DType kTo, ScaleKind kScales>
-__device__ __forceinline__ float factor_of(float* scales, int64_t row, int heads, int head, uint32_t largest,
-                                           bool writes) {
+__device__ __forceinline__ float factor_of(float* scales, int64_t at, int head, uint32_t largest, bool writes) {
   if constexpr (kScales == ScaleKind::kNone) {
     return 1;
   } else if constexpr (kScales == ScaleKind::kPerToken) {
     const float scale = policy::scale_of_head<kTo, spec::kPowerOfTwo>(largest);
-    if (writes) ptx::st_global_u32(scales + row * heads + head, __float_as_uint(scale));
+    if constexpr (spec::kUe8m0) {
+      if (writes) ptx::st_global_u8(reinterpret_cast<uint8_t*>(scales) + at, __float_as_uint(scale) >> 23);
+    } else {
+      if (writes) ptx::st_global_u32(scales + at, __float_as_uint(scale));
+    }
     return __fdiv_rn(1.f, scale);
   } else {
     return __fdiv_rn(1.f, ptx::ld_global_f32(scales + (kScales == ScaleKind::kPerHead ? head : 0)));
@@ -160,7 +163,7 @@ constexpr bool kKeysStay = spec::kNorm == NormKind::kNone && spec::kRope == Rope
 constexpr bool kValuesStay = !spec::kNormV;
 
 template <DType kTo, ScaleKind kScales, bool kStays>
-__device__ __forceinline__ void store_part(void* base, int64_t element, float* scales, int64_t row, int heads,
+__device__ __forceinline__ void store_part(void* base, int64_t element, float* scales, int64_t scale_at,
                                            const Head& head, int chunk, uint32_t largest, const HeadVector& x,
                                            const ptx::Vector16& read) {
   auto* const to = static_cast<tile::Storage<kTo>*>(base) + element + chunk * kLaneElements;
@@ -168,7 +171,7 @@ __device__ __forceinline__ void store_part(void* base, int64_t element, float* s
     ptx::st_global_v4(to, read);  // NaNs keep their bits
   else
     policy::store_head_part<kTo, spec::kArch>(
-        to, x, factor_of<kTo, kScales>(scales, row, heads, head.index, largest, chunk == 0));
+        to, x, factor_of<kTo, kScales>(scales, scale_at, head.index, largest, chunk == 0));
 }
 
 /// Stores a value head's part to a page of columns, in which its elements are a page's keys apart.
@@ -180,8 +183,9 @@ __device__ __forceinline__ void store_column(const Params& params, const CachePl
     const int column = contract::column_of_key(static_cast<int>(place.offset));
     policy::store_head_column<spec::kKvDType, spec::kArch>(
         page + chunk * kLaneElements * spec::kPageSize + column, spec::kPageSize, x,
-        factor_of<spec::kKvDType, spec::kVScales>(params.v_scale, place.row, spec::kKvHeads, head.index, largest,
-                                                  chunk == 0));
+        factor_of<spec::kKvDType, spec::kVScales>(params.v_scale,
+                                                  policy::cache_element(place, params.v_scale_strides, head.index),
+                                                  head.index, largest, chunk == 0));
   }
 }
 
@@ -219,22 +223,26 @@ __device__ __forceinline__ void write_head(const Params& params, int64_t token, 
   if constexpr (spec::kQScales == ScaleKind::kPerToken || spec::kKScales == ScaleKind::kPerToken ||
                 spec::kVScales == ScaleKind::kPerToken)
     largest = policy::largest_of_head<kLanes>(x);
+  if constexpr (spec::kHasLeast) {
+    const uint32_t least = __float_as_uint(params.least);
+    largest = largest < least ? least : largest;
+  }
   if (!head.has_part) return;
   if (head.operand == Operand::kQ) {
     store_part<spec::kQDType, spec::kQScales, kKeysStay>(
         params.q_out, token * params.q_out_strides.token + head.index * params.q_out_strides.head, params.q_scale,
-        token, spec::kQHeads, head, chunk, largest, x, read);
+        token * spec::kQHeads + head.index, head, chunk, largest, x, read);
   } else if (place.exists) {
     if (is_v && spec::kVColumns)
       store_column(params, place, head, chunk, largest, x);
     else if (is_v)
       store_part<spec::kKvDType, spec::kVScales, kValuesStay>(
-          params.v_cache, policy::cache_element(place, params.v_cache_strides, head.index), params.v_scale, place.row,
-          spec::kKvHeads, head, chunk, largest, x, read);
+          params.v_cache, policy::cache_element(place, params.v_cache_strides, head.index), params.v_scale,
+          policy::cache_element(place, params.v_scale_strides, head.index), head, chunk, largest, x, read);
     else
       store_part<spec::kKvDType, spec::kKScales, kKeysStay>(
-          params.k_cache, policy::cache_element(place, params.k_cache_strides, head.index), params.k_scale, place.row,
-          spec::kKvHeads, head, chunk, largest, x, read);
+          params.k_cache, policy::cache_element(place, params.k_cache_strides, head.index), params.k_scale,
+          policy::cache_element(place, params.k_scale_strides, head.index), head, chunk, largest, x, read);
   }
 }
 

@@ -66,7 +66,7 @@ __device__ __forceinline__ CachePlace place_of_position(const contract::KvWriteP
   return place;
 }
 
-/// The first element of a head at `place`.
+/// A scale of a head at `place`, or the first element of the head.
 __device__ __forceinline__ int64_t cache_element(const CachePlace& place, const contract::Strides& strides, int head) {
   return place.page * strides.batch + place.offset * strides.token + head * strides.head;
 }

@@ -3,7 +3,7 @@
 
 #include "contract/words.h"
 
-#define KERNELWRIGHT_ENTRY kv_write_a33b1b38d5321f4b
+#define KERNELWRIGHT_ENTRY kv_write_9fb5b197da10b397
 
 namespace kernelwright::spec {
 
@@ -15,6 +15,7 @@ constexpr int kHeadDimQk = 128;  // elements of a query or key head
 constexpr int kHeadDimV = 128;  // elements of a value head
 constexpr int kQHeads = 32;  // query heads that are written
 constexpr int kKvHeads = 8;  // key and value heads
+constexpr bool kVOut = true;  // value heads are written
 constexpr KvLayoutKind kKvLayout = KvLayoutKind::kPaged;  // layout of the cache
 constexpr int kPageSize = 16;  // keys of a page; 0 unless paged
 constexpr bool kVColumns = false;  // a page of values has an element of all its keys side by side
@@ -37,6 +38,8 @@ constexpr ScaleKind kQScales = ScaleKind::kNone;  // granularity of the query sc
 constexpr ScaleKind kKScales = ScaleKind::kPerHead;  // granularity of the key scales
 constexpr ScaleKind kVScales = ScaleKind::kPerHead;  // granularity of the value scales
 constexpr bool kPowerOfTwo = false;  // scales of tokens are powers of two
+constexpr bool kUe8m0 = false;  // and are written as bytes
+constexpr bool kHasLeast = false;  // the largest magnitude of a head has a bound from below
 constexpr int kNumWarps = 4;  // warps of a CTA
 constexpr int kHeadsPerLane = 4;  // heads of which a lane has 8 elements each
 

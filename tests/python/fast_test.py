@@ -150,11 +150,13 @@ class Draw:
         heads, kind, entering, kv, tokens = pick(((2, 1), (4, 4), (1, 1))), pick(("padded", "ragged", "paged")), "f16", pick(("f16", "e4m3")), pick((1, 3))
         by_position, q_out = kind != "ragged" and pick((False, True)), pick((True, True, False))
         per = pick(("per_tensor", "per_head", "per_token")) if kv == "e4m3" else "none"
+        v_out, ue8m0 = pick((True, True, False)), per == "per_token" and pick((False, True))
         norm, sections = pick(("none", "rms", "rms_all_heads")), pick(({}, {"first": 8, "second": 4, "third": 4}))
         problem = {"dtype": {"in": entering, "q": "f16", "kv": kv}, "head_dim": {"qk": HEAD, "v": pick((HEAD, 32))},
                    "heads": {"q": heads[0], "kv": heads[1]}, "index": "positions" if by_position else "slots", "q_out": q_out,
                    "kv_layout": {"kind": kind} | ({"page_size": 4} if kind == "paged" else {}), "qk_norm": {"kind": norm},
-                   "rope": {"style": "neox", "width": 32, "sections": sections}, "scales": {"k": per, "v": per}}
+                   "rope": {"style": "neox", "width": 32, "sections": sections}, "v_out": v_out,
+                   "scales": {"k": per, "v": per if v_out else "none", "ue8m0": ue8m0}}
         rows, more = {"padded": (3, 8), "ragged": (11,), "paged": (6, 4)}[kind], pick((0, 0, 2))
         tensors = {"k": self.tensor((tokens + more, heads[1], HEAD)), "v": self.tensor((tokens + more, heads[1], problem["head_dim"]["v"])),
                    "k_cache": self.tensor((*rows, heads[1], HEAD), kv), "cos_sin": self.tensor((32, 32), "f32", False),
@@ -173,7 +175,11 @@ class Draw:
                         for of, count in zip("qk", heads)}
         if per != "none":
             shape = {"per_tensor": (1,), "per_head": (heads[1],), "per_token": (*rows, heads[1])}[per]
-            tensors |= {"k_scale": self.tensor(shape, "f32", False), "v_scale": self.tensor(shape, "f32", False)}
+            tensors["k_scale"] = self.tensor(shape, "u8" if ue8m0 else "f32", False)
+            if v_out:
+                tensors["v_scale"] = self.tensor(shape, "u8" if ue8m0 else "f32", False)
+        if not v_out:
+            del tensors["v"], tensors["v_cache"]
         extra = {"eps": 1e-5, "pdl": True, "tokens": tokens, "cos_sin_rows": 32, "position_bytes": pick((4, 8)), "batch": 3}
         return KvWriteKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.1}, None
 
@@ -219,7 +225,7 @@ class RulesAreThoseOfPython(unittest.TestCase):
         self.assertGreater(refused, 1000)
 
     def test_kv_write(self):
-        taken, refused = self.compare(self.draw.kv_write, 300, 12)
+        taken, refused = self.compare(self.draw.kv_write, 500, 12)
         self.assertGreater(taken, 300)
         self.assertGreater(refused, 1000)
 

@@ -150,6 +150,28 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, r"v_cache: has shape \[2, 16, 1, 64\], and the problem's is \[num_pages, 1, 64, 16\]"):
             kernel(self.q, self.k, v, keys, keys, q_out=self.q, slot_mapping=slots, **given)
 
+    def test_records_by_strides(self):
+        """656 bytes a token: 512 e4m3, 4 scales of 128 elements each, and 128 bytes that another launch writes."""
+        kernel = self.engine.prepare({"kind": "kv_write", "problem": {
+            "dtype": {"in": "f16", "kv": "e4m3"}, "head_dim": {"qk": 128, "v": 128}, "heads": {"q": 4, "kv": 4}, "q_out": False,
+            "v_out": False, "kv_layout": {"kind": "paged", "page_size": PAGE}, "scales": {"k": "per_token"}}})
+        cache = self.engine.empty((2 * PAGE * 656,), "u8")
+        cache.write(bytes([0xee]) * (2 * PAGE * 656))
+        k = self.array([float(1 + token * 4 + group) for token in range(3) for group in range(4) for _ in range(128)], "f16", "e", 3, 4, 128)
+        keys = Lent(cache.address, (2, PAGE, 4, 128), (PAGE * 656, 656, 128, 1), "e4m3")
+        scales = Lent(cache.address + 512, (2, PAGE, 4), (PAGE * 164, 164, 1), "f32")
+        self.assertIsNone(kernel(k, keys, k_scale=scales, slot_mapping=self.array([5, -1, 2], "i64", "q", 3)))
+        found = cache.read()
+        for slot in range(2 * PAGE):
+            record, token = found[656 * slot:656 * (slot + 1)], {5: 0, 2: 2}.get(slot)
+            if token is None:
+                self.assertEqual(record, bytes([0xee]) * 656)
+                continue
+            self.assertEqual((record[:512], record[528:]), (bytes([0x7e]) * 512, bytes([0xee]) * 128))  # 448
+            for group, scale in enumerate(struct.unpack("4f", record[512:528])):
+                self.assertAlmostEqual(scale * 448, 1 + token * 4 + group, places=5)
+        self.assertEqual(self.engine.take_hazards(), [])
+
     def test_a_bound_launch_is_launched_again(self):
         q_out = self.engine.empty((3, 2, HEAD), "f16")
         launch = self.kernel.bind(q=self.q, k=self.k, v=self.v, q_out=q_out, **self.given)

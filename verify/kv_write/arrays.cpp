@@ -28,7 +28,8 @@ class KvWriteReader {
     const auto k = folder_.read<float>("k", {Dim::any(), kv_heads, qk});
     if (k) call_.tokens = k->shape[0];
     tokens_ = k ? Dim{call_.tokens, fmt::format("k.npy has {} tokens", call_.tokens)} : Dim::any();
-    const auto v = folder_.read<float>("v", {tokens_, kv_heads, Dim::exactly(problem_.head_dim.v, "head_dim.v")});
+    const Dim v_dim = Dim::exactly(problem_.head_dim.v, "head_dim.v");
+    const auto v = problem_.v_out ? folder_.read<float>("v", {tokens_, kv_heads, v_dim}) : std::nullopt;
     const auto q = problem_.q_out ? folder_.read<float>("q", {tokens_, q_heads, qk}) : std::nullopt;
     read_weights(q_heads, kv_heads, qk);
     read_places();
@@ -41,7 +42,7 @@ class KvWriteReader {
     lay_out_dense(call_);
     if (q) call_.q = encode_all(problem_.dtype.in, q->values);
     call_.k = encode_all(problem_.dtype.in, k->values);
-    call_.v = encode_all(problem_.dtype.in, v->values);
+    if (v) call_.v = encode_all(problem_.dtype.in, v->values);
     return std::move(call_);
   }
 
@@ -55,6 +56,7 @@ class KvWriteReader {
 
   void refuse_what_is_not_read() {
     folder_.unread("q", problem_.q_out, "q_out is false");
+    folder_.unread("v", problem_.v_out, "v_out is false");
     folder_.unread("q_weight", has_weights() && problem_.q_out, "the queries have no weights");
     folder_.unread("k_weight", has_weights(), "the problem's norm has no weights");
     folder_.unread("cos_sin", rotates(), "the problem has no rotation");
@@ -165,6 +167,7 @@ void write_output(const KvWriteCase& call, const KvWriteOutput& output, const st
     write_elements(folder, "q_out", {call.tokens, problem.heads.q, problem.head_dim.qk}, problem.dtype.q, output.q_out);
   const std::int64_t keys = call.keys_of_page(), pages = call.slots() / keys;
   for (const HeadsOf of : {HeadsOf::kK, HeadsOf::kV}) {
+    if (call.heads(of) == 0) continue;
     const int heads = call.heads(of), elements = call.head_dim(of);
     std::vector<float> values(static_cast<std::size_t>(call.slots() * heads * elements),
                               std::numeric_limits<float>::quiet_NaN());
@@ -179,7 +182,7 @@ void write_output(const KvWriteCase& call, const KvWriteOutput& output, const st
           decode_row(problem.dtype.kv, output.cache.data() + call.cache_byte(of, row, head, i), 1, &value);
           values[at * static_cast<std::size_t>(elements) + static_cast<std::size_t>(i)] = static_cast<float>(value);
         }
-        if (!made.empty()) std::memcpy(&scales[at], made.data() + at * sizeof(float), sizeof(float));
+        if (!made.empty()) scales[at] = call.scale_at(made.data() + at * call.scale_bytes());
       }
     }
     std::vector<std::int64_t> rows{pages, keys};
@@ -190,8 +193,11 @@ void write_output(const KvWriteCase& call, const KvWriteOutput& output, const st
     rows.push_back(elements);
     write_npy(folder + "/" + name + "_cache.npy", rows, values);
   }
-  if (!output.q_scale.empty())
-    write_elements(folder, "q_scale", {call.tokens, problem.heads.q}, DType::kF32, output.q_scale);
+  if (output.q_scale.empty()) return;
+  std::vector<float> scales;
+  for (std::size_t i = 0; i < output.q_scale.size(); i += call.scale_bytes())
+    scales.push_back(call.scale_at(output.q_scale.data() + i));
+  write_npy(folder + "/q_scale.npy", {call.tokens, problem.heads.q}, scales);
 }
 
 }  // namespace kernelwright

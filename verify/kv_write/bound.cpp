@@ -100,10 +100,9 @@ class Comparison {
     const std::vector<std::byte>& made = of == HeadsOf::kQ   ? output_.q_scale
                                          : of == HeadsOf::kK ? output_.k_scale
                                                              : output_.v_scale;
-    float scale = 0;
-    std::memcpy(&scale, made.data() + static_cast<std::size_t>(row * call_.heads(of) + head) * sizeof scale,
-                sizeof scale);
-    double largest = 0, error = 0;
+    const float scale =
+        call_.scale_at(made.data() + static_cast<std::size_t>(row * call_.heads(of) + head) * call_.scale_bytes());
+    double largest = static_cast<float>(call_.problem.scales.least), error = 0;
     for (std::size_t i = 0; i < right.value.size(); ++i) {
       largest = std::max(largest, std::fabs(right.value[i]));
       error = std::max(error, right.error[i]);
@@ -155,8 +154,8 @@ KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, cons
         if (of != HeadsOf::kQ) {
           for (int i = 0; i < call.head_dim(of); ++i)
             mark(written, call.cache_byte(of, row, head, i), bytes_of(call.problem.dtype.kv));
-          const auto scale = static_cast<std::size_t>(row * call.heads(of) + head) * sizeof(float);
-          mark(of == HeadsOf::kK ? of_k_scale : of_v_scale, scale, sizeof(float));
+          const auto scale = static_cast<std::size_t>(row * call.heads(of) + head) * call.scale_bytes();
+          mark(of == HeadsOf::kK ? of_k_scale : of_v_scale, scale, call.scale_bytes());
         }
         if (compared) comparison.head(of, token, of == HeadsOf::kQ ? token : row, head);
       }

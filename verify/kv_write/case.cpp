@@ -1,15 +1,26 @@
 #include "kernelwright/verify/kv_write/case.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "kernelwright/verify/formats/float_formats.h"
 
 namespace kernelwright {
 
 int KvWriteCase::heads(HeadsOf of) const {
   if (of == HeadsOf::kQ) return problem.q_out ? problem.heads.q : 0;
+  if (of == HeadsOf::kV && !problem.v_out) return 0;
   return problem.heads.kv;
 }
 
 int KvWriteCase::head_dim(HeadsOf of) const { return of == HeadsOf::kV ? problem.head_dim.v : problem.head_dim.qk; }
+
+float KvWriteCase::scale_at(const std::byte* from) const {
+  if (problem.scales.ue8m0) return std::ldexp(1.f, static_cast<int>(*from) - 127);
+  float scale;
+  std::memcpy(&scale, from, sizeof scale);
+  return scale;
+}
 
 ScaleKind KvWriteCase::scales(HeadsOf of) const {
   return of == HeadsOf::kQ ? problem.scales.q : of == HeadsOf::kK ? problem.scales.k : problem.scales.v;

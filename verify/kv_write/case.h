@@ -60,6 +60,10 @@ struct KvWriteCase {
   int head_dim(HeadsOf of) const;
   DType dtype_out(HeadsOf of) const { return of == HeadsOf::kQ ? problem.dtype.q : problem.dtype.kv; }
   ScaleKind scales(HeadsOf of) const;
+  /// Bytes of a scale that the kernel makes.
+  std::size_t scale_bytes() const { return problem.scales.ue8m0 ? 1 : sizeof(float); }
+  /// The scale at `from`.
+  float scale_at(const std::byte* from) const;
   /// Keys of a page, or of a sequence; 1 for a ragged cache.
   std::int64_t keys_of_page() const;
   /// Rows of the whole cache.

@@ -79,7 +79,7 @@ void KvWriteDeviceCase::allocate_scales() {
                          std::vector<std::byte> KvWriteOutput::*made) {
     const std::int64_t rows = of == HeadsOf::kQ ? call_.tokens : call_.slots();
     if (call_.scales(of) == ScaleKind::kPerToken)
-      address = output(static_cast<std::size_t>(rows * call_.heads(of)) * sizeof(float), made);
+      address = output(static_cast<std::size_t>(rows * call_.heads(of)) * call_.scale_bytes(), made);
     else if (!given.empty())
       address = memory_.upload(given);
   };

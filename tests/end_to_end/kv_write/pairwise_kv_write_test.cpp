@@ -94,8 +94,14 @@ std::vector<test::Factor<Drawn>> factors() {
                       k.problem.dtype.kv = value.dtype;
                       k.problem.scales.k = value.k, k.problem.scales.v = value.v;
                     }),
-      factor<Drawn>("power_of_two", std::vector{false, true},
-                    [](Drawn& k, bool value) { k.problem.scales.power_of_two = value; }),
+      factor<Drawn>("power_of_two", std::vector{0, 1, 2},
+                    [](Drawn& k, int value) {
+                      k.problem.scales.power_of_two = value > 0;
+                      k.problem.scales.ue8m0 = value > 1;
+                    }),
+      factor<Drawn>("least", std::vector{0.0, 0.75, 1e-4},
+                    [](Drawn& k, double value) { k.problem.scales.least = value; }),
+      of_problem("v_out", std::vector{true, false}, &KvWriteProblem::v_out),
       of_problem("head_dim",
                  std::vector<HeadDim>{{64, 64}, {128, 128}, {80, 80}, {96, 64}, {192, 128}, {256, 256}, {64, 128}},
                  &KvWriteProblem::head_dim),
