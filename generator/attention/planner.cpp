@@ -59,7 +59,8 @@ std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedu
     if (lacks(schedule.family.value(), problem, schedule).empty()) list.push_back({schedule.family.value(), ""});
     return list;
   }
-  const std::optional<Family> own = own_family(arch);
+  std::optional<Family> own = own_family(arch);
+  if (own && attention_row(*own).by_name_only && attention_row(*own).by_name_only(problem)) own.reset();
   const Violations of_general = lacks(kGeneralFamily, problem, schedule);
   const Violations of_own = own ? lacks(*own, problem, schedule) : Violations{};
   for (const AttentionFamily* row : attention_families())
@@ -67,7 +68,7 @@ std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedu
       list.push_back({row->family, "few rows: bandwidth decides, and TMA keeps most bytes on their way", true});
   if (!of_general.empty() && (!own || !of_own.empty())) return list;
   const std::string why_not = why_not_own(problem, schedule, arch, of_own);
-  if (why_not.empty()) list.push_back({*own, why_own(*own)});
+  if (own && why_not.empty()) list.push_back({*own, why_own(*own)});
   if (of_general.empty()) list.push_back({kGeneralFamily, why_not});
   if (!why_not.empty() && own && of_own.empty())
     list.push_back({*own, of_general.empty() ? fmt::format("{} will not do", to_string(kGeneralFamily))

@@ -25,6 +25,7 @@ Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch)
   for (const AttentionFamily* row : attention_families()) {
     if (fewest.empty() || (arch && !family_exists_on(row->family, *arch))) continue;
     if (row->decodes_best && row->decodes_best(config.problem, config.schedule)) return {};
+    if (row->by_name_only && row->by_name_only(config.problem)) continue;
     if (Violations found = of(row->family); found.size() < fewest.size()) fewest = std::move(found);
   }
   return fewest;

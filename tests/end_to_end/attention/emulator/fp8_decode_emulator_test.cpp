@@ -246,7 +246,7 @@ TEST(Fp8DecodePlan, IsTakenWhereItIsFastestAndWhereNothingElseTakesTheProblem) {
   EXPECT_EQ(form(paged(narrow(default_problem()), 16)), AttentionForm::kHopperDecode);
   EXPECT_EQ(form(narrow(dims(default_problem(), 64, 64))), AttentionForm::kHopperDecode);
   AttentionProblem rows = narrow(default_problem());
-  rows.max_q_len = 17;
+  rows.max_q_len = 5;
   EXPECT_EQ(form(rows), AttentionForm::kPortableDecode) << "not measured";
   EXPECT_FALSE(
       validate(AttentionConfig{"", paged(narrow(default_problem()), 1), on_hopper(), {}}, Arch::kSm90a).empty());
