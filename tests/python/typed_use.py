@@ -40,7 +40,8 @@ def others(engine: Engine) -> dict[str, int]:
     write: KvWriteKernel = engine.prepare("kv-write.json")
     write(1, 2, 3, 4, 5, slot_mapping=6)
     write(2, 3, 4, 5, slot_mapping=6)
-    write(2, 3, slot_mapping=6)  # type: ignore[call-overload]
+    write(2, 3, slot_mapping=6)
+    write(2, slot_mapping=6)  # type: ignore[call-overload]
     write.bind(k=1, v=2, k_cache=3, v_cache=4)(stream=None)
     made: Plan = plan("config.json", tp=2, archs=["sm_90a"])
     plan(3)  # type: ignore[arg-type]
