@@ -23,7 +23,7 @@ struct ServerRow {
   bool fuses;             // one GEMM serves q, k and v, and one gate and up
   bool keeps_latents;     // latent attention caches latents
   bool has_fp8_cache;
-  bool left_pads;         // batches of prompts of several lengths are padded on the left
+  bool left_pads;            // batches of prompts of several lengths are padded on the left
   std::string_view prefill;  // "mixed": decodes ride along
 };
 /// vllm, sglang, hf.

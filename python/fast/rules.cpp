@@ -179,7 +179,8 @@ bool write_tensor(const Rules& rules, int index, const Tensor& tensor, Launch& l
     case Layout::kPages: return write_rows(operand, tensor, launch);
     case Layout::kContiguous: return is_contiguous(tensor);
     case Layout::kItemBytes:
-      return is_contiguous(tensor) && settle(launch, static_cast<std::int32_t>(operand.place_at), tensor.dtype.bits / 8);
+      return is_contiguous(tensor) &&
+             settle(launch, static_cast<std::int32_t>(operand.place_at), tensor.dtype.bits / 8);
     case Layout::kRowStride: return settle_row_stride(operand, tensor, launch);
     case Layout::kCount:
     case Layout::kBytes:

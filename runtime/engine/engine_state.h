@@ -132,8 +132,8 @@ struct Engine::State {
   // Empty: launches are not checked.
   detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;
   detail::KernelSlot<detail::KvWriteKind>::CheckData check_kv_write_data;
-  std::size_t remembered_misses = 0, calls_of_prepare = 0;                    // guarded by shared.mutex
-  std::atomic<bool> stopped{false};                                           // written with shared.mutex held
+  std::size_t remembered_misses = 0, calls_of_prepare = 0;  // guarded by shared.mutex
+  std::atomic<bool> stopped{false};                         // written with shared.mutex held
   std::atomic<bool> sealed{false};
   std::atomic<std::uint64_t> sealed_misses{0}, promotions{0};
   LatencyHistogram prepares{kFirstStepNs};  // from claim() to finish()
