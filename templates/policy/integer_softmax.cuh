@@ -7,6 +7,7 @@
 /// of weights down to 2^-14 of the largest keep their bits.
 #pragma once
 
+#include "policy/quad_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
 
@@ -42,22 +43,7 @@ class IntegerSoftmax {
   template <int kCount>
   __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float scale) {
     float largest[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      // Two chains per row: one maximum takes as long as four independent instructions.
-      float even = scores[2 * r], odd = scores[2 * r + 1];
-#pragma unroll
-      for (int j = 1; j < kCount / 4; ++j) {
-        even = fmaxf(even, scores[4 * j + 2 * r]);
-        odd = fmaxf(odd, scores[4 * j + 2 * r + 1]);
-      }
-      largest[r] = fmaxf(even, odd);
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) largest[r] = fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 1));
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      largest[r] = ceilf(fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 2)) * scale);
+    largest_of_rows(scores, largest, [&](int, float score) { return ceilf(score * scale); });
     // A row that has seen no key stays as it is.
     const auto grown = [&](int r) { return largest[r] > reference[r]; };
     moved = __any_sync(0xffffffff, grown(0) || grown(1));
@@ -94,9 +80,9 @@ class IntegerSoftmax {
 
   /// Adds up the quads' sums: afterwards `sum` is the row's in all four lanes.
   __device__ void finish() {
+    if constexpr (!kSums) return;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if constexpr (!kSums) return;
       sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
       sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
     }

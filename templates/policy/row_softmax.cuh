@@ -11,6 +11,7 @@
 #pragma once
 
 #include "contract/words.h"
+#include "policy/quad_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
 
@@ -45,24 +46,7 @@ class RowSoftmax {
   template <int kCount>
   __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float scale) {
     float largest[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      // Two chains per row: one maximum takes as long as four independent instructions.
-      float even = scores[2 * r], odd = scores[2 * r + 1];
-#pragma unroll
-      for (int j = 1; j < kCount / 4; ++j) {
-        even = fmaxf(even, scores[4 * j + 2 * r]);
-        odd = fmaxf(odd, scores[4 * j + 2 * r + 1]);
-      }
-      largest[r] = fmaxf(even, odd);
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) largest[r] = fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 1));
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      largest[r] = fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 2));
-      largest[r] = fmaxf(largest[r], maximum[r]);
-    }
+    largest_of_rows(scores, largest, [&](int r, float score) { return fmaxf(score, maximum[r]); });
     // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen no key stays as it is.
     const auto grown = [&](int r) { return (largest[r] - maximum[r]) * scale > kSlack; };
     moved = __any_sync(0xffffffff, grown(0) || grown(1));
