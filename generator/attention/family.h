@@ -53,8 +53,6 @@ struct AttentionFamily {
   const char* reader = "ldmatrix";  // the instruction that reads a tile, for explain
   /// Whether its decode form is the fastest of all families. Null: never.
   bool (*decodes_best)(const AttentionProblem&, AttentionSchedule) = nullptr;
-  /// Whether only a schedule that names the family gets the problem. Null: never.
-  bool (*by_name_only)(const AttentionProblem&) = nullptr;
   /// Null: the kernel takes no tensor memory.
   TensorMemoryMap (*tensor_memory_map)(const AttentionSpec&) = nullptr;
   /// Whether a model predicts the Spec, and the model. The model returns clocks of one SM with `resident` CTAs.

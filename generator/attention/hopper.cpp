@@ -241,9 +241,6 @@ bool decodes_best(const AttentionProblem& problem, AttentionSchedule schedule) {
   return lacks.empty();
 }
 
-/// Not all test cases of fp8 products have passed on a GPU yet: docs/attention/hopper.md.
-bool by_name_only(const AttentionProblem& problem) { return problem.dtype.q == DType::kE4m3; }
-
 std::uint32_t bytes_in_shared_memory(const AttentionSpec& spec) {
   return static_cast<std::uint32_t>(spec.token_gen ? hopper_decode_layout_of(spec).total : hopper_shared_bytes(spec));
 }
@@ -279,7 +276,6 @@ const AttentionFamily& hopper_attention() {
                                           .mma = "wgmma",
                                           .reader = "wgmma",
                                           .decodes_best = decodes_best,
-                                          .by_name_only = by_name_only,
                                           .is_predicted = is_predicted,
                                           .clocks = clocks_of,
                                           .softmax = hopper_softmax,

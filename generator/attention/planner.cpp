@@ -59,8 +59,7 @@ std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedu
     if (lacks(schedule.family.value(), problem, schedule).empty()) list.push_back({schedule.family.value(), ""});
     return list;
   }
-  std::optional<Family> own = own_family(arch);
-  if (own && attention_row(*own).by_name_only && attention_row(*own).by_name_only(problem)) own.reset();
+  const std::optional<Family> own = own_family(arch);
   const Violations of_general = lacks(kGeneralFamily, problem, schedule);
   const Violations of_own = own ? lacks(*own, problem, schedule) : Violations{};
   for (const AttentionFamily* row : attention_families())

@@ -17,21 +17,6 @@ namespace {
 using namespace detail;
 using Violations = std::vector<Violation>;
 
-bool is_by_name_only(const AttentionProblem& problem, const AttentionSchedule& schedule, const AttentionFamily& row) {
-  return schedule.family.is_auto() && row.by_name_only && row.by_name_only(problem);
-}
-
-/// What the family lacks, and that a schedule has to name it.
-Violations lacks_unless_named(const AttentionProblem& problem, const AttentionSchedule& schedule, Family family) {
-  Violations found = lacks(family, problem, schedule);
-  if (is_by_name_only(problem, schedule, attention_row(family)))
-    found.push_back({"/problem/dtype/q",
-                     fmt::format("\"{}\": the {} family takes it by name alone; \"family\": \"{}\" in the schedule "
-                                 "would do",
-                                 to_string(problem.dtype.q), to_string(family), to_string(family))});
-  return found;
-}
-
 /// If the planner may choose the family, one family that takes the config is enough. If none does, the violations of
 /// the family that lacks least are returned.
 Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch) {
@@ -42,9 +27,8 @@ Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch)
   for (const AttentionFamily* row : attention_families()) {
     if (fewest.empty() || (arch && !family_exists_on(row->family, *arch))) continue;
     if (row->decodes_best && row->decodes_best(config.problem, config.schedule)) return {};
-    Violations found = lacks_unless_named(config.problem, config.schedule, row->family);
-    const bool needs_its_name = found.size() == 1 && is_by_name_only(config.problem, config.schedule, *row);
-    if (needs_its_name || found.size() < fewest.size()) fewest = std::move(found);
+    Violations found = of(row->family);
+    if (found.size() < fewest.size()) fewest = std::move(found);
   }
   return fewest;
 }
@@ -58,9 +42,7 @@ std::vector<Violation> validate(const AttentionConfig& config, std::optional<Arc
   if (violations.empty())
     advise(
         config.schedule, arch,
-        [&](Family family, const AttentionSchedule& schedule, Arch) {
-          return lacks_unless_named(config.problem, schedule, family);
-        },
+        [&](Family family, const AttentionSchedule& schedule, Arch) { return lacks(family, config.problem, schedule); },
         found);
   violations.insert(violations.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   return violations;  // shared memory and registers are judged on the resolved Spec by the planner
