@@ -191,8 +191,9 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
       axis("scheduler", &S::scheduler,
            {range_mask(problem.mask).kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst,
             Scheduler::kQueued});
+  const bool narrow = bits_of(problem.dtype.q) == 8;
   std::vector<int> several{2};
-  if (depth <= 128) several.push_back(3);
+  if (std::max(problem.head_dim.v, narrow ? 0 : depth) <= 128) several.push_back(3);
   std::vector<bool> packs{false};
   if (packs_well(problem, kWgmmaRows)) packs.push_back(true);
   const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
@@ -204,9 +205,12 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
       clusters.push_back({2, 1});
   const Axis cluster = axis("cluster", &S::cluster, clusters);
   const Axis swizzles = axis("swizzle", &S::swizzle, swizzles_to_try(problem));
+  // One product after the other gains registers in fp8 alone.
+  std::vector<Overlap> overlaps{Overlap::kBoth, Overlap::kIntra};
+  if (narrow) overlaps.insert(overlaps.end(), {Overlap::kPingPong, Overlap::kNone});
   AxisSets sets{
       {axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
-       axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed, cluster},
+       axis("overlap", &S::overlap, overlaps), order, packed, cluster},
       {axis("math_warpgroups", &S::math_warpgroups, several), axis("block_n", &S::block_n, {64, 96, 128, 160, 192}),
        ring, axis("num_mma_stages", &S::num_mma_stages, {2, 4}),
        axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},

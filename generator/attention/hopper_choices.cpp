@@ -31,9 +31,17 @@ struct ShortTarget {
 };
 constexpr ShortTarget kShortTargets[] = {{0, 1024, {64, 2, 128, 4, KvRing::kSplit, Overlap::kBoth}},
                                          {512, 2048, {128, 2, 128, 3, KvRing::kSplit, Overlap::kBoth}}};
-/// fp8 products: a thread has two outputs, and fewer registers of exponentials. No GPU has timed others.
-constexpr Target kNarrowTargets[] = {{64, 3, 96, 2, KvRing::kSplit, Overlap::kBoth},
-                                     {256, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}};
+/// fp8 products: a product with V needs registers too. It takes those of scores where steps are one product after the
+/// other, so tiles may be wider, or warpgroups more.
+struct NarrowTarget {
+  int max_depth_v;
+  Target target;
+};
+constexpr NarrowTarget kNarrowTargets[] = {{64, {64, 3, 96, 2, KvRing::kSplit, Overlap::kBoth}},
+                                           {128, {128, 2, 128, 2, KvRing::kSplit, Overlap::kPingPong}},
+                                           {128, {192, 3, 64, 2, KvRing::kSplit, Overlap::kPingPong}},
+                                           {256, {256, 2, 64, 2, KvRing::kSplit, Overlap::kNone}},
+                                           {256, {256, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}}};
 /// Ragged batches of packed heads, whose sequences may be chunks or decode.
 constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
 constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are short
@@ -41,9 +49,20 @@ constexpr int kNarrowQueryStages = 3;
 constexpr int kBriefQueries = 512;
 constexpr int kNarrowDepth = 32;  // such heads gain from sub-stages without a mask, and lose with a causal one
 
+/// The first that fits the heads. Steps of one product after the other are for products that take the registers of
+/// scores.
+const Target& narrow_target_for(const HeadDim& head_dim) {
+  for (const auto& [max_depth_v, target] : kNarrowTargets) {
+    const bool one_product = target.overlap != Overlap::kBoth;
+    if (std::max(head_dim.qk, head_dim.v) > target.max_depth || head_dim.v > max_depth_v) continue;
+    if (!one_product || contract::shares_scores(one_product, target.block_n, head_dim.v)) return target;
+  }
+  return std::rbegin(kNarrowTargets)->target;
+}
+
 const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
-  if (bits_of(problem.dtype.q) == 8) return kNarrowTargets[depth <= kNarrowTargets[0].max_depth ? 0 : 1];
+  if (bits_of(problem.dtype.q) == 8) return narrow_target_for(problem.head_dim);
   const bool mixed = packs && problem.q_layout == QLayout::kRagged && mask != MaskKind::kSlidingWindow;
   if (mixed && depth <= kPackedRagged.max_depth) return kPackedRagged;
   const int queries = problem.max_q_len;  // 0: any
@@ -98,6 +117,7 @@ class Tile {
   }
 
   void choose_rows() {
+    spec_.overlap = schedule_.overlap.value_or(target_.overlap);  // registers follow from it
     const int from_rows = schedule_.block_m.value_or(0);
     const bool by_rows = from_rows == 64 || from_rows == 128 || from_rows == 192;
     int warpgroups = target_.math_warpgroups;
@@ -200,7 +220,10 @@ class Tile {
                              alone ? "one warpgroup has nobody to take turns with"
                              : target_.overlap == Overlap::kBoth
                                  ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
-                                 : "the tile's own products hide the exponentials");
+                             : target_.overlap == Overlap::kIntra
+                                 ? "the tile's own products hide the exponentials"
+                                 : "exponentials hide behind the other warpgroups' products; the tile's own take the "
+                                   "registers of scores");
     const bool mixed = spec_.pack_gqa && spec_.q_layout == QLayout::kRagged;
     const bool uneven = spec_.mask != MaskKind::kNone;
     // Items of a short sequence end before the queue's answer pays for the question. So do items that see little of a

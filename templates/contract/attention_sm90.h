@@ -77,9 +77,14 @@ constexpr int32_t raw_slots(int32_t depth, bool with_keys) { return depth > 128 
 /// Columns of a group of fp8 products with V, whose sums a thread holds beside the output: all of them, or as many as
 /// registers are left for.
 constexpr int32_t group_columns(int32_t depth_v) { return depth_v <= 128 ? depth_v : depth_v == 192 ? 64 : 32; }
-/// The groups of a product. The sums of probabilities come with the last, and the others are as wide.
-constexpr int32_t output_groups(int32_t depth_v) { return depth_v / group_columns(depth_v); }
+/// The sums of probabilities come with the last group, and the others are as wide.
 constexpr int32_t group_width(int32_t depth_v) { return group_columns(depth_v) + kSumRows; }
+/// Whether groups take the registers of scores, one after the other. A step is then `one_product` after the other, and a
+/// group is as wide as the scores: ptxas keeps products of different widths in different registers. The sums of
+/// probabilities are a product of their own.
+constexpr bool shares_scores(bool one_product, int32_t block_n, int32_t depth_v) {
+  return one_product && block_n >= 64 && depth_v % block_n == 0;
+}
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
 /// [slabs][rows][slab bytes], each slab swizzled.

@@ -91,23 +91,12 @@ __device__ __forceinline__ void issue_output(float (&output)[kDepth / 2],
   if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
 }
 
-/// An accumulator of 16 columns is an A operand of 16 k, pair by pair. In fp8, an accumulator of 32 columns is one of
-/// 32 k: a lane has four neighbours of k where it has pairs of scores 8 columns apart. So the keys of every 16 come in
-/// the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15.
+/// An accumulator of 16 columns is an A operand of 16 k, pair by pair. (policy/integer_softmax.cuh packs fp8.)
 template <DType kType, int kKeys, int kSteps>
 __device__ __forceinline__ void pack(const float (&scores)[kKeys / 2], uint32_t (&probabilities)[kSteps][4]) {
-  if constexpr (tile::kBytesOf<kType> == 1) {
 #pragma unroll
-    for (int i = 0; i < kSteps * 4; ++i) {
-      const int at = i / 2 * 8 + i % 2 * 2;  // row i % 2 of 16 columns
-      probabilities[i / 4][i % 4] = tile::fp8_pair<kType>(scores[at], scores[at + 1]) |
-                                    uint32_t{tile::fp8_pair<kType>(scores[at + 4], scores[at + 5])} << 16;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kKeys / 4; ++i)
-      probabilities[i / 4][i % 4] = tile::Element<kType>::pack(scores[i * 2], scores[i * 2 + 1]);
-  }
+  for (int i = 0; i < kKeys / 4; ++i)
+    probabilities[i / 4][i % 4] = tile::Element<kType>::pack(scores[i * 2], scores[i * 2 + 1]);
 }
 
 /// Undoes the order of rows of a transposed V: registers of a lane change places.
@@ -125,38 +114,64 @@ __device__ __forceinline__ void in_natural_order(float (&output)[kCount]) {
 
 /// Hopper's tensor cores keep too few bits of long sums of fp8. So each product with V starts from zero, in registers
 /// of its own, and is added to the output by ordinary additions. A wide output has registers for a part of it alone,
-/// and its product comes in several groups, one behind the other (contract::group_columns()). A base class, for
-/// kExists: otherwise it takes no room. kDepth: rows of V, one for each column of the output.
-template <bool kExists, DType kType, int kDepth, int kKeys, int kSwizzleBytes>
+/// and its product comes in several groups, one behind the other (contract::group_columns()). kShares: a product takes
+/// the registers of scores, which the caller no longer needs (contract::shares_scores()). A base class, for kExists:
+/// otherwise it takes no room. kDepth: rows of V, one for each column of the output.
+template <bool kExists, bool kShares, DType kType, int kDepth, int kKeys, int kSwizzleBytes>
 class Promotion {
-  enum : int { kColumns = kDepth - contract::kSumRows, kPart = contract::group_columns(kColumns) };
-  enum : int { kParts = contract::output_groups(kColumns), kWidest = contract::group_width(kColumns) };
-  float part_[kWidest / 2] = {};
+  enum : int { kColumns = kDepth - contract::kSumRows, kPart = kShares ? kKeys : contract::group_columns(kColumns) };
+  enum : int {
+    kParts = kColumns / kPart,
+    kWidest = kShares ? int{kPart} : contract::group_width(kColumns),
+    kSums = contract::kSumRows / 2
+  };
+  float own_[kShares ? int{kSums} : kWidest / 2] = {};
+
+  /// The registers of a product: the first of the scores, or its own.
+  using Part = float[kWidest / 2];
+  template <int kCount>
+  __device__ __forceinline__ Part& part(float (&scores)[kCount]) {
+    static_assert(!kShares || kCount == kWidest / 2, "a product is as wide as scores");
+    if constexpr (kShares)
+      return reinterpret_cast<Part&>(scores);
+    else
+      return own_;
+  }
 
  protected:
-  __device__ __forceinline__ void pin() { ptx::pin_registers(part_); }
+  __device__ __forceinline__ void pin() { ptx::pin_registers(own_); }
   /// Issues the product of part kIndex, as wide as the last: ptxas gives other widths other registers. Leaves one group
   /// in flight.
-  template <int kIndex = 0, int kSteps>
-  __device__ __forceinline__ void issue(const uint32_t (&probabilities)[kSteps][4], uint32_t values) {
+  template <int kIndex = 0, int kCount, int kSteps>
+  __device__ __forceinline__ void issue(float (&scores)[kCount], const uint32_t (&probabilities)[kSteps][4],
+                                        uint32_t values) {
     issue_narrow_output<kType, kWidest, kDepth, kKeys, kSwizzleBytes>(
-        part_, probabilities, values + kIndex * kPart * contract::slab_width(kSwizzleBytes));
+        part(scores), probabilities, values + kIndex * kPart * contract::slab_width(kSwizzleBytes));
+    if constexpr (kShares && kIndex + 1 == kParts)
+      issue_narrow_output<kType, contract::kSumRows, kDepth, kKeys, kSwizzleBytes>(
+          own_, probabilities, values + kColumns * contract::slab_width(kSwizzleBytes));
   }
   /// The product of part kIndex has ended: adds it to the output, and multiplies the parts behind it.
-  template <int kIndex = 0, int kCount, int kSteps>
-  __device__ __forceinline__ void promote(float (&output)[kCount], const uint32_t (&probabilities)[kSteps][4],
-                                          uint32_t values) {
-    ptx::pin_registers(part_);
+  template <int kIndex = 0, int kScores, int kCount, int kSteps>
+  __device__ __forceinline__ void promote(float (&scores)[kScores], float (&output)[kCount],
+                                          const uint32_t (&probabilities)[kSteps][4], uint32_t values) {
+    Part& part = this->part(scores);
+    ptx::pin_registers(part);
+    if constexpr (kShares && kIndex + 1 == kParts) {
+      ptx::pin_registers(own_);
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) output[kColumns / 2 + i] += own_[i];
+    }
 #pragma unroll
     for (int i = 0; i < (kIndex + 1 < kParts ? int{kPart} : int{kWidest}) / 2; ++i)
-      output[kIndex * kPart / 2 + i] += part_[i];
+      output[kIndex * kPart / 2 + i] += part[i];
     if constexpr (kIndex + 1 < kParts) {
       ptx::pin_registers(output);  // else additions wait, and the next product takes other registers
-      ptx::pin_registers(part_);
+      ptx::pin_registers(part);
       ptx::wgmma_fence();
-      issue<kIndex + 1>(probabilities, values);
+      issue<kIndex + 1>(scores, probabilities, values);
       ptx::wgmma_wait_group<0>();
-      promote<kIndex + 1>(output, probabilities, values);
+      promote<kIndex + 1>(scores, output, probabilities, values);
     }
   }
   /// The sums so far have been stored.
@@ -166,14 +181,14 @@ class Promotion {
     for (float& sum : output) sum = 0;
   }
 };
-template <DType kType, int kDepth, int kKeys, int kSwizzleBytes>
-class Promotion<false, kType, kDepth, kKeys, kSwizzleBytes> {
+template <bool kShares, DType kType, int kDepth, int kKeys, int kSwizzleBytes>
+class Promotion<false, kShares, kType, kDepth, kKeys, kSwizzleBytes> {
  protected:
   __device__ __forceinline__ static void pin() {}
-  template <class Probabilities>
-  __device__ __forceinline__ static void issue(const Probabilities&, uint32_t) {}
-  template <class Output, class Probabilities>
-  __device__ __forceinline__ static void promote(Output&, const Probabilities&, uint32_t) {}
+  template <class Scores, class Probabilities>
+  __device__ __forceinline__ static void issue(Scores&, const Probabilities&, uint32_t) {}
+  template <class Scores, class Output, class Probabilities>
+  __device__ __forceinline__ static void promote(Scores&, Output&, const Probabilities&, uint32_t) {}
   template <class Output>
   __device__ __forceinline__ static void forget(Output&) {}
 };

@@ -10,15 +10,18 @@
 #include "policy/quad_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
+#include "tile/narrow_float.cuh"
 
 namespace kernelwright::policy {
 
-/// Members and order of calls as in RowSoftmax, with references in the place of maxima. The sum here is that of the
-/// LSE, of exponentials that are not rounded; without kSums there is none. An output is divided by the sum of rounded
-/// ones, which the products give.
+/// Members and order of calls as in RowSoftmax, with references in the place of maxima, and exponentials packed. The
+/// sum here is that of the LSE, of exponentials that are not rounded; without kSums there is none. An output is divided
+/// by the sum of rounded ones, which the products give.
 template <bool kSums>
 class IntegerSoftmax {
   enum : int { kLift = 8 };  // log2
+  // Added to four packed e4m3, sets the sign bits of those above 2^kLift, and of NaN.
+  enum : uint32_t { kToSign = 0x07070707, kSigns = 0x80808080 };
 
  public:
   float reference[2], sum[2];
@@ -38,36 +41,21 @@ class IntegerSoftmax {
     if constexpr (kSums) sum[r] = mine ? weight_of(r, logit) : 0.f;
   }
 
-  /// Turns the scores of one tile into exponentials; a unit of score is `scale` powers of two. The exponentials are
-  /// added to the sum before they are rounded. A row depends on its own reference only.
-  template <int kCount>
-  __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float scale) {
-    float largest[2];
-    largest_of_rows(scores, largest, [&](int, float score) { return ceilf(score * scale); });
-    // A row that has seen no key stays as it is.
-    const auto grown = [&](int r) { return largest[r] > reference[r]; };
-    moved = __any_sync(0xffffffff, grown(0) || grown(1));
-    if (moved) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        factor[r] = grown(r) ? power_of_two(reference[r] - largest[r]) : 1;
-        if (grown(r)) reference[r] = largest[r];
-        if constexpr (kSums) sum[r] *= factor[r];
-      }
-    }
-    float offset[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) offset[r] = reference[r] == ptx::minus_infinity() ? 0 : kLift - reference[r];
-    float part[2][2] = {};
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const int r = i / 2 % 2;
-      scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale, offset[r]));
-      if constexpr (kSums) part[r][i % 2] += scores[i];
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      if constexpr (kSums) sum[r] += part[r][0] + part[r][1];
+  /// Packs the exponentials of one tile's scores as an operand; a unit of score is `scale` powers of two. They are
+  /// added to the sum before they are rounded.
+  ///
+  /// Most tiles leave all references as they are. So a warp takes exponentials before it looks at the maxima, unless
+  /// kRises says that references are likely to move. If a packed exponential is above 2^kLift, its score is above its
+  /// reference. Then the warp finds the maxima, and begins again. A score may stay above its reference by so little
+  /// that its exponential rounds to 2^kLift.
+  template <bool kRises, int kCount, int kSteps>
+  __device__ __forceinline__ void exponentiate(const float (&scores)[kCount], float scale,
+                                               uint32_t (&packed)[kSteps][4]) {
+    moved = false;
+    if constexpr (!kRises)
+      if (__builtin_expect(pack<false>(scores, scale, packed), true)) return;
+    follow(scores, scale);
+    pack<true>(scores, scale, packed);
   }
 
   /// Multiplies the sums so far by their factors, if any row of the warp needs it.
@@ -106,6 +94,61 @@ class IntegerSoftmax {
 
  private:
   float rounded_[2];
+
+  /// Raises references to the maxima of one tile's scores.
+  template <int kCount>
+  __device__ __forceinline__ void follow(const float (&scores)[kCount], float scale) {
+    float largest[2];
+    largest_of_rows(scores, largest, [&](int, float score) { return ceilf(score * scale); });
+    // A row that has seen no key stays as it is.
+    const auto grown = [&](int r) { return largest[r] > reference[r]; };
+    moved = __any_sync(0xffffffff, grown(0) || grown(1));
+    if (moved) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        factor[r] = grown(r) ? power_of_two(reference[r] - largest[r]) : 1;
+        if (grown(r)) reference[r] = largest[r];
+        if constexpr (kSums) sum[r] *= factor[r];
+      }
+    }
+  }
+
+  /// Packs exponentials. Returns whether none of the warp is above its row's reference; they count only then.
+  /// kFollowed: the references have followed these scores.
+  template <bool kFollowed, int kCount, int kSteps>
+  __device__ __forceinline__ bool pack(const float (&scores)[kCount], float scale, uint32_t (&packed)[kSteps][4]) {
+    static_assert(kCount == kSteps * 16, "an operand of 32 keys holds 16 scores of a thread");
+    float offset[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      // Of a row that has seen no key. Before it has followed, any key is above its reference.
+      const float unseen = kFollowed ? 0 : -ptx::minus_infinity();
+      offset[r] = reference[r] == ptx::minus_infinity() ? unseen : kLift - reference[r];
+    }
+    float part[2][2] = {};
+    uint32_t above = 0;
+    // An accumulator of 32 columns is an operand of 32 k: a lane has four neighbours of k where it has pairs of scores
+    // 8 columns apart. So the keys of every 16 come in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15.
+#pragma unroll
+    for (int i = 0; i < kSteps * 4; ++i) {
+      const int at = i / 2 * 8 + i % 2 * 2, r = i % 2;
+      float weights[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        weights[k] = ptx::ex2_approx_ftz(fmaf(scores[at + k / 2 * 4 + k % 2], scale, offset[r]));
+        if constexpr (kSums) part[r][k % 2] += weights[k];
+      }
+      packed[i / 4][i % 4] = tile::fp8_pair<DType::kE4m3>(weights[0], weights[1]) |
+                             uint32_t{tile::fp8_pair<DType::kE4m3>(weights[2], weights[3])} << 16;
+      above |= packed[i / 4][i % 4] + kToSign;
+    }
+    if constexpr (!kFollowed)
+      if (__any_sync(0xffffffff, above & kSigns)) return false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      if constexpr (kSums) sum[r] += part[r][0] + part[r][1];
+    return true;
+  }
 
   /// 2^exponent, exact; 0 below the normal numbers. `exponent` is a whole number, at most 0.
   __device__ static float power_of_two(float exponent) {

@@ -167,7 +167,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     note_last_keys();
     mask_if_partial(walk_.end - 1);
     add_sinks(softmax_);
-    softmax_.exponentiate(scores_, scale_);
+    exponentiate<true>(softmax_);
     pack();
   }
 
@@ -186,9 +186,10 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
   template <bool kMasked, bool kCleans>
   __device__ __forceinline__ void step(int tile) {
     issue_both<kCleans>(tile);
+    end_step<kPacksAtOnce>();
     if constexpr (kMasked) mask(tile);
-    softmax_.exponentiate(scores_, scale_);
-    end_output();
+    exponentiate<kMasked>(softmax_);
+    end_step<!kPacksAtOnce>();
     softmax_.rescale(output_);
     pack();
   }
@@ -196,13 +197,18 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
   /// The first step of an item, together with the last product of the item before.
   __device__ __forceinline__ void cross_over(const DoneItem& done) {
     issue_both<true>(walk_.end - 1);
+    end_step<kPacksAtOnce>();
+    // Exponentials must follow the branches of store(), packed or not. Otherwise ptxas joins those branches at the
+    // loop's end, takes the state of rings for one that differs between lanes, and moves descriptors out of uniform
+    // registers.
+    if constexpr (kPacksAtOnce) store(done, softmax_, output_);
     note_last_keys();
     mask_if_partial(walk_.end - 1);
     Softmax fresh;
     add_sinks(fresh);
-    fresh.exponentiate(scores_, scale_);
-    end_output();
-    store(done, softmax_, output_);
+    exponentiate<true>(fresh);
+    end_step<!kPacksAtOnce>();
+    if constexpr (!kPacksAtOnce) store(done, softmax_, output_);
     softmax_ = fresh;
     pack();
     accumulate_ = false;
@@ -259,14 +265,19 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     take_gathered();
     turns_.wait();
     fence();
+    if constexpr (kOneProduct) {
+      issue_output(values);
+      end_output();
+      fence();
+    }
     issue_scores(keys);
     if constexpr (!kLooksAhead) {
       values = take_values<false>();
       take_more();
     }
-    issue_output(values);
+    if constexpr (!kOneProduct) issue_output(values);
     turns_.pass();
-    ptx::wgmma_wait_group<1>();
+    ptx::wgmma_wait_group<kOneProduct ? 0 : 1>();
     end_scores(tile);
   }
 
@@ -385,7 +396,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
   template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
     if constexpr (kTransposesV)
-      issue(probabilities_, values);
+      issue(scores_, probabilities_, values);
     else
       mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
           output_, probabilities_, values, accumulate_);
@@ -398,14 +409,29 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     }
   }
   __device__ __forceinline__ void end_output() {
-    ptx::pin_registers(scores_);  // else the compiler moves the exponentials behind the wait
+    if constexpr (!kPacksAtOnce) ptx::pin_registers(scores_);  // else the exponentials move behind the wait
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
-    promote(output_, probabilities_, tiles_.v_tile());
+    promote(scores_, output_, probabilities_, tiles_.v_tile());
     tiles_.release_whole_v();
   }
-  __device__ __forceinline__ void pack() { mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_); }
+  /// Ends the step's product with V, if the step has not done so already.
+  template <bool kHere>
+  __device__ __forceinline__ void end_step() {
+    if constexpr (kHere && !kOneProduct) end_output();
+  }
+  /// kRises: rows may have seen no key yet, or much smaller scores.
+  template <bool kRises, class OnlineSoftmax>
+  __device__ __forceinline__ void exponentiate(OnlineSoftmax& softmax) {
+    if constexpr (kPacksAtOnce)
+      softmax.template exponentiate<kRises>(scores_, scale_, probabilities_);
+    else
+      softmax.exponentiate(scores_, scale_);
+  }
+  __device__ __forceinline__ void pack() {
+    if constexpr (!kPacksAtOnce) mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_);
+  }
 
   // ---- rows ----
 

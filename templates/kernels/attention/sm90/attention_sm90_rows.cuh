@@ -23,6 +23,10 @@ constexpr uint32_t kStageBarrier = 6;  // and one more for each further warpgrou
 // slot of fp8 queries has no room for it.
 constexpr bool kStagesOutput = spec::kQStages > 1 && !kTransposesV;
 constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
+// fp8 products whose exponentials hide behind the products of other warpgroups alone. A step is then one product after
+// the other: O += P(j-1) V(j-1), then S = Q K(j)^T. Both take the same registers, so a tile may have twice as many
+// keys.
+constexpr bool kOneProduct = kTransposesV && (spec::kOverlap == Overlap::kNone || spec::kOverlap == Overlap::kPingPong);
 // With packed heads, a sequence that decodes in a ragged batch is a tile of few rows. Warpgroups that have none of
 // these rows do not multiply.
 constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
@@ -37,7 +41,9 @@ using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
 using Softmax =
     policy::Either<kTransposesV, policy::IntegerSoftmax<spec::kLse>, policy::RowSoftmax<spec::kRescale>>::type;
-using Promotion = mma::Promotion<kTransposesV, spec::kQDType, kOutputColumns, spec::kBlockN, spec::kSwizzleBytes>;
+constexpr bool kPacksAtOnce = kTransposesV;  // that softmax makes an operand, and leaves the scores as they are
+using Promotion = mma::Promotion<kTransposesV, contract::shares_scores(kOneProduct, spec::kBlockN, spec::kHeadDimV),
+                                 spec::kQDType, kOutputColumns, spec::kBlockN, spec::kSwizzleBytes>;
 using Scales = policy::ItemScales<spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 

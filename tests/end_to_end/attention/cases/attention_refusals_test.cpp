@@ -83,13 +83,13 @@ TEST(AttentionRefusals, QueriesInFp8) {
   AttentionProblem problem = default_problem();
   problem.dtype.q = problem.dtype.kv = DType::kE4m3;
   EXPECT_EQ(refusal(problem),
-            "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16; sm_90a, sm_100a "
-            "and sm_103a take this problem");
+            "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16; the hopper family "
+            "takes this problem");
   problem.dtype.out = DType::kE4m3;
   EXPECT_EQ(
       refusal(problem),
-      "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16; sm_90a, sm_100a and "
-      "sm_103a take this problem\n"
+      "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16; sm_100a and sm_103a "
+      "take this problem\n"
       "/problem/dtype/out: \"e4m3\" is not built yet for the portable family; it has f16, bf16, f32");
 }
 
