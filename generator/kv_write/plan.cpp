@@ -19,18 +19,17 @@ constexpr int kMostHeadsPerLane = 8;
 
 int lanes_of(const KvWriteSpec& spec) { return contract::lanes_of_head(std::max(spec.head_dim_qk, spec.head_dim_v)); }
 
-int warps_of(KvWriteSpec spec, int heads_per_lane) {
-  spec.heads_per_lane = heads_per_lane;
-  return warps_of_token(spec);
+/// Warps that share the heads of a token. A warp has heads of one operand.
+int warps_of(const KvWriteSpec& spec, int heads_per_lane) {
+  const int lanes = lanes_of(spec);
+  return contract::warps_of_heads(spec.q_heads, lanes, heads_per_lane) +
+         (spec.v_out ? 2 : 1) * contract::warps_of_heads(spec.kv_heads, lanes, heads_per_lane);
 }
 
-/// As many heads as leave no lane idle, and loads enough in flight.
+/// So many loads are in flight.
 int usual_heads_per_lane(const KvWriteSpec& spec) {
-  const int at_once = 32 / lanes_of(spec);
-  const int least = warps_of(spec, 1);
-  for (const int heads : {4, 3, 2})
-    if (least % heads == 0 && spec.items() % at_once == 0) return heads;
-  return least >= 4 ? 4 : 1;
+  constexpr int kUsual = 4;
+  return std::min(kUsual, contract::warps_of_heads(std::max(spec.q_heads, spec.kv_heads), lanes_of(spec), 1));
 }
 
 /// A norm over all heads needs a token's heads in one CTA.
@@ -93,7 +92,8 @@ void choose(KvWriteSpec& spec, const KvWriteSchedule& schedule, std::vector<Choi
     return;
   }
   spec.heads_per_lane = resolve("heads_per_lane", schedule.heads_per_lane, usual_heads_per_lane(spec),
-                                "so many loads are in flight, and few lanes are idle");
+                                "so many loads are in flight; of few tokens a lane has one head");
+  spec.splits_few = schedule.heads_per_lane.is_auto() && spec.heads_per_lane > 1;
   spec.num_warps = resolve("num_warps", schedule.num_warps, 4, "small CTAs spread few tokens over the SMs");
 }
 
@@ -126,19 +126,24 @@ void check_cta(const KvWriteSpec& spec, std::vector<Violation>& violations) {
 
 }  // namespace
 
-int warps_of_token(const KvWriteSpec& spec) noexcept {
-  return contract::warps_of_token(spec.items(), lanes_of(spec), spec.heads_per_lane);
-}
+int warps_of_token(const KvWriteSpec& spec) noexcept { return warps_of(spec, spec.heads_per_lane); }
 
 std::int64_t most_tokens(const KvWriteSpec& spec) noexcept {
   constexpr std::int64_t kMostUnits = (std::int64_t{1} << 31) - 1024;  // the last CTA counts to its end
   return kMostUnits / warps_of_token(spec);
 }
 
+bool has_few(const KvWriteSpec& spec, std::int64_t tokens) noexcept {
+  // About as many warps as a large GPU has at once.
+  constexpr std::int64_t kFewWarps = 4096;
+  return spec.splits_few && tokens * warps_of(spec, 1) <= kFewWarps;
+}
+
 LaunchPlan plan_launch(const KvWriteSpec& spec, std::int64_t tokens) noexcept {
+  const int warps = has_few(spec, tokens) ? warps_of(spec, 1) : warps_of_token(spec);
   LaunchPlan plan;
   plan.block = static_cast<std::uint32_t>(32 * spec.num_warps);
-  plan.grid[0] = static_cast<std::uint32_t>(ceil_div(tokens * warps_of_token(spec), spec.num_warps));
+  plan.grid[0] = static_cast<std::uint32_t>(ceil_div(tokens * warps, spec.num_warps));
   return plan;
 }
 

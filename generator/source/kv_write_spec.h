@@ -30,6 +30,7 @@ struct KvWriteSpec {
   ScaleKind q_scales = ScaleKind::kNone, k_scales = ScaleKind::kNone, v_scales = ScaleKind::kNone;
   bool power_of_two = false, ue8m0 = false, has_least = false;
   int num_warps = 4, heads_per_lane = 4;
+  bool splits_few = false;
   bool operator==(const KvWriteSpec&) const = default;
   /// Heads of a token that are written.
   int items() const { return q_heads + (v_out ? 2 : 1) * kv_heads; }
@@ -73,6 +74,7 @@ void visit_fields(KvWriteSpec& spec, Visitor&& field) {
   field("has_least", spec.has_least, any{}, "the largest magnitude of a head has a bound from below");
   field("num_warps", spec.num_warps, any{}, "warps of a CTA");
   field("heads_per_lane", spec.heads_per_lane, any{}, "heads of which a lane has 8 elements each");
+  field("splits_few", spec.splits_few, any{}, "of few tokens a lane has one head");
 }
 
 }  // namespace kernelwright

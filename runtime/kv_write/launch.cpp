@@ -106,6 +106,7 @@ void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& given, S
       .k_scale_strides = packed_cache(t.k_scale_strides, spec.kv_layout),
       .v_scale_strides = packed_cache(t.v_scale_strides, spec.kv_layout),
       .least = kernel.least,
+      .few_tokens = has_few(spec, t.tokens),
   };
   kernel.device->launch(*kernel.kernel, config_of(plan_launch(spec, t.tokens), t.pdl), &params, sizeof params, stream);
 }

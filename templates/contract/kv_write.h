@@ -43,7 +43,8 @@ struct KvWriteParams {
   int32_t kv_len;             // padded: keys of a sequence
   // Of scales per token: pages, tokens and heads, in scales. `token` alone where the cache has no pages.
   Strides k_scale_strides, v_scale_strides;
-  float least;  // what the largest magnitude of a head counts as, if it is smaller
+  float least;         // what the largest magnitude of a head counts as, if it is smaller
+  int32_t few_tokens;  // 1: a lane has one head. Read with kSplitsFew
 };
 
 constexpr int32_t kLaneElements = 8;  // of a head that one lane has
@@ -66,8 +67,8 @@ constexpr int32_t lanes_of_head(int32_t head_dim) {
   while (lanes * kLaneElements < head_dim) lanes *= 2;
   return lanes;
 }
-/// Warps that share the heads of a token.
-constexpr int32_t warps_of_token(int32_t heads, int32_t lanes, int32_t heads_per_lane) {
+/// Warps that share `heads` heads of a token, where a lane has parts of `heads_per_lane`.
+constexpr int32_t warps_of_heads(int32_t heads, int32_t lanes, int32_t heads_per_lane) {
   const int32_t heads_of_warp = 32 / lanes * heads_per_lane;
   return (heads + heads_of_warp - 1) / heads_of_warp;
 }

@@ -14,10 +14,17 @@ struct CachePlace {
   bool exists = false;
 };
 
-/// positions[index], of 4 or 8 bytes.
-__device__ __forceinline__ int64_t position_at(const contract::KvWriteParams& params, int64_t index) {
-  if (params.position_bytes == 8) return ptx::ld_global_s64(static_cast<const int64_t*>(params.positions) + index);
-  return ptx::ld_global_s32(static_cast<const int32_t*>(params.positions) + index);
+/// positions[index] as it lies in device memory, of 4 or 8 bytes. A conversion would wait for the load.
+struct Position {
+  uint32_t low, high;
+};
+__device__ __forceinline__ Position load_position(const contract::KvWriteParams& params, int64_t index) {
+  const auto* const at = static_cast<const uint8_t*>(params.positions) + index * params.position_bytes;
+  return {ptx::ld_global_u32_if(at, true), ptx::ld_global_u32_if(at + 4, params.position_bytes == 8)};
+}
+__device__ __forceinline__ int64_t value_of(const contract::KvWriteParams& params, const Position& position) {
+  if (params.position_bytes == 8) return static_cast<int64_t>(uint64_t{position.high} << 32 | position.low);
+  return static_cast<int32_t>(position.low);
 }
 
 /// Keys of a page, where kPageSize is a constant; else of a sequence.
@@ -29,6 +36,25 @@ __device__ __forceinline__ int64_t keys_of_page(const contract::KvWriteParams& p
     return 1;
   else
     return params.kv_len;
+}
+
+/// What says where a token goes, as it lies in device memory.
+struct TokenIndex {
+  int64_t slot = 0;
+  Position position{};
+  int32_t sequence = 0;
+};
+
+template <CacheIndex kIndex>
+__device__ __forceinline__ TokenIndex load_index(const contract::KvWriteParams& params, int64_t token) {
+  TokenIndex index;
+  if constexpr (kIndex == CacheIndex::kSlots) {
+    index.slot = ptx::ld_global_s64(params.slot_mapping + token);
+  } else {
+    index.position = load_position(params, token);
+    index.sequence = ptx::ld_global_s32(params.batch_indices + token);
+  }
+  return index;
 }
 
 template <KvLayoutKind kLayout, int kPageSize>
@@ -64,6 +90,14 @@ __device__ __forceinline__ CachePlace place_of_position(const contract::KvWriteP
     place.exists = position < params.kv_len;
   }
   return place;
+}
+
+template <CacheIndex kIndex, KvLayoutKind kLayout, int kPageSize>
+__device__ __forceinline__ CachePlace place_of(const contract::KvWriteParams& params, const TokenIndex& index) {
+  if constexpr (kIndex == CacheIndex::kSlots)
+    return place_of_slot<kLayout, kPageSize>(params, index.slot);
+  else
+    return place_of_position<kLayout, kPageSize>(params, index.sequence, value_of(params, index.position));
 }
 
 /// A scale of a head at `place`, or the first element of the head.

@@ -7,29 +7,36 @@
 
 namespace kernelwright::policy {
 
-/// Which elements turn, and by which stream of positions.
-template <RopeStyle kStyle, int kWidth, int kBegin, int kFirst, int kSecond, int kThird, bool kInterleaved>
+/// Which elements turn, and by which stream of positions. kHeadElements: of all lanes that share a head.
+template <RopeStyle kStyle, int kWidth, int kBegin, int kFirst, int kSecond, int kThird, bool kInterleaved,
+          int kHeadElements>
 class Rotation {
   static constexpr bool kNeox = kStyle == RopeStyle::kNeox;
   static constexpr bool kSections = kFirst + kSecond + kThird > 0;
+  static constexpr bool kAllTurn = kBegin == 0 && kWidth == kHeadElements;
   static constexpr int kPairs = kWidth / 2;
   static constexpr int kAngles = kNeox ? kLaneElements : kLaneElements / 2;  // pairs of which a lane has an element
+  static constexpr int kStreams = kSections ? 3 : 1;
   static constexpr int kHalfChunks = kPairs / kLaneElements;  // neox: lanes from an element to its partner
 
  public:
-  static constexpr bool exists = kStyle != RopeStyle::kNone;
+  /// Comes before load_angles(), which waits for it.
+  __device__ __forceinline__ void load_positions(const contract::KvWriteParams& params, int64_t token) {
+#pragma unroll
+    for (int i = 0; i < kStreams; ++i) positions_[i] = load_position(params, i * int64_t{params.tokens} + token);
+  }
 
   /// `chunk`: which part of a head this lane has.
-  __device__ __forceinline__ void load(const contract::KvWriteParams& params, int64_t token, int chunk) {
+  __device__ __forceinline__ void load_angles(const contract::KvWriteParams& params, int chunk) {
     const int turning = chunk - kBegin / kLaneElements;  // counted from the first lane whose elements turn
-    turns_ = turning >= 0 && turning < kWidth / kLaneElements;
+    turns_ = kAllTurn || (turning >= 0 && turning < kWidth / kLaneElements);
     low_ = turning < kHalfChunks;
     if (!turns_) return;
     const int first = kNeox ? (low_ ? turning : turning - kHalfChunks) * kLaneElements : turning * kAngles;
-    if constexpr (kSections) {
-      const float* rows[3];
+    const float* rows[kStreams];
 #pragma unroll
-      for (int i = 0; i < 3; ++i) rows[i] = row_of(params, position_at(params, i * int64_t{params.tokens} + token));
+    for (int i = 0; i < kStreams; ++i) rows[i] = row_of(params, value_of(params, positions_[i]));
+    if constexpr (kSections) {
 #pragma unroll
       for (int i = 0; i < kAngles; ++i) {
         const int stream = stream_of(first + i);
@@ -38,27 +45,29 @@ class Rotation {
         sin_[i] = ptx::ld_global_f32(row + kPairs + first + i);
       }
     } else {
-      const float* const row = row_of(params, position_at(params, token));
 #pragma unroll
       for (int i = 0; i < kAngles; i += 4) {
-        load_four(cos_ + i, row + first + i);
-        load_four(sin_ + i, row + kPairs + first + i);
+        load_four(cos_ + i, rows[0] + first + i);
+        load_four(sin_ + i, rows[0] + kPairs + first + i);
       }
+    }
+    if constexpr (kNeox) {
+#pragma unroll
+      for (float& sine : sin_) sine = low_ ? -sine : sine;
     }
   }
 
-  /// Every lane of the warp calls it. `turned` says whether this lane's head is one that turns.
-  __device__ __forceinline__ void apply(HeadVector& x, bool turned, int lane) const {
+  /// Every lane of the warp calls it.
+  __device__ __forceinline__ void apply(HeadVector& x, int lane) const {
     if constexpr (kNeox) {
       const int partner = turns_ ? (low_ ? lane + kHalfChunks : lane - kHalfChunks) : lane;
 #pragma unroll
       for (int i = 0; i < kLaneElements; ++i) {
-        const float other = __shfl_sync(kAllLanes, x[i], partner);
-        const float across = (low_ ? -other : other) * sin_[i];
-        if (turns_ && turned) x[i] = fmaf(x[i], cos_[i], across);
+        const float across = __shfl_sync(kAllLanes, x[i], partner) * sin_[i];
+        if (turns_) x[i] = fmaf(x[i], cos_[i], across);
       }
     } else {
-      if (!turns_ || !turned) return;
+      if (!turns_) return;
 #pragma unroll
       for (int i = 0; i < kAngles; ++i) {
         const float even = x[2 * i], odd = x[2 * i + 1];
@@ -87,7 +96,8 @@ class Rotation {
     for (int i = 0; i < 4; ++i) to[i] = __uint_as_float(four.word[i]);
   }
 
-  float cos_[kAngles] = {}, sin_[kAngles] = {};
+  Position positions_[kStreams];
+  float cos_[kAngles] = {}, sin_[kAngles] = {};  // neox: with the sign of the partner's share
   bool turns_ = false, low_ = false;
 };
 

@@ -3,7 +3,7 @@
 
 #include "contract/words.h"
 
-#define KERNELWRIGHT_ENTRY kv_write_9fb5b197da10b397
+#define KERNELWRIGHT_ENTRY kv_write_c1b48fa05642af8d
 
 namespace kernelwright::spec {
 
@@ -42,5 +42,6 @@ constexpr bool kUe8m0 = false;  // and are written as bytes
 constexpr bool kHasLeast = false;  // the largest magnitude of a head has a bound from below
 constexpr int kNumWarps = 4;  // warps of a CTA
 constexpr int kHeadsPerLane = 4;  // heads of which a lane has 8 elements each
+constexpr bool kSplitsFew = false;  // of few tokens a lane has one head
 
 }  // namespace kernelwright::spec

@@ -38,9 +38,20 @@ TEST(PlanKvWrite, DealsTheHeadsOfATokenToWarps) {
   EXPECT_EQ(kernel_name(spec), "kv_write");
   EXPECT_EQ(spec.heads_per_lane, 4);
   EXPECT_EQ(warps_of_token(spec), 6);  // 48 heads, 2 at a time
-  EXPECT_EQ(plan_launch(spec, 1).grid[0], 2u);
   EXPECT_EQ(plan_launch(spec, 8192).grid[0], 12288u);
   EXPECT_EQ(plan_launch(spec, 8192).block, 128u);
+}
+
+TEST(PlanKvWrite, GivesALaneOneHeadOfFewTokens) {
+  const KvWriteSpec spec = plan_kv_write(llama(), {}, Arch::kSm90a).spec;
+  EXPECT_TRUE(has_few(spec, 170));
+  EXPECT_FALSE(has_few(spec, 171)) << "24 warps of a token, and more than 4096 of all";
+  EXPECT_EQ(plan_launch(spec, 1).grid[0], 6u);
+  EXPECT_EQ(plan_launch(spec, 170).grid[0], 1020u);
+  EXPECT_EQ(plan_launch(spec, 171).grid[0], 257u);
+  KvWriteProblem problem = llama();
+  problem.qk_norm.kind = NormKind::kRmsAllHeads;
+  EXPECT_FALSE(has_few(plan_kv_write(problem, {}, Arch::kSm90a).spec, 1)) << "a CTA has a token's heads";
 }
 
 TEST(PlanKvWrite, KeepsATokenInACtaForANormOverAllHeads) {

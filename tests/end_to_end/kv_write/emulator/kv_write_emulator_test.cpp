@@ -176,6 +176,18 @@ TEST_P(KvWrite, TakesAnySchedule) {
   }
 }
 
+TEST_P(KvWrite, GivesTheSameBitsForFewAndForManyTokens) {
+  KvWriteProblem problem = rotating(RopeStyle::kNeox, 256, 64, 0);
+  problem.heads = {64, 16};
+  const KvWriteCase call = make_kv_write_inputs(problem, {.name = "drawn", .tokens = 43, .check = true});
+  const KvWriteSpec spec = plan_kv_write(problem, {}, Arch::kSm90a).spec;
+  ASSERT_TRUE(has_few(spec, 42));
+  ASSERT_FALSE(has_few(spec, 43));
+  KvWriteSchedule one_head;
+  one_head.heads_per_lane = 1;
+  EXPECT_EQ(run_checked(engine_, call), run_checked(engine_, call, one_head));
+}
+
 TEST_P(KvWrite, RotatesQueriesInPlaceBehindAnotherKernel) {
   KvWriteProblem problem = rotating(RopeStyle::kNeox, 64, 64, 0);
   KvWriteCase call = make_kv_write_inputs(problem, {.name = "drawn", .tokens = 9, .check = true});
@@ -389,7 +401,7 @@ TEST_P(KvWrite, NamesEveryArgumentThatDoesNotFit) {
   const auto refusal = [&](const test::KvWriteChange& change) {
     return test::refusal_of_launch(engine_, call, change);
   };
-  EXPECT_EQ(refusal([](KvWriteTensors& t) { t.tokens = -1; }), "/tensors/tokens: -1 is outside [0, 2147482624]");
+  EXPECT_EQ(refusal([](KvWriteTensors& t) { t.tokens = -1; }), "/tensors/tokens: -1 is outside [0, 715827541]");
   EXPECT_EQ(refusal([](KvWriteTensors& t) { t.num_pages = 0; }),
             "/tensors/num_pages: 0 does not fit; it is the number of pages of the cache");
   EXPECT_EQ(refusal([](KvWriteTensors& t) { t.position_bytes = 2; }), "/tensors/position_bytes: 2 is neither 4 nor 8");
