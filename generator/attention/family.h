@@ -195,12 +195,6 @@ inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec&
                                         spec.num_stages, bytes_of(spec.swizzle), bits_of(spec.kv) / 8);
 }
 
-/// contract::shares_scores() of a kernel of fp8 products.
-inline bool shares_scores(const AttentionSpec& spec) {
-  const bool one_product = spec.overlap == Overlap::kNone || spec.overlap == Overlap::kPingPong;
-  return bits_of(spec.q) == 8 && contract::shares_scores(one_product, spec.block_n, spec.head_dim_v);
-}
-
 /// Registers of a math thread: scores, their exponentials in the type of Q, its share of the output, and the rest (row
 /// statistics, addresses, loops). In fp8 a product with V has registers of its own, which take the sums' place too.
 inline int hopper_registers(const AttentionSpec& spec) {
@@ -213,7 +207,7 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int q_bytes = bits_of(spec.q) / 8;
   const int output = (spec.head_dim_v + 1) / 2, scores = spec.block_n / 2;
   const int narrow = q_bytes == 1 ? contract::group_width(spec.head_dim_v) / 2 : 0;  // of an fp8 product with V
-  return scores + (shares_scores(spec) ? contract::kSumRows : narrow) + spec.block_n * q_bytes / 8 + output + rest;
+  return scores + (spec.shares_scores() ? contract::kSumRows : narrow) + spec.block_n * q_bytes / 8 + output + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs
 /// more where it gathers keys or makes operands, and where it counts those before a sequence's start

@@ -1,6 +1,7 @@
 #include "kernelwright/generator/source/spec.h"
 
 #include "contract/attention_sm100.h"
+#include "contract/attention_sm90.h"
 #include "contract/gemm_params.h"
 #include "kernelwright/generator/digest.h"
 
@@ -23,6 +24,12 @@ std::string value_text(E value) {
 int GemmSpec::product_columns() const {
   return contract::gemm_product_columns(block_m, block_n, math_warpgroups, roles == Roles::kPingPong, mma_in_flight,
                                         promotion);
+}
+
+bool AttentionSpec::shares_scores() const {
+  const bool one_product = overlap == Overlap::kNone || overlap == Overlap::kPingPong;
+  return form() == AttentionForm::kHopperPrefill && bits_of(q) == 8 &&
+         contract::shares_scores(one_product, block_n, head_dim_v);
 }
 
 int AttentionSpec::threads() const {

@@ -204,6 +204,8 @@ struct AttentionSpec {
   bool opens_scores() const {
     return mask_tensor || score_mod == ScoreModKind::kTensor || mask_source.exists() || score_source.exists();
   }
+  /// Hopper prefill: whether fp8 products with V take the registers of scores (contract/attention_sm90.h).
+  bool shares_scores() const;
   /// Columns of q and k without the rotary ones, which are in q_rope and k_rope.
   int plain_depth() const { return head_dim_qk - rope_width; }
   /// Threads of a CTA.

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "contract/attention_sm90.h"
-#include "kernelwright/generator/attention/family.h"
 
 namespace kernelwright {
 namespace {
@@ -84,9 +83,9 @@ std::string wgmma_shapes(const Spec& spec) {
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
   const int scores = attention->block_n;
-  const int output = bits_of(attention->q) != 8          ? (attention->head_dim_v + 7) / 8 * 8
-                     : detail::shares_scores(*attention) ? int{contract::kSumRows}
-                                                         : contract::group_width(attention->head_dim_v);
+  const int output = bits_of(attention->q) != 8   ? (attention->head_dim_v + 7) / 8 * 8
+                     : attention->shares_scores() ? int{contract::kSumRows}
+                                                  : contract::group_width(attention->head_dim_v);
   std::string macros = fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", scores);
   if (output != scores) macros += fmt::format("#define KERNELWRIGHT_WGMMA_N1 {}\n", output);
   return macros;
