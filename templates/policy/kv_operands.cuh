@@ -1,10 +1,6 @@
 /// What the decode form multiplies, and how: the type of the products, the fragments of keys and values, and the order
 /// of columns. Keys and values of 16 bits are used as they lie, in the type of Q. fp8 keys and values that lie in
-/// shared memory as bytes are multiplied as f16, whatever the type of Q: tile/byte_fragments.cuh.
-///
-/// A bf16 row of Q is first multiplied by a power of two that brings its largest element below 2^15. Its inverse, the
-/// row's factor, joins the softmax's scale: exact, because bf16 has fewer bits than f16. Elements below 2^-31 of
-/// the largest one lose bits.
+/// shared memory as bytes are multiplied as f16, whatever the type of Q: tile/byte_fragments.cuh, row_scales.cuh.
 #pragma once
 
 #include "contract/words.h"
@@ -20,7 +16,7 @@ namespace kernelwright::policy {
 template <DType kQuery, DType kStored, int kArch>
 struct KvOperands {
   // No static members: they would be in every binary.
-  static __device__ constexpr DType computed() { return DType::kF16; }
+  static __device__ constexpr DType computed() { return policy::computed<kQuery, kStored>(); }
   enum : bool { is_bytes = true, normalises = kQuery != DType::kF16 };
 
   template <class Buffer>
@@ -66,19 +62,13 @@ struct KvOperands {
     return rows;
   }
 
-  /// The scales of the softmax. kFolds: it takes products of normalised rows as they are. Products and their sums are
-  /// below 2^40 and, unless they are 0, at least 2^-40. So the bounds change no weight: below the lower one all keys
-  /// weigh the same, and above the upper one the largest score has all the weight. They keep scale times product
-  /// finite, and a sink divided by the scale. A NaN or an infinity that the launch gives stays what it is.
+  /// The scales of the softmax. kFolds: it takes products of normalised rows as they are.
   template <bool kFolds, int kRows>
   static __device__ __forceinline__ RowScales<kRows> scales_of(const RowScales<kRows>& factors, float exponent_scale) {
     RowScales<kRows> scales;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      scales.of[r] = exponent_scale;
-      if constexpr (!kFolds || !normalises) continue;
-      const float scale = factors.of[r] * exponent_scale;
-      scales.of[r] = scale < 0x1p-78f ? 0x1p-78f : scale > 0x1p78f && isfinite(exponent_scale) ? 0x1p78f : scale;
+      scales.of[r] = kFolds && normalises ? scale_of_normalised(factors.of[r], exponent_scale) : exponent_scale;
     }
     return scales;
   }
@@ -95,19 +85,15 @@ struct KvOperands {
  private:
   /// Sixteen elements of a row, those of one lane of sixteen, to f16; the row's factor.
   static __device__ __forceinline__ float normalise(uint32_t (&words)[8]) {
-    uint32_t largest = 0;  // magnitudes are in the order of their bits
+    uint32_t largest = 0;
 #pragma unroll
-    for (int w = 0; w < 8; ++w) largest = max(largest, max(words[w] & 0x7fffu, words[w] >> 16 & 0x7fffu));
+    for (int w = 0; w < 8; ++w) largest = largest_of(largest, words[w]);
 #pragma unroll
     for (int lanes = 8; lanes > 0; lanes /= 2) largest = max(largest, __shfl_xor_sync(0xffffffff, largest, lanes));
-    // Exponents have a bias of 127, in bf16 as in f32. The multiplier and its inverse are normal numbers.
-    const uint32_t exponent = max(largest >> 7, 15u) - 14;
-    const float multiplier = __uint_as_float((254 - exponent) << 23);
+    const uint32_t exponent = factor_exponent(largest);
 #pragma unroll
-    for (int w = 0; w < 8; ++w)
-      words[w] = tile::Element<computed()>::pack(__uint_as_float(words[w] << 16) * multiplier,
-                                                 __uint_as_float(words[w] & 0xffff0000u) * multiplier);
-    return __uint_as_float(exponent << 23);
+    for (int w = 0; w < 8; ++w) words[w] = over_factor(words[w], exponent);
+    return factor_of(exponent);
   }
 };
 

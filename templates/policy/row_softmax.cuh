@@ -12,6 +12,7 @@
 
 #include "contract/words.h"
 #include "policy/quad_rows.cuh"
+#include "policy/row_scales.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
 
@@ -34,38 +35,40 @@ class RowSoftmax {
 
   /// Adds a sink to row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
   /// share.
-  __device__ void add_sink(int r, float logit, float scale, bool mine) {
+  template <class Scale>
+  __device__ void add_sink(int r, float logit, Scale scale, bool mine) {
     if (logit == ptx::minus_infinity()) return;
-    maximum[r] = logit * kLog2e / scale;
-    sum[r] = mine ? 1.f : 0.f;
+    maximum[r] = logit * kLog2e / scale_of(scale, r);
+    sum[r] = mine ? unit_of(scale) : 0.f;
   }
 
-  /// Turns the scores of one tile into exponentials; a unit of score is `scale` powers of two. The exponentials are
-  /// added to the sum before they are rounded. A row depends on its own maximum only: the other rows of the warp do not
-  /// change its result.
-  template <int kCount>
-  __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float scale) {
+  /// Turns the scores of one tile into exponentials; a unit of score is `scale` powers of two: a float, or
+  /// RowScales. The exponentials are added to the sum before they are rounded. A row depends on its own maximum only:
+  /// the other rows of the warp do not change its result.
+  template <int kCount, class Scale>
+  __device__ __forceinline__ void exponentiate(float (&scores)[kCount], Scale scale) {
     float largest[2];
     largest_of_rows(scores, largest, [&](int r, float score) { return fmaxf(score, maximum[r]); });
     // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen no key stays as it is.
-    const auto grown = [&](int r) { return (largest[r] - maximum[r]) * scale > kSlack; };
+    const auto grown = [&](int r) { return (largest[r] - maximum[r]) * scale_of(scale, r) > kSlack; };
     moved = __any_sync(0xffffffff, grown(0) || grown(1));
     if (moved) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        factor[r] = grown(r) ? ptx::ex2_approx_ftz((maximum[r] - largest[r]) * scale) : 1;
+        factor[r] = grown(r) ? ptx::ex2_approx_ftz((maximum[r] - largest[r]) * scale_of(scale, r)) : 1;
         if (grown(r)) maximum[r] = largest[r];
         sum[r] *= factor[r];
       }
     }
     float offset[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) offset[r] = maximum[r] == ptx::minus_infinity() ? 0 : -maximum[r] * scale;
+    for (int r = 0; r < 2; ++r)
+      offset[r] = maximum[r] == ptx::minus_infinity() ? 0 : base2_offset(maximum[r], scale, r);
     float part[2][2] = {};
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int r = i / 2 % 2;
-      scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale, offset[r]));
+      scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale_of(scale, r), offset[r]));
       part[r][i % 2] += scores[i];
     }
 #pragma unroll
@@ -93,8 +96,9 @@ class RowSoftmax {
   __device__ float inverse(int r) const { return sum[r] == 0 ? 0 : 1 / sum[r]; }
 
   /// log2 of the sum of exponentials; -inf for a row that saw no key.
-  __device__ float log2_sum(int r, float scale) const {
-    return sum[r] == 0 ? ptx::minus_infinity() : maximum[r] * scale + ptx::lg2_approx_ftz(sum[r]);
+  template <class Scale>
+  __device__ float log2_sum(int r, Scale scale) const {
+    return sum[r] == 0 ? ptx::minus_infinity() : base2_maximum(maximum[r], scale, r) + ptx::lg2_approx_ftz(sum[r]);
   }
 };
 

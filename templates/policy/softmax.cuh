@@ -10,36 +10,12 @@
 #pragma once
 
 #include "contract/words.h"
+#include "policy/row_scales.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
 #include "tile/element.cuh"
 
 namespace kernelwright::policy {
-
-/// A scale for each row that a thread has, where a float is one scale for all rows. Exponentials and their sums are
-/// multiplied by 2^shift, so that f16 holds weights down to 2^-(24 + shift) of the largest one.
-template <int kRows>
-struct RowScales {
-  enum : int { shift = 7 };  // exponentials reach 2^8 by themselves, and f16 ends at 2^16
-  float of[kRows];
-};
-/// What a score of row r is multiplied by, and the maximum, base 2, on which the row's exponentials count.
-__device__ __forceinline__ float scale_of(float scale, int) { return scale; }
-__device__ __forceinline__ float base2_maximum(float maximum, float scale, int) { return maximum * scale; }
-template <int kRows>
-__device__ __forceinline__ float scale_of(const RowScales<kRows>& scales, int r) {
-  return scales.of[r];
-}
-template <int kRows>
-__device__ __forceinline__ float base2_maximum(float maximum, const RowScales<kRows>& scales, int r) {
-  return fmaf(maximum, scales.of[r], -static_cast<float>(RowScales<kRows>::shift));
-}
-/// The exponential of the maximum.
-__device__ __forceinline__ float unit_of(float) { return 1; }
-template <int kRows>
-__device__ __forceinline__ float unit_of(const RowScales<kRows>&) {
-  return 1 << RowScales<kRows>::shift;
-}
 
 template <int kRowTiles, Rescale kRescale>
 class OnlineSoftmax {

@@ -2,7 +2,7 @@
 /// there these warps write the operands of the products, to the slots where TMA writes operands that need no work. The
 /// math warps do not know of it.
 ///
-///   16-bit queries   K and V are converted to the type of Q.
+///   16-bit queries   K and V become f16.
 ///   fp8 queries      V is transposed: fp8 products read their second operand with k innermost, the keys of P V.
 #pragma once
 
@@ -88,7 +88,7 @@ class WidenedTiles {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           uint32_t words[2];
-          tile::convert_four<spec::kKvDType, spec::kQDType, spec::kArch>(__float_as_uint(bytes[part][i]), words);
+          tile::convert_four<spec::kKvDType, computed(), spec::kArch>(__float_as_uint(bytes[part][i]), words);
           elements.word[2 * i] = words[0], elements.word[2 * i + 1] = words[1];
         }
         ptx::st_shared_v4(to + 2 * (block * kBlock + part / 2 * (2 * kPart)) + to_[part % 2], elements);

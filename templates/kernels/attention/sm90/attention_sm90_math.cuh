@@ -1,8 +1,9 @@
 /// A math warpgroup of attention_sm90: scores, softmax and output of 64 query rows, step by step.
 #pragma once
 
-#include "kernels/attention/attention_open.cuh"
+#include "kernels/attention/sm90/attention_sm90_queries.cuh"
 #include "kernels/attention/sm90/attention_sm90_rows.cuh"
+#include "kernels/attention/sm90/attention_sm90_scores.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "mma/sm90.cuh"
 #include "policy/item_record.cuh"
@@ -11,13 +12,11 @@
 #include "ptx/barrier.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
-#include "tile/quad_store.cuh"
-#include "tile/staged_store.cuh"
 
 namespace kernelwright {
 namespace {
 
-class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
+class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormalisesQ>, Scales, Promotion {
  public:
   __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
                                            uint32_t warpgroup)
@@ -25,7 +24,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
         shared_(shared),
         warpgroup_(warpgroup),
         lane_(threadIdx.x % 32),
-        scale_(exponent_scale_of(params_.scale)),
+        scale_{exponent_scale_of(params_.scale)},
         queries_(QueryRing::consumer(shared.query_barriers())),
         items_(ItemRing::consumer()),
         tiles_(shared.kv_barriers(), shared.keys(), shared.values(), {threadIdx.x % 32}),
@@ -105,10 +104,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
              ptx::uniform(walk_.full_end)};
     if constexpr (kSkipsRows && !kOthersClean) posted_keys_ = ptx::uniform(item_.last_keys<kHidesInTiles>());
     items_.step();
-    if constexpr (kScaled) {
-      take_scales(params_, item_);
-      scale_ = exponent_scale_of(score_scale(params_));
-    }
+    if constexpr (kScaled) take_scales(params_, item_);
+    if constexpr (kScaled && !kNormalisesQ) scale_ = {exponent_scale_of(score_scale(params_))};
     if constexpr (PlaceMod::exists) {
 #pragma unroll
       for (int r = 0; r < kPlaceHeads; ++r)
@@ -121,14 +118,26 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     return ScoreMod{scale, params_.softcap}.template exponent_scale<kScaled>(params_.exponent_scale);
   }
 
+  /// The item's queries have landed, and this warpgroup has rows of them.
+  __device__ __forceinline__ void begin_item() {
+    if constexpr (kNormalisesQ) {
+      prepare_queries(own_queries(), warpgroup_);
+      scale_ = exponent_scales(exponent_scale_of(score_scale(params_)));
+    }
+  }
+  __device__ __forceinline__ uint32_t own_queries() const {
+    return shared_.queries(queries_.state.index) + warpgroup_ * (64 * kRowBytes);
+  }
+
   /// An item whose products are done, except the last one.
   struct DoneItem {
     policy::PostedItem record;
     uint32_t slot;  // of Q
+    ExponentScale scale;
   };
   /// Called when Q has been read for the last time. Its slot is released once the output has left through it.
   __device__ __forceinline__ DoneItem leave_item() {
-    const DoneItem done{item_, queries_.state.index};
+    const DoneItem done{item_, queries_.state.index, scale_};
     if constexpr (!kStagesOutput) release(done);
     if constexpr (kMathCleansFirst)
       hide(ptx::uniform(item_.hidden_keys()));  // of the item's first tile, which comes last
@@ -152,6 +161,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
 
   /// The first step after an item on which only other warpgroups worked, or the first step of all.
   __device__ __forceinline__ void issue_first_scores(bool passes_values = false) {
+    begin_item();
     const uint32_t keys = take_keys();
     if constexpr (kSkipsRows) {
       if (passes_values) pass_values();
@@ -196,6 +206,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
 
   /// The first step of an item, together with the last product of the item before.
   __device__ __forceinline__ void cross_over(const DoneItem& done) {
+    begin_item();
     issue_both<true>(walk_.end - 1);
     end_step<kPacksAtOnce>();
     // Exponentials must follow the branches of store(), packed or not. Otherwise ptxas joins those branches at the
@@ -310,8 +321,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
   /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_scores(uint32_t keys) {
-    mma::issue_scores<spec::kQDType, spec::kHeadDimQk, spec::kBlockM, spec::kBlockN, spec::kSwizzleBytes, kStage,
-                      kKeyStages>(scores_, shared_.queries(queries_.state.index) + warpgroup_ * (64 * kRowBytes), keys);
+    mma::issue_scores<computed(), spec::kHeadDimQk, spec::kBlockM, spec::kBlockN, spec::kSwizzleBytes, kStage,
+                      kKeyStages>(scores_, own_queries(), keys);
     if constexpr (kStage + 1 < kKeyStages) {
       const uint32_t more = tiles_.template wait_k<kStage + 1>();
       take_more();
@@ -330,24 +341,11 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
   __device__ __forceinline__ void end_scores(int tile) {
     ptx::pin_registers(scores_);
     tiles_.release_whole_k();
+    take_factors(Fragment{scores_});
     const ScoreMod score_mod{score_scale(params_), params_.softcap};
     policy::modify(Fragment{scores_}, score_mod, [&] { return place_rows(tile); });
     policy::take_sign(Fragment{scores_}, score_mod);
-    if constexpr (OpenRow::exists) open_scores(tile);
-  }
-  __device__ __forceinline__ void open_scores(int tile) {
-    const policy::ItemRecord::Rows item = item_.rows();
-    const TileMask limits = limits_of(item);
-    const int rows = item_.num_rows(), batch = item_.batch(), first = item_.origin();
-    const int origin = first + tile * spec::kBlockN + lane_ % 4 * 2;
-    policy::open_keys(Fragment{scores_}, origin, [&](int r) {
-      const int mine = row() + Fragment::row(r), query = Rows::query(item.first_row + mine);
-      const policy::KeyRange seen = limits.visible(query);
-      return OpenRow(params_,
-                     {query, 0, Rows{item.head}.q_head(item.first_row + mine), batch, item.kv_len - item.diagonal,
-                      first + item.kv_len},
-                     {first + seen.low, first + seen.high}, mine < rows);
-    });
+    if constexpr (OpenRow::exists) open_scores(params_, item_, limits_of(item_.rows()), row(), tile, Fragment{scores_});
   }
   /// Waits for the first sub-stage of the next tile of V. kCleans: writes zeros for keys that are not the sequence's,
   /// in any of its sub-stages. Their probability is 0, but 0 times the bytes there may be NaN.
@@ -398,7 +396,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
     if constexpr (kTransposesV)
       issue(scores_, probabilities_, values);
     else
-      mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
+      mma::issue_output<computed(), spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
           output_, probabilities_, values, accumulate_);
     if constexpr (kStage + 1 < kValueStages) {
       const uint32_t more = tiles_.template wait_v<kStage + 1>();
@@ -430,15 +428,12 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
       softmax.exponentiate(scores_, scale_);
   }
   __device__ __forceinline__ void pack() {
-    if constexpr (!kPacksAtOnce) mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_);
+    if constexpr (!kPacksAtOnce) mma::pack<computed(), spec::kBlockN>(scores_, probabilities_);
   }
 
   // ---- rows ----
 
-  /// The thread's first row of the tile; the second is 8 rows further on.
-  __device__ __forceinline__ int row() const {
-    return static_cast<int>(warpgroup_ * 64 + threadIdx.x / 32 % 4 * 16 + lane_ / 4);
-  }
+  __device__ __forceinline__ int row() const { return first_row(warpgroup_, lane_); }
 
   /// The item's mask, with keys counted as tiles are.
   template <bool kHides = kHidesInTiles>
@@ -471,57 +466,23 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, Scales, Promotion {
   using Probabilities = uint32_t[spec::kBlockN * kElementBytes / 32][4];
   using Output = float[kOutputColumns / 2];
 
-  __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, Output& output) {
-    softmax.finish();
-    if constexpr (kTransposesV) end_narrow(softmax, output, params_.sinks, Rows{done.record.rows().head}, row());
-    const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
-    const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
-    const int mine = own + static_cast<int>(lane / 4);  // the thread's row; its second is 8 rows on
-    if constexpr (kStagesOutput) {
-      ptx::bar_sync(kStageBarrier + warpgroup_, 128);  // no product of the warpgroup reads Q any more
-      const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes, kRowBytes> rows(
-          shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane);
-      rows.put(output, weight_of(softmax, 0, done), weight_of(softmax, 1, done));
-      __syncwarp();  // a lane stores what other lanes have written
-      const OutputRows to(params_, done.record);
-#pragma unroll
-      for (int round = 0; round < rows.kRounds; ++round) {
-        const int at = own + rows.row(round);
-        rows.store(round, to.row(at), to.exists(at));
-      }
-      store_lse(done, to, softmax, mine, lane);
-      ptx::fence_proxy_async_shared();  // TMA writes the slot next
-      if constexpr (!kSkipsRows) release(done);
-    } else {
-      const OutputRows to(params_, done.record);
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, weight_of(softmax, r, done), to.row(mine + r * 8),
-                                                          to.exists(mine + r * 8), lane);
-      store_lse(done, to, softmax, mine, lane);
-    }
-  }
+  /// attention_sm90_store.cuh
+  __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, Output& output);
   __device__ __forceinline__ float weight_of(const Softmax& softmax, int r, const DoneItem& done) const {
     if constexpr (kScaled) return softmax.inverse(r) * value_scale(params_, done.record);
     return softmax.inverse(r);
   }
-  __device__ __forceinline__ void store_lse(const DoneItem& done, const OutputRows& to, const Softmax& softmax,
-                                            int first, uint32_t lane) {
-    if constexpr (spec::kLse) {
-      // The next item has been taken, and its keys may have another scale.
-      const float scale = kScaled ? exponent_scale_of(score_scale(params_, done.record)) : scale_;
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        if (lane % 4 == 0 && to.exists(first + r * 8))
-          *to.lse(first + r * 8) = softmax.log2_sum(r, scale) * policy::kLn2;
-    }
+  /// The next item has been taken, and its keys or its queries may have another scale.
+  __device__ __forceinline__ ExponentScale scale_of(const DoneItem& done) const {
+    if constexpr (kScaled && !kNormalisesQ) return {exponent_scale_of(score_scale(params_, done.record))};
+    return done.scale;
   }
 
   // HiddenKeys: of the next tile of V, which must be cleaned of them.
   const contract::AttentionParams& params_;
   const Shared shared_;
   const uint32_t warpgroup_, lane_;
-  float scale_;  // powers of two per unit of score; where keys have a scale, of the item
+  ExponentScale scale_;  // powers of two per unit of score; where keys or rows have a scale, of the item
   QueryRing queries_;
   ItemRing items_;
   Consumer tiles_;

@@ -47,6 +47,11 @@ using Promotion = mma::Promotion<kTransposesV, contract::shares_scores(kOneProdu
 using Scales = policy::ItemScales<spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 
+/// A math thread's first row of a query tile; its second is 8 rows further on.
+__device__ __forceinline__ int first_row(uint32_t warpgroup, uint32_t lane) {
+  return static_cast<int>(warpgroup * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4);
+}
+
 /// Writes zeros to the first `keys` rows of the tile of V at `values`: a share of each math thread.
 __device__ __forceinline__ void clear_first_rows(uint32_t values, int keys) {
   const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
@@ -86,6 +91,15 @@ struct OutputRows {
     return static_cast<uint16_t*>(params.o) + target.output + Rows::query(row) * params.o_strides.token +
            Rows::head_in_group(row) * params.o_strides.head;
   }
+  /// Stores the LSE of the thread's rows, `first` and the one 8 rows further on.
+  template <class OnlineSoftmax, class Scale>
+  __device__ __forceinline__ void store_lse(const OnlineSoftmax& softmax, Scale scale, int first, uint32_t lane) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      if (lane % 4 == 0 && exists(first + r * 8)) *lse(first + r * 8) = softmax.log2_sum(r, scale) * policy::kLn2;
+  }
+
+ private:
   __device__ float* lse(int row) const {
     constexpr bool kRagged = spec::kQLayout == QLayout::kRagged;
     return params.lse + target.lse + static_cast<int64_t>(Rows::query(row)) * (kRagged ? params.q_heads : 1) +

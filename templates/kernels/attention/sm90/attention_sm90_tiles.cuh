@@ -12,6 +12,7 @@
 #include "pipeline/tma_producer_pipeline.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/item_walk.cuh"
+#include "policy/row_scales.cuh"
 
 namespace kernelwright {
 namespace {
@@ -24,6 +25,9 @@ enum : bool {  // not variables, which would be in every binary
   // Whether warps make operands of what TMA brings.
   kRestagesKv = kConvertsKv || kTransposesV,
 };
+
+/// The type of products.
+__device__ constexpr DType computed() { return policy::computed<spec::kQDType, spec::kKvDType>(); }
 
 constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
 // The launch gives each thread the same number of registers. The warpgroups deal them out anew: loading takes few,

@@ -1,0 +1,87 @@
+/// Rows of bf16 queries over fp8 keys: a math warpgroup of attention_sm90 makes f16 of them, in the slot where TMA has
+/// put them, once in an item (policy/row_scales.cuh).
+#pragma once
+
+#include "kernels/attention/sm90/attention_sm90_rows.cuh"
+#include "policy/row_scales.cuh"
+#include "ptx/barrier.cuh"
+
+namespace kernelwright {
+namespace {
+
+enum : bool {
+  kNormalisesQ = kConvertsKv && spec::kQDType == DType::kBf16,
+  // Modifiers and single keys take scores as they are; else the factors of rows join the softmax's scale.
+  kFoldsFactors = spec::kScoreMod == ScoreModKind::kNone && !OpenRow::exists
+};
+
+/// What the thread's two rows were divided by. A base class: without it, it takes no room.
+template <bool kExists>
+class QueryFactors {
+  policy::RowScales<2> factors_;
+
+ protected:
+  using ExponentScale = policy::RowScales<2>;  // of scores
+
+  /// Makes the warpgroup's rows operands; `first_row` is the address of its first one. All of its threads call it. A
+  /// quad has the two rows of which it holds scores.
+  __device__ __forceinline__ void prepare_queries(uint32_t first_row, uint32_t warpgroup) {
+    const uint32_t thread = ptx::opaque(threadIdx.x), quad = thread % 4, row = thread / 32 % 4 * 16 + thread % 32 / 4;
+    constexpr uint32_t kPieces = kSlabsQk * kRowPieces, kShare = (kPieces + 3) / 4;  // of 16 bytes
+    const auto exists = [&](uint32_t piece) { return kPieces % 4 == 0 || piece < kPieces; };
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      const uint32_t mine = row + r * 8;
+      const auto place = [&](uint32_t piece) {
+        return first_row + piece / kRowPieces * kQuerySlabBytes + mine * kRowBytes +
+               (piece % kRowPieces ^ contract::swizzle_of_row(mine, spec::kSwizzleBytes)) * 16;
+      };
+      ptx::Vector16 pieces[kShare] = {};
+      uint32_t largest = 0;
+#pragma unroll
+      for (uint32_t i = 0; i < kShare; ++i) {
+        if (exists(i * 4 + quad)) pieces[i] = ptx::ld_shared_v4(place(i * 4 + quad));
+#pragma unroll
+        for (const uint32_t word : pieces[i].word) largest = policy::largest_of(largest, word);
+      }
+      largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 1));
+      largest = max(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+      const uint32_t exponent = policy::factor_exponent(largest);
+#pragma unroll
+      for (uint32_t i = 0; i < kShare; ++i) {
+#pragma unroll
+        for (uint32_t& word : pieces[i].word) word = policy::over_factor(word, exponent);
+        if (exists(i * 4 + quad)) ptx::st_shared_v4(place(i * 4 + quad), pieces[i]);
+      }
+      factors_.of[r] = policy::factor_of(exponent);
+    }
+    ptx::fence_proxy_async_shared();
+    ptx::bar_sync(kStageBarrier + warpgroup, 128);
+  }
+
+  /// What the softmax multiplies scores by, if it multiplies those of other queries by `exponent_scale`.
+  __device__ __forceinline__ ExponentScale exponent_scales(float exponent_scale) const {
+    ExponentScale scales;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      scales.of[r] = kFoldsFactors ? policy::scale_of_normalised(factors_.of[r], exponent_scale) : exponent_scale;
+    return scales;
+  }
+  template <class Scores>
+  __device__ __forceinline__ void take_factors(const Scores& scores) const {
+    if constexpr (!kFoldsFactors) policy::multiply_rows(scores, factors_);
+  }
+};
+
+template <>
+class QueryFactors<false> {
+ protected:
+  using ExponentScale = float;
+  __device__ __forceinline__ static void prepare_queries(uint32_t, uint32_t) {}
+  __device__ __forceinline__ static float exponent_scales(float exponent_scale) { return exponent_scale; }
+  template <class Scores>
+  __device__ __forceinline__ static void take_factors(const Scores&) {}
+};
+
+}  // namespace
+}  // namespace kernelwright

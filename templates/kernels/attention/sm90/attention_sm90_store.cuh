@@ -1,0 +1,43 @@
+/// How a math warpgroup of attention_sm90 stores the rows of an item.
+#pragma once
+
+#include "kernels/attention/sm90/attention_sm90_math.cuh"
+#include "tile/quad_store.cuh"
+#include "tile/staged_store.cuh"
+
+namespace kernelwright {
+namespace {
+
+__device__ __forceinline__ void MathWarpgroup::store(const DoneItem& done, Softmax& softmax, Output& output) {
+  softmax.finish();
+  if constexpr (kTransposesV) end_narrow(softmax, output, params_.sinks, Rows{done.record.rows().head}, row());
+  const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
+  const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
+  const int mine = own + static_cast<int>(lane / 4);  // the thread's row; its second is 8 rows on
+  if constexpr (kStagesOutput) {
+    ptx::bar_sync(kStageBarrier + warpgroup_, 128);  // no product of the warpgroup reads Q any more
+    const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes, kRowBytes> rows(
+        shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane);
+    rows.put(output, weight_of(softmax, 0, done), weight_of(softmax, 1, done));
+    __syncwarp();  // a lane stores what other lanes have written
+    const OutputRows to(params_, done.record);
+#pragma unroll
+    for (int round = 0; round < rows.kRounds; ++round) {
+      const int at = own + rows.row(round);
+      rows.store(round, to.row(at), to.exists(at));
+    }
+    if constexpr (spec::kLse) to.store_lse(softmax, scale_of(done), mine, lane);
+    ptx::fence_proxy_async_shared();  // TMA writes the slot next
+    if constexpr (!kSkipsRows) release(done);
+  } else {
+    const OutputRows to(params_, done.record);
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, weight_of(softmax, r, done), to.row(mine + r * 8),
+                                                        to.exists(mine + r * 8), lane);
+    if constexpr (spec::kLse) to.store_lse(softmax, scale_of(done), mine, lane);
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright
