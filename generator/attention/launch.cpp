@@ -85,8 +85,14 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
                floor_div(arch.shared_bytes_per_sm, launch.main.shared_bytes + arch.reserved_shared_bytes_per_cta),
                floor_div(arch.max_threads_per_sm, launch.main.block)));
     const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(extent.kv_len, spec.block_n));
+    // A CTA with rings of bytes takes what an SM gets from memory. A second one hides its beginning and its end, and
+    // parts for it would cost more than they give.
+    const bool streams = spec.form() == AttentionForm::kHopperDecode && bits_of(spec.kv) == 8;
+    const std::int64_t slots = (streams ? 1 : ctas) * num_sms;
     launch.num_splits = forced_splits > 0 ? std::min(forced_splits, contract::kMaxSplits)
-                                          : choose_splits(pairs * m_blocks, tiles, ctas * num_sms, spec.merge);
+                        : streams && pairs * m_blocks >= slots
+                            ? 1
+                            : choose_splits(pairs * m_blocks, tiles, slots, spec.merge);
   }
 
   // (sequence, head) pairs whose keys fit the L2 together. Heads of one KV head stay together.

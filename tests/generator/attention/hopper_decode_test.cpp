@@ -94,6 +94,22 @@ TEST(HopperDecodePlan, SplitsKeysLikeThePortableOne) {
   EXPECT_EQ(launch.workspace_bytes, launch.merge_counters_offset + 8 * 8);
 }
 
+TEST(HopperDecodePlan, FillsEachSmOnceWithPartsOfBytes) {
+  AttentionProblem problem = decode(128);
+  problem.dtype.kv = DType::kE4m3;
+  const AttentionSpec spec = planned(problem);
+  const auto splits = [&](int batch, int keys) {
+    const AttentionExtent extent{
+        .batch = batch, .q_heads = 32, .kv_heads = 8, .q_len = 1, .kv_len = keys, .q_tokens = batch};
+    return plan_launch(spec, extent, 132, 0).num_splits;
+  };
+  EXPECT_EQ(splits(1, 131072), 16);
+  EXPECT_EQ(splits(1, 8192), 16);
+  EXPECT_EQ(splits(8, 8192), 2);
+  EXPECT_EQ(splits(16, 8192), 1) << "128 items";
+  EXPECT_EQ(splits(17, 8192), 1) << "more items than SMs";
+}
+
 TEST(HopperDecodePlan, RefusesWhatItLacksByName) {
   AttentionProblem problem = decode(72);
   AttentionSchedule schedule = hopper_decode();
