@@ -34,7 +34,7 @@ int usual_heads_per_lane(const KvWriteSpec& spec) {
 
 /// A norm over all heads needs a token's heads in one CTA.
 int heads_per_lane_of_one_cta(const KvWriteSpec& spec) {
-  constexpr int kFewWarps = 16;
+  constexpr int kFewWarps = 12;
   for (int heads = 1; heads <= kMostHeadsPerLane; ++heads)
     if (warps_of(spec, heads) <= (heads < kMostHeadsPerLane ? kFewWarps : kMostWarps)) return heads;
   return kMostHeadsPerLane;

@@ -65,7 +65,7 @@ TEST(PlanKvWrite, KeepsATokenInACtaForANormOverAllHeads) {
   schedule.num_warps = 3;
   EXPECT_THAT(
       [&] { plan_kv_write(problem, schedule, Arch::kSm80); },
-      testing::ThrowsMessage<ConfigError>(HasSubstr("3 does not fit a norm over all heads of a token; 16 would do")));
+      testing::ThrowsMessage<ConfigError>(HasSubstr("3 does not fit a norm over all heads of a token; 12 would do")));
   problem.heads = {512, 8};
   EXPECT_THAT([&] { plan_kv_write(problem, {}, Arch::kSm80); },
               testing::ThrowsMessage<ConfigError>(HasSubstr("a CTA has 32")));
