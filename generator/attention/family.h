@@ -203,7 +203,10 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const ScoreModFacts& facts = facts_of(spec.score_mod);
   const int mod = facts.registers + (spec.pack_gqa ? facts.registers_of_rows : 0);
   const int open = spec.opens_scores() ? 16 : 0;  // a row's elements, its range and its place
-  const int rest = (may_skip ? 40 : 32) + mod + open;
+  // Normalised rows have scales of their own (policy/row_scales.cuh). Elsewhere there is room for them.
+  const bool normalises = spec.q == DType::kBf16 && converts_keys(spec);
+  const int scales = !normalises ? 0 : spec.opens_scores() ? 10 : spec.score_mod == ScoreModKind::kAlibi ? 2 : 0;
+  const int rest = (may_skip ? 40 : 32) + mod + open + scales;
   const int q_bytes = bits_of(spec.q) / 8;
   const int output = (spec.head_dim_v + 1) / 2, scores = spec.block_n / 2;
   const int narrow = q_bytes == 1 ? contract::group_width(spec.head_dim_v) / 2 : 0;  // of an fp8 product with V
