@@ -267,7 +267,7 @@ class Heads {
     if constexpr (T::kScales == ScaleKind::kNone) {
       return 1;
     } else if constexpr (kGivenScales) {
-      return __fdiv_rn(1.f, scales_[kScaleParts > 1 ? i : 0]);
+      return __frcp_rn(scales_[kScaleParts > 1 ? i : 0]);
     } else {
       if constexpr (spec::kHasLeast) {
         const uint32_t least = __float_as_uint(params_.least);
@@ -285,7 +285,7 @@ class Heads {
         else
           ptx::st_global_u32(T::scales(params_) + at, __float_as_uint(scale));
       }
-      return __fdiv_rn(1.f, scale);
+      return __frcp_rn(scale);
     }
   }
 
