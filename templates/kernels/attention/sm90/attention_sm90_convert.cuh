@@ -131,29 +131,32 @@ class TransposedTiles {
     // Of stmatrix, the lane's row of 16 and piece of two: matrices have even and odd elements of 16 keys, then of 16
     // more.
     const uint32_t to_row = lane_ / 8 % 2 * 8 + lane_ % 4 * 2 + lane_ / 4 % 2, to_keys = lane_ / 16;
-    constexpr uint32_t kBlocks = kKeyBlocks * kDepthBlocks;
-    // Two blocks at a time: both reads are on their way before the first write.
+    // A warp takes every third piece, all keys of it: addresses then differ by constants. Two reads are on their way
+    // before the first write. Masks of rows leave registers for one, and so do three math warpgroups.
+    constexpr bool kNarrow = spec::kMathWarpgroups == 3;
+    constexpr int kAtOnce = kCleans || kNarrow ? 1 : 2, kUnrolled = kNarrow ? 1 : int{kKeyBlocks};
 #pragma unroll 1
-    for (uint32_t first = warp_; first < kBlocks; first += 2 * contract::kConvertingWarps) {
-      uint32_t pairs[2][4];
+    for (uint32_t piece = warp_; piece < kDepthBlocks; piece += contract::kConvertingWarps) {
+      const uint32_t source = from + raw_offset(lane_, piece), target = to + piece * (16 * kRowBytes);
+#pragma unroll kUnrolled
+      for (int first = 0; first < kKeyBlocks; first += kAtOnce) {
+        uint32_t pairs[kAtOnce][4];
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const uint32_t block = first + n * contract::kConvertingWarps, key = block / kDepthBlocks * kKeys;
-        if (block >= kBlocks) break;
-        ptx::ldmatrix_x4_trans(pairs[n], from + raw_offset(key + lane_, block % kDepthBlocks));
-        if constexpr (kCleans) {
+        for (int n = first; n < first + kAtOnce && n < kKeyBlocks; ++n) {
+          ptx::ldmatrix_x4_trans(pairs[n - first], source + n * (kKeys * kRowBytes));
+          if constexpr (kCleans) {
 #pragma unroll
-          for (int m = 0; m < 4; ++m) pairs[n][m] &= mask_of(kept, static_cast<int>(key + m * 8 + lane_ % 4 * 2));
+            for (int m = 0; m < 4; ++m)
+              pairs[n - first][m] &= mask_of(kept, static_cast<int>(n * kKeys + m * 8 + lane_ % 4 * 2));
+          }
         }
-      }
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const uint32_t block = first + n * contract::kConvertingWarps;
-        if (block >= kBlocks) break;
-        const uint32_t(&of)[4] = pairs[n];
-        const uint32_t words[4] = {ptx::prmt(of[0], of[1], 0x6420), ptx::prmt(of[0], of[1], 0x7531),
-                                   ptx::prmt(of[2], of[3], 0x6420), ptx::prmt(of[2], of[3], 0x7531)};
-        ptx::stmatrix_x4(to + offset(block % kDepthBlocks * 16 + to_row, 2 * (block / kDepthBlocks) + to_keys), words);
+        for (int n = first; n < first + kAtOnce && n < kKeyBlocks; ++n) {
+          const uint32_t(&of)[4] = pairs[n - first];
+          const uint32_t words[4] = {ptx::prmt(of[0], of[1], 0x6420), ptx::prmt(of[0], of[1], 0x7531),
+                                     ptx::prmt(of[2], of[3], 0x6420), ptx::prmt(of[2], of[3], 0x7531)};
+          ptx::stmatrix_x4(target + offset(to_row, 2 * n + to_keys), words);
+        }
       }
     }
   }
