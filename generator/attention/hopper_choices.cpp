@@ -38,8 +38,8 @@ struct NarrowTarget {
   Target target;
 };
 constexpr NarrowTarget kNarrowTargets[] = {{64, {64, 3, 96, 2, KvRing::kSplit, Overlap::kBoth}},
-                                           {128, {128, 2, 128, 2, KvRing::kSplit, Overlap::kPingPong}},
-                                           {128, {192, 3, 64, 2, KvRing::kSplit, Overlap::kPingPong}},
+                                           {128, {128, 2, 128, 2, KvRing::kSplit, Overlap::kNone}},
+                                           {128, {192, 3, 64, 2, KvRing::kSplit, Overlap::kNone}},
                                            {256, {256, 2, 64, 2, KvRing::kSplit, Overlap::kNone}},
                                            {256, {256, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}}};
 /// Ragged batches of packed heads, whose sequences may be chunks or decode.

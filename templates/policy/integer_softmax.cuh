@@ -1,10 +1,14 @@
-/// The online softmax of row_softmax.cuh where exponentials become e4m3. Its reference is not the row's maximum, but
-/// the power of two above it: M = ceil(maximum * scale), and an exponential is 2^(score * scale - M + 8).
+/// The online softmax of row_softmax.cuh where exponentials become e4m3. Its reference is not the row's maximum, but a
+/// power of two above it: M >= ceil(maximum * scale), and an exponential is 2^(score * scale - M + 7).
 ///
 /// So every rescale is a power of two. It commutes with the rounding to e4m3, as far as that neither overflows nor ends
 /// in subnormals. An exponential then does not depend on the tiles before it: on their width, their order, or which
-/// part of split keys they are in. Exponentials reach 2^8, in a format that ends at 448 and is coarse below 2^-6: keys
-/// of weights down to 2^-14 of the largest keep their bits.
+/// part of split keys they are in.
+///
+/// A reference that moves costs a warp as much as two tiles, and the other warps of its warpgroup wait. So references
+/// leave room. The first tile's is one power of two above the maximum. And scores may rise above a reference until an
+/// exponential rounds to 448, where the format ends. The largest exponential of a row is 2^5 at least. The format is
+/// coarse below 2^-6: keys of weights down to 2^-11 of the largest keep their bits.
 #pragma once
 
 #include "policy/quad_rows.cuh"
@@ -19,9 +23,9 @@ namespace kernelwright::policy {
 /// by the sum of rounded ones, which the products give.
 template <bool kSums>
 class IntegerSoftmax {
-  enum : int { kLift = 8 };  // log2
-  // Added to four packed e4m3, sets the sign bits of those above 2^kLift, and of NaN.
-  enum : uint32_t { kToSign = 0x07070707, kSigns = 0x80808080 };
+  enum : int { kLift = 7, kHeadroom = 1 };  // log2; the latter of a row's first tile
+  // Added to four packed e4m3, sets the sign bits of 448, which larger ones become, and of NaN.
+  enum : uint32_t { kToSign = 0x02020202, kSigns = 0x80808080 };
 
  public:
   float reference[2], sum[2];
@@ -45,9 +49,8 @@ class IntegerSoftmax {
   /// added to the sum before they are rounded.
   ///
   /// Most tiles leave all references as they are. So a warp takes exponentials before it looks at the maxima, unless
-  /// kRises says that references are likely to move. If a packed exponential is above 2^kLift, its score is above its
-  /// reference. Then the warp finds the maxima, and begins again. A score may stay above its reference by so little
-  /// that its exponential rounds to 2^kLift.
+  /// kRises says that references are likely to move. If a packed exponential is 448, its score may be too far above its
+  /// reference. Then the warp finds the maxima, and begins again.
   template <bool kRises, int kCount, int kSteps>
   __device__ __forceinline__ void exponentiate(const float (&scores)[kCount], float scale,
                                                uint32_t (&packed)[kSteps][4]) {
@@ -107,13 +110,14 @@ class IntegerSoftmax {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         factor[r] = grown(r) ? power_of_two(reference[r] - largest[r]) : 1;
-        if (grown(r)) reference[r] = largest[r];
+        const bool first = reference[r] == ptx::minus_infinity();  // its factor is 0
+        if (grown(r)) reference[r] = first ? largest[r] + kHeadroom : largest[r];
         if constexpr (kSums) sum[r] *= factor[r];
       }
     }
   }
 
-  /// Packs exponentials. Returns whether none of the warp is above its row's reference; they count only then.
+  /// Packs exponentials. Returns whether none of the warp is 448 or more; they count only then.
   /// kFollowed: the references have followed these scores.
   template <bool kFollowed, int kCount, int kSteps>
   __device__ __forceinline__ bool pack(const float (&scores)[kCount], float scale, uint32_t (&packed)[kSteps][4]) {

@@ -19,12 +19,13 @@ constexpr double kLogError = 0x1p-22;  // lg2.approx.ftz.f32, absolute near 1 (P
 // The dtype of P in the second product.
 DType dtype_of_p(const AttentionProblem& problem) { return problem.dtype.q; }
 
-// Half of the distance between the smallest P, relative to the largest P. P of e4m3 are multiplied by 2^6 before they
-// are rounded: otherwise they would use no more than a third of that format's range.
+// Half of the distance between the smallest P, relative to the largest P. P of e4m3 are multiplied before they are
+// rounded: otherwise they would use no more than a third of that format's range. The largest P of a row is then 2^5 at
+// least (templates/policy/integer_softmax.cuh), and 2^6 on Blackwell.
 double floor_of_p(const AttentionProblem& problem) {
   const DType dtype = dtype_of_p(problem);
   if (dtype == DType::kF32) return 0x1p-126;
-  return float_format(dtype).half_smallest * (dtype == DType::kE4m3 ? 0x1p-6 : 1);
+  return float_format(dtype).half_smallest * (dtype == DType::kE4m3 ? 0x1p-5 : 1);
 }
 
 // Keys whose products with V stay in the tensor cores, where those are of 8 bits: no kernel has wider tiles.

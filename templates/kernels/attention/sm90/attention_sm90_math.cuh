@@ -186,7 +186,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   __device__ __forceinline__ void walk_tiles() {
 #pragma unroll 1
     for (int tile = walk_.end - 2; tile >= walk_.begin; --tile) {
-      if (walk_.is_partial(tile) || last_keys_ < spec::kBlockN)
+      if ((kRisesBehindDiagonal && tile == walk_.end - 2) || walk_.is_partial(tile) || last_keys_ < spec::kBlockN)
         step<true, true>(tile);
       else
         step<false, false>(tile);

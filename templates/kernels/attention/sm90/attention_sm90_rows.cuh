@@ -36,6 +36,9 @@ constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged
 constexpr bool kInStages = kValueStages > 1;
 constexpr int kKeyStages = kInStages ? spec::kNumQkStages : 1;  // shares of the sum of scores
 
+// Rows have seen few keys of a diagonal tile. In the tile behind it they are likely to see larger scores.
+enum : bool { kRisesBehindDiagonal = kTransposesV && spec::kMask == MaskKind::kCausal };
+
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
