@@ -249,7 +249,8 @@ const AttentionFamily& blackwell_attention() {
                                           .is_predicted = [](const AttentionSpec&) { return true; },
                                           .clocks = clocks_of,
                                           .softmax = blackwell_softmax,
-                                          .alike_items_go_by_pair = true};
+                                          .alike_items_go_by_pair = true,
+                                          .keeps_few_narrow_rows = true};
   return row;
 }
 

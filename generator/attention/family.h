@@ -62,6 +62,7 @@ struct AttentionFamily {
   SoftmaxForm (*softmax)(const AttentionSpec&) = nullptr;
   bool deals_items = false;             // prefill: each CTA has a list of items, or takes items from a queue
   bool alike_items_go_by_pair = false;  // where tiles are alike, tiles of one sequence and head are neighbours
+  bool keeps_few_narrow_rows = false;   // few rows of fp8 queries are its own too: it multiplies fp8 and splits keys
 };
 
 /// The rows: families of one architecture, then portable.
@@ -93,8 +94,12 @@ std::vector<KernelRole> alike_roles(const AttentionSpec& spec);
 /// Checks the resolved tile of kernels in which all warps do the same work: portable, and the decode form of hopper.
 void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 
-/// Portable and hopper: whether keys and values are converted on the way to the tensor cores.
+/// Whether keys and values are converted to the type of Q.
 inline bool converts_keys(const AttentionSpec& spec) { return spec.kv != spec.q; }
+
+/// Portable, and hopper's decode form: they multiply 16 bits. So they convert fp8 keys and values, also under fp8
+/// queries, which they convert too.
+inline bool converts_to_16_bits(const AttentionSpec& spec) { return bits_of(spec.kv) == 8; }
 
 /// Checks the slots of K and V against each other, for tiles of K with so many slabs: hopper and blackwell prefill.
 void check_rings(const AttentionSpec& spec, int qk_slabs, int least_kv_stages, std::vector<Violation>& violations);
@@ -122,6 +127,10 @@ inline int max_rows_of_a_kv_head(const AttentionProblem& problem) { return probl
 inline constexpr int kMaxDecodeRows = 64;
 inline bool is_decode(const AttentionProblem& problem) {
   return problem.max_q_len > 0 && max_rows_of_a_kv_head(problem) <= kMaxDecodeRows;
+}
+/// Whether a schedule means the decode form of a family that has one.
+inline bool means_decode(const AttentionProblem& problem, const AttentionSchedule& schedule) {
+  return schedule.token_gen.value_or(is_decode(problem));
 }
 
 /// Whether the heads of a group should share tiles. Fewer tiles then read the same keys; with a window, far fewer. The
@@ -190,9 +199,13 @@ inline int staged_key_step(const AttentionSpec& spec, int step) {
   return std::lcm(step, spec.num_mma_stages * value_key_step(spec));
 }
 
+inline contract::DecodeLayout portable_decode_layout_of(const AttentionSpec& spec) {
+  return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
+                                 spec.kv_slots(), 2, spec.row_sums());
+}
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {
   return contract::hopper_decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
-                                        spec.num_stages, bytes_of(spec.swizzle), bits_of(spec.kv) / 8);
+                                        spec.num_stages, bytes_of(spec.swizzle), bits_of(spec.kv) / 8, spec.row_sums());
 }
 
 /// Registers of a math thread: scores, their exponentials in the type of Q, its share of the output, and the rest (row

@@ -70,18 +70,19 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
   // Decode multiplies with mma.sync, 16 columns at a time. It converts fp8 keys and values behind the shared-memory
-  // read. Prefill converts what TMA has brought. It also multiplies fp8, whose products have registers of their own.
-  const bool narrow = !decode && problem.dtype.q == DType::kE4m3;
+  // read, and fp8 queries before. Prefill converts what TMA has brought. It also multiplies fp8, whose products have
+  // registers of their own.
+  const bool narrow = problem.dtype.q == DType::kE4m3;
   check_mapped_problem(problem,
                        {.depth_step = decode ? 16 : 8,
                         .most_qk = kMaxHeadDim,
                         .most_v = kMaxHeadDim,
                         .gathers = !decode && !narrow && problem.dtype.kv == problem.dtype.q,
-                        .multiplies_narrow = !decode,
+                        .multiplies_narrow = true,
                         .converts_narrow = true,
                         .stores_narrow = false},
                        hopper);
-  if (const int v = problem.head_dim.v; narrow && v <= kMaxHeadDim && v % contract::group_columns(v) != 0)
+  if (const int v = problem.head_dim.v; narrow && !decode && v <= kMaxHeadDim && v % contract::group_columns(v) != 0)
     hopper.refuse("/problem/head_dim/v", std::to_string(v), "multiples of 16 to 128, and of 32 above");
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
@@ -233,7 +234,7 @@ bool decodes_best(const AttentionProblem& problem, AttentionSchedule schedule) {
   if (!is_decode(problem) || !schedule.token_gen.value_or(true)) return false;
   Violations lacks;
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
-  const bool converts = problem.dtype.kv != problem.dtype.q;
+  const bool converts = bits_of(problem.dtype.kv) == 8;
   if (max_rows_of_a_kv_head(problem) > 16 || (!converts && (depth <= 64 || depth > 128))) {
     if (!converts) return false;
     attention_row(kGeneralFamily).check(problem, schedule, lacks);

@@ -88,7 +88,7 @@ void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule
                                      max_rows > 16 ? ", in m16 tiles" : " fill one m16 tile"));
   const auto fits = [&] { return static_cast<int>(shared_bytes(spec)) <= machine.shared_bytes_per_cta; };
   spec.num_stages = schedule.num_stages.value_or(2);
-  if (converts_keys(spec)) return plan_fp8_keys(schedule, machine, resolve, plan);
+  if (converts_to_16_bits(spec)) return plan_fp8_keys(schedule, machine, resolve, plan);
   const auto with_warps = [&](int warps) {
     spec.num_warps = schedule.num_warps.value_or(warps);
     spec.block_n = schedule.block_n.value_or(16 * spec.num_warps);

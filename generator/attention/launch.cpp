@@ -123,7 +123,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
     launch.combine.grid[0] = static_cast<std::uint32_t>(ceil_div(output_rows, kCombineThreads / 32));
     launch.partial_lse_offset = static_cast<std::uint64_t>(launch.num_splits) * output_rows * spec.head_dim_v * 4;
     launch.workspace_bytes =
-        launch.partial_lse_offset + static_cast<std::uint64_t>(launch.num_splits) * output_rows * 4;
+        launch.partial_lse_offset + static_cast<std::uint64_t>(launch.num_splits) * output_rows * 4 * spec.row_sums();
     if (spec.merge == Merge::kInKernel) {
       launch.merge_counters_offset = (launch.workspace_bytes + 7) / 8 * 8;
       launch.workspace_bytes = launch.merge_counters_offset + static_cast<std::uint64_t>(items) * 8;

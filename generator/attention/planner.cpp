@@ -39,7 +39,8 @@ std::string why_not_own(const AttentionProblem& problem, const AttentionSchedule
   const std::optional<Family> own = own_family(arch);
   if (!own) return fmt::format("{} has no family of its own yet", to_string(arch));
   if (schedule.token_gen.value_or(false)) return "the schedule asks for the decode form";
-  if (schedule.token_gen.is_auto() && is_decode(problem))
+  const bool keeps = problem.dtype.q == DType::kE4m3 && attention_row(*own).keeps_few_narrow_rows;
+  if (schedule.token_gen.is_auto() && is_decode(problem) && !keeps)
     return "few rows: bandwidth decides, and the decode form splits the keys";
   if (!of_own.empty()) return will_not_do(*own, of_own[0]);
   if (!kPrefersGathering && contract::hopper_gathers_kv(problem.kv_layout.page_size))

@@ -44,10 +44,10 @@ void check_staging(const AttentionSpec& spec, int row_tiles, Violations& violati
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
   if (spec.staging == Staging::kCpAsync) {
-    if (spec.family == Family::kPortable && converts_keys(spec))
+    if (spec.family == Family::kPortable && converts_to_16_bits(spec))
       refuse("staging", fmt::format("cp_async, but {} keys become {} on the way, which cp.async cannot do; registers "
                                     "would do",
-                                    to_string(spec.kv), to_string(spec.q)));
+                                    to_string(spec.kv), to_string(bits_of(spec.q) == 8 ? DType::kF16 : spec.q)));
     else if (spec.token_gen && spec.num_stages < 2)
       refuse("num_stages", "1 stage, but the decode form fills one slot while it reads another; 2 would do");
     return;
@@ -113,7 +113,13 @@ namespace detail {
 
 void check_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules portable(Family::kPortable, violations);
-  portable.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
+  // Products are of 16 bits. The decode form converts fp8 queries, too.
+  std::vector<DType> queries{DType::kF16, DType::kBf16};
+  const bool decode = means_decode(problem, schedule);
+  if (decode) queries.push_back(DType::kE4m3);
+  portable.takes("/problem/dtype/q", problem.dtype.q, queries);
+  if (decode && problem.dtype.q == DType::kE4m3)
+    portable.takes("/problem/dtype/kv", problem.dtype.kv, {DType::kE4m3});
   portable.takes("/problem/dtype/out", problem.dtype.out, {DType::kF16, DType::kBf16, DType::kF32});
   portable.takes("/problem/head_dim/qk", problem.head_dim.qk, kHeadDims);
   portable.takes("/problem/head_dim/v", problem.head_dim.v, kHeadDims);
@@ -203,7 +209,7 @@ void check_tile(const AttentionSpec& spec, const AttentionSchedule& schedule, co
 /// see docs/attention/portable.md.
 AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
-  const bool converts = problem.dtype.kv != problem.dtype.q;
+  const bool converts = bits_of(problem.dtype.kv) == 8;
   std::vector<int> chunks{problem.head_dim.qk};
   for (const int chunk : {32, 64, 128})
     if (chunk < problem.head_dim.qk && problem.head_dim.qk % chunk == 0) chunks.push_back(chunk);
@@ -250,7 +256,7 @@ AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo&) {
 
 std::uint32_t shared_bytes_of(const AttentionSpec& spec) {
   const int slots = spec.kv_slots(), qk = spec.head_dim_qk, v = spec.head_dim_v;
-  if (spec.token_gen) return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots).total;
+  if (spec.token_gen) return portable_decode_layout_of(spec).total;
   return contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots, spec.num_warps_n()).total;
 }
 

@@ -100,14 +100,14 @@ void detail::choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan
                        plan.splits == 1 ? "one part: there is nothing to merge"
                                         : "the last CTA merges the parts: a second launch costs more");
   if (plan.splits != 1 && spec.merge == Merge::kCombine)
-    plan.combine = CombineSpec{spec.arch, spec.out, spec.head_dim_v, spec.lse};
+    plan.combine = CombineSpec{spec.arch, spec.out, spec.head_dim_v, spec.lse, spec.row_sums() > 1};
 }
 
 void detail::plan_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
   AttentionSpec& spec = plan.main;
   const ArchInfo& machine = arch_info(spec.arch);
   Resolver resolve(plan.choices);
-  const bool converts = converts_keys(spec);
+  const bool converts = converts_to_16_bits(spec);
   spec.staging = resolve("staging", schedule.staging, converts ? Staging::kRegisters : Staging::kCpAsync,
                          converts ? "keys are converted on the way, which only a pass through registers can do"
                                   : "keys are used as they lie: cp.async moves them");

@@ -113,7 +113,7 @@ std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::
 std::vector<SharedRegion> detail::portable_map(const AttentionSpec& spec) {
   const int slots = spec.kv_slots(), qk = spec.head_dim_qk, v = spec.head_dim_v;
   if (spec.token_gen)
-    return decode_map(spec, contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots), qk, v);
+    return decode_map(spec, portable_decode_layout_of(spec), qk, v);
   const contract::AttentionLayout map =
       contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots, spec.num_warps_n());
   const std::int32_t values_end = map.values + contract::align_up(slots * spec.block_n * v * 2, 1024);
@@ -170,7 +170,7 @@ std::vector<SharedRegion> detail::hopper_decode_map(const AttentionSpec& spec) {
   std::vector<SharedRegion> regions =
       decode_map(spec, map, contract::decode_columns(spec.head_dim_qk, kv_bytes, bytes_of(spec.swizzle)),
                  contract::decode_columns(spec.head_dim_v, kv_bytes, bytes_of(spec.swizzle)), kv_bytes);
-  const int factors = kv_bytes == 1 ? contract::query_factors(map, spec.block_m) : map.total;
+  const int factors = kv_bytes == 1 && bits_of(spec.q) == 16 ? contract::query_factors(map, spec.block_m) : map.total;
   regions.push_back(region("barriers", map.barriers, factors,
                            fmt::format("[{}][{}][2] mbarriers: keys, values", spec.num_warps, spec.num_stages)));
   if (map.total > factors)

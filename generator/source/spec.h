@@ -200,6 +200,9 @@ struct AttentionSpec {
   int kv_slots() const { return family == Family::kPortable && staging == Staging::kRegisters ? 1 : num_stages; }
   /// Portable: warps that own the same query rows, and share the keys of a tile.
   int num_warps_n() const { return token_gen ? num_warps : block_n / warp_n; }
+  /// Sums of exponentials that a decode form has for each row. Queries of fp8 divide an output by the sum of rounded
+  /// exponentials, and the LSE is of those that are not: policy/narrow_softmax.cuh.
+  int row_sums() const { return token_gen && bits_of(q) == 8 && lse ? 2 : 1; }
   /// Whether each score is handled by itself: policy/open_scores.cuh.
   bool opens_scores() const {
     return mask_tensor || score_mod == ScoreModKind::kTensor || mask_source.exists() || score_source.exists();
@@ -291,6 +294,7 @@ struct CombineSpec {
   DType out = DType::kBf16;
   int head_dim_v = 128;
   bool lse = false;
+  bool lse_apart = false;  // parts have an LSE beside their weights
   bool operator==(const CombineSpec&) const = default;
 };
 template <class Visitor>
@@ -299,6 +303,7 @@ void visit_fields(CombineSpec& spec, Visitor&& field) {
   field("out", spec.out, any{}, "dtype of the output");
   field("head_dim_v", spec.head_dim_v, any{}, "elements of a value head");
   field("lse", spec.lse, any{}, "the log of the sum of exponentials is returned");
+  if (spec.lse_apart) field("lse_apart", spec.lse_apart, any{}, "the LSEs of parts are not what parts are weighed by");
 }
 
 /// quantize.

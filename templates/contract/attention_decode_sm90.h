@@ -35,10 +35,10 @@ constexpr int32_t decode_columns(int32_t depth, int32_t element_bytes, int32_t s
 
 constexpr HopperDecodeLayout hopper_decode_layout(int32_t block_m, int32_t block_n, int32_t num_warps, int32_t depth_qk,
                                                   int32_t depth_v, int32_t num_stages, int32_t swizzle_bytes = 128,
-                                                  int32_t kv_bytes = 2) {
+                                                  int32_t kv_bytes = 2, int32_t sums = 1) {
   HopperDecodeLayout layout{
       decode_layout(block_m, block_n, num_warps, decode_columns(depth_qk, kv_bytes, swizzle_bytes),
-                    decode_columns(depth_v, kv_bytes, swizzle_bytes), num_stages, kv_bytes),
+                    decode_columns(depth_v, kv_bytes, swizzle_bytes), num_stages, kv_bytes, sums),
       0};
   layout.barriers = align_up(layout.total, kBarrierBytes);
   layout.total = layout.barriers + num_warps * num_stages * 2 * kBarrierBytes + (kv_bytes == 1 ? block_m * 4 : 0);

@@ -28,7 +28,9 @@ struct AttentionParams {
   void* o;
   float* lse;          // null: not wanted
   float* partial_o;    // [splits, batch * q_len or tokens, q_heads, head_dim.v] f32, normalised; only if num_splits > 1
-  float* partial_lse;  // [splits, batch * q_len or tokens, q_heads] f32, base 2; -inf where a split saw no key
+  // [splits, batch * q_len or tokens, q_heads] f32, base 2; -inf where a split saw no key. A part weighs 2^this. Decode
+  // forms with fp8 queries and an LSE have as many LSEs behind these.
+  float* partial_lse;
   // [batch * kv_heads * num_m_blocks] words of the workspace, used by policy/merge_parts.cuh. Any initial value is
   // valid. Used only if num_splits > 1 and the last CTA merges.
   uint64_t* merge_counters;

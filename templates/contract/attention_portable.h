@@ -40,7 +40,7 @@ constexpr AttentionLayout prefill_layout(int32_t block_m, int32_t block_n, int32
 /// attention_decode_portable. Each warp has its own ring: [slots][block_n / num_warps][depth] of keys, then of values.
 /// An element of them has `kv_bytes` bytes; queries have 16 bits.
 /// Once all keys are walked, two arrays take the place of the rings: the warps' partial outputs,
-/// [num_warps][block_m][head_dim.v] f32, and their row statistics, [num_warps][2][block_m] f32.
+/// [num_warps][block_m][head_dim.v] f32, and their row statistics, [num_warps][1 + sums][block_m] f32.
 struct DecodeLayout {
   int32_t queries;
   int32_t rings, ring_values,
@@ -49,7 +49,7 @@ struct DecodeLayout {
   int32_t total;
 };
 constexpr DecodeLayout decode_layout(int32_t block_m, int32_t block_n, int32_t num_warps, int32_t depth_qk,
-                                     int32_t depth_v, int32_t slots, int32_t kv_bytes = 2) {
+                                     int32_t depth_v, int32_t slots, int32_t kv_bytes = 2, int32_t sums = 1) {
   DecodeLayout layout{};
   const int32_t warp_keys = block_n / num_warps;
   layout.queries = 0;
@@ -57,7 +57,7 @@ constexpr DecodeLayout decode_layout(int32_t block_m, int32_t block_n, int32_t n
   layout.ring_values = align_up(warp_keys * depth_qk * kv_bytes * slots, 1024);
   layout.ring_bytes = layout.ring_values + align_up(warp_keys * depth_v * kv_bytes * slots, 1024);
   layout.statistics = layout.rings;
-  layout.partials = layout.statistics + align_up(num_warps * 2 * block_m * 4, 1024);
+  layout.partials = layout.statistics + align_up(num_warps * (1 + sums) * block_m * 4, 1024);
   layout.total =
       larger(layout.rings + num_warps * layout.ring_bytes, layout.partials + num_warps * block_m * depth_v * 4);
   return layout;

@@ -11,6 +11,7 @@
 /// coarse below 2^-6: keys of weights down to 2^-11 of the largest keep their bits.
 #pragma once
 
+#include "policy/integer_reference.cuh"
 #include "policy/quad_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
@@ -152,11 +153,6 @@ class IntegerSoftmax {
     for (int r = 0; r < 2; ++r)
       if constexpr (kSums) sum[r] += part[r][0] + part[r][1];
     return true;
-  }
-
-  /// 2^exponent, exact; 0 below the normal numbers. `exponent` is a whole number, at most 0.
-  __device__ static float power_of_two(float exponent) {
-    return exponent < -126 ? 0.f : __int_as_float((static_cast<int>(exponent) + 127) << 23);
   }
 };
 

@@ -1,9 +1,11 @@
 /// What the decode form multiplies, and how: the type of the products, the fragments of keys and values, and the order
 /// of columns. Keys and values of 16 bits are used as they lie, in the type of Q. fp8 keys and values that lie in
 /// shared memory as bytes are multiplied as f16, whatever the type of Q: tile/byte_fragments.cuh, row_scales.cuh.
+/// Queries of e4m3 become f16 exactly, and so do their keys and values.
 #pragma once
 
 #include "contract/words.h"
+#include "policy/either.cuh"
 #include "policy/softmax.cuh"
 #include "ptx/math.cuh"
 #include "ptx/memory.cuh"
@@ -12,12 +14,26 @@
 
 namespace kernelwright::policy {
 
-/// fp8 keys and values, which stay bytes in shared memory.
+/// Writes the elements [16 * i + 4 * (lane % 4), + 4) of every 16 of a row of products with ByteValues; `e`: the row's
+/// first register of an MMA.
+template <int kTiles>
+__device__ __forceinline__ void store_row_of_bytes(float* row, const float (&output)[kTiles][4], int e, int lane) {
+#pragma unroll
+  for (int n = 0; n < kTiles; n += 2)
+    *reinterpret_cast<float4*>(row + n * 8 + lane % 4 * 4) =
+        make_float4(output[n][e], output[n + 1][e], output[n][e + 1], output[n + 1][e + 1]);
+}
+
+/// fp8 keys and values, which stay bytes in shared memory, under queries of 16 bits.
+///   is_bytes      fragments are made of bytes
+///   scales_rows   the softmax has a scale for each row
+///   normalises    rows of Q are divided by factors
+///   narrow        Q is fp8 too
 template <DType kQuery, DType kStored, int kArch>
 struct KvOperands {
   // No static members: they would be in every binary.
   static __device__ constexpr DType computed() { return policy::computed<kQuery, kStored>(); }
-  enum : bool { is_bytes = true, normalises = kQuery != DType::kF16 };
+  enum : bool { is_bytes = true, scales_rows = true, normalises = kQuery != DType::kF16, narrow = false };
 
   template <class Buffer>
   using Keys = tile::ByteKeys<Buffer, kStored, kArch>;
@@ -73,15 +89,6 @@ struct KvOperands {
     return scales;
   }
 
-  /// Writes the elements [16 * i + 4 * (lane % 4), + 4) of every 16 of a row; `e`: the row's first register of an MMA.
-  template <int kTiles>
-  static __device__ __forceinline__ void store_row(float* row, const float (&output)[kTiles][4], int e, int lane) {
-#pragma unroll
-    for (int n = 0; n < kTiles; n += 2)
-      *reinterpret_cast<float4*>(row + n * 8 + lane % 4 * 4) =
-          make_float4(output[n][e], output[n + 1][e], output[n][e + 1], output[n + 1][e + 1]);
-  }
-
  private:
   /// Sixteen elements of a row, those of one lane of sixteen, to f16; the row's factor.
   static __device__ __forceinline__ float normalise(uint32_t (&words)[8]) {
@@ -101,7 +108,7 @@ struct KvOperands {
 template <DType kQuery, int kArch>
 struct KvOperands<kQuery, kQuery, kArch> {
   static __device__ constexpr DType computed() { return kQuery; }
-  enum : bool { is_bytes = false, normalises = false };
+  enum : bool { is_bytes = false, scales_rows = false, normalises = false, narrow = false };
 
   template <class Buffer>
   using Keys = Buffer;
@@ -113,5 +120,54 @@ struct KvOperands<kQuery, kQuery, kArch> {
     return 0;  // there are none: one scale serves all rows
   }
 };
+
+/// Queries of e4m3, whose rows need no factors: f16 holds them as they are. kBytes: keys and values stay bytes in shared
+/// memory. Else they have become f16 on their way there.
+template <bool kBytes, int kArch>
+struct NarrowOperands {
+  static __device__ constexpr DType computed() { return DType::kF16; }
+  enum : bool { is_bytes = kBytes, scales_rows = false, normalises = false, narrow = true };
+
+  template <class Buffer>
+  using Keys = typename Either<kBytes, tile::ByteKeys<Buffer, DType::kE4m3, kArch>, Buffer>::type;
+  template <class Buffer>
+  using Values = typename Either<kBytes, tile::ByteValues<Buffer, DType::kE4m3, kArch>, Buffer>::type;
+
+  /// Makes the tile of Q at `queries`, which has landed as RowTile says of bytes, an operand of Keys, in place. All
+  /// warps of the CTA call it; the caller synchronises them.
+  template <class Tile, int kNumThreads>
+  static __device__ __forceinline__ void prepare(uint32_t queries, int thread) {
+    constexpr int kSteps = Tile::cols / 16;
+#pragma unroll 1
+    for (int i = thread; i < Tile::rows * kSteps; i += kNumThreads) {
+      const int row = i / kSteps, first = i % kSteps * 2;
+      ptx::Vector16 pieces[2];
+      tile::convert_fp8<DType::kE4m3, DType::kF16, kArch>(ptx::ld_shared_v4(queries + Tile::offset(row, first + 1)),
+                                                          pieces);
+      if constexpr (kBytes) {
+        uint32_t words[8];
+#pragma unroll
+        for (int w = 0; w < 8; ++w) words[w] = pieces[w / 4].word[w % 4];
+        tile::in_key_order(words, pieces);
+      }
+#pragma unroll
+      for (int p = 0; p < 2; ++p) ptx::st_shared_v4(queries + Tile::offset(row, first + p), pieces[p]);
+    }
+  }
+
+  template <bool kFolds>
+  static __device__ __forceinline__ int scales_of(int, float) {
+    return 0;  // there are none: one scale serves all rows
+  }
+};
+
+template <int kArch>
+struct KvOperands<DType::kE4m3, DType::kE4m3, kArch> : NarrowOperands<true, kArch> {};
+template <int kArch>
+struct KvOperands<DType::kE4m3, DType::kF16, kArch> : NarrowOperands<false, kArch> {};
+
+/// Of keys and values that became what Q is multiplied as, on their way to shared memory.
+template <DType kQuery, int kArch>
+using ConvertedOperands = KvOperands<kQuery, kQuery == DType::kE4m3 ? DType::kF16 : kQuery, kArch>;
 
 }  // namespace kernelwright::policy

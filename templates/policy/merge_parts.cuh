@@ -100,6 +100,31 @@ class MergedRow {
   __device__ static int column_of(int j, int lane) { return (j * 32 + lane) * kVector; }
 };
 
+/// The base-2 LSE of a row whose parts MergedRow has merged. kApart: parts were weighed by other sums than those of
+/// their LSEs. These LSEs lie behind the weights of all parts. `lses`, `rows`: as for MergedRow. All lanes take part.
+template <bool kApart, class Merged>
+__device__ __forceinline__ float merged_log2_sum(const Merged& merged, const float* lses, int64_t rows, int parts,
+                                                 int lane) {
+  if constexpr (!kApart) {
+    return merged.log2_sum;
+  } else {
+    lses += parts * rows;
+    float largest = ptx::minus_infinity(), total = 0;
+#pragma unroll 1
+    for (int part = lane; part < parts; part += 32) largest = fmaxf(largest, ptx::ld_global_cg_f32(lses + part * rows));
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
+    if (!(largest > ptx::minus_infinity())) largest = 0;  // the row saw no key, or only NaN
+#pragma unroll 1
+    for (int part = lane; part < parts; part += 32)
+      total += ptx::ex2_approx_ftz(ptx::ld_global_cg_f32(lses + part * rows) - largest);
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(0xffffffff, total, distance);
+    return total == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(total);
+  }
+}
+
 /// Finds the CTA that arrives last among those that share a word of AttentionParams::merge_counters. The word need not
 /// be zeroed, because a count has a tag in its upper 48 bits. No output and no LSE ever has these bits: they are those
 /// of two NaNs that no instruction makes. A word without the tag is no count yet. A launch leaves a count of 0, for the

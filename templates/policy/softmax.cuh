@@ -17,6 +17,23 @@
 
 namespace kernelwright::policy {
 
+/// Row r's largest score of one tile, the same in the four lanes of a quad.
+template <int kRowTiles, int kScoreTiles>
+__device__ __forceinline__ float largest_of_row(const float (&scores)[kRowTiles][kScoreTiles][4], int r) {
+  float largest = ptx::minus_infinity();
+#pragma unroll
+  for (int n = 0; n < kScoreTiles; ++n)
+    largest = fmaxf(largest, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
+  largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
+  return fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+}
+
+/// The sum of a quad's four shares, the same in all four lanes.
+__device__ __forceinline__ float sum_of_quad(float share) {
+  share += __shfl_xor_sync(0xffffffff, share, 1);
+  return share + __shfl_xor_sync(0xffffffff, share, 2);
+}
+
 template <int kRowTiles, Rescale kRescale>
 class OnlineSoftmax {
   static constexpr float kSlack = 8;  // log2; bf16 and f16 hold 2^8, and f32 sums lose nothing
@@ -51,13 +68,7 @@ class OnlineSoftmax {
     bool moved = kRescale == Rescale::kAlways;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      float largest = ptx::minus_infinity();
-#pragma unroll
-      for (int n = 0; n < kScoreTiles; ++n)
-        largest = fmaxf(largest, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
-      tile_maximum[r] = fmaxf(maximum[r], largest);
+      tile_maximum[r] = fmaxf(maximum[r], largest_of_row(scores, r));
       // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen no key stays as it is.
       moved |= (tile_maximum[r] - maximum[r]) * scale_of(scale, r) > kSlack;
     }
@@ -92,10 +103,7 @@ class OnlineSoftmax {
   /// Adds up the quads' sums: afterwards `sum` is the row's in all four lanes.
   __device__ void finish() {
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
-      sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
-    }
+    for (int r = 0; r < kRows; ++r) sum[r] = sum_of_quad(sum[r]);
   }
 
   /// The maximum, base 2, on which row r's exponentials count; -inf for a row that saw no key.
@@ -103,6 +111,9 @@ class OnlineSoftmax {
   __device__ float base2_maximum(int r, const Scale& scale) const {
     return maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : policy::base2_maximum(maximum[r], scale, r);
   }
+
+  /// Row r's sums: it has one, which divides the output and is that of the LSE.
+  __device__ float total(int r, int /*which*/) const { return sum[r]; }
 
   /// 1 / sum, or 0 for a row that saw no key.
   __device__ float inverse(int r) const { return sum[r] == 0 ? 0 : 1 / sum[r]; }

@@ -31,6 +31,24 @@ __device__ __forceinline__ uint32_t e4m3_pair(float low, float high) {
     return narrow_code<4, 3, -6>(low, 448.f) | narrow_code<4, 3, -6>(high, 448.f) << 8;
 }
 
+/// A value of [0, 448], or NaN, rounded to e4m3.
+__device__ __forceinline__ float rounded_to_e4m3(float value) {
+  constexpr uint32_t kLowest = 127 - 6;
+  const uint32_t exponent = __float_as_uint(value) >> 23;
+  // As in narrow_code(): the sum with `anchor` has no bits below a step of e4m3.
+  const float anchor = __uint_as_float((exponent > kLowest ? exponent + 20 : kLowest + 20) << 23);
+  return __fadd_rn(__fadd_rn(value, anchor), -anchor);
+}
+
+/// Two values of [0, 448], or NaN, rounded to e4m3, as packed f16: exact from there.
+template <int kArch>
+__device__ __forceinline__ uint32_t e4m3_rounded_f16(float low, float high) {
+  if constexpr (kArch >= 89)
+    return ptx::cvt_rn_f16x2_e4m3x2(ptx::cvt_rn_satfinite_e4m3x2_f32(low, high));
+  else
+    return ptx::cvt_rn_f16x2_f32(rounded_to_e4m3(low), rounded_to_e4m3(high));
+}
+
 /// Two finite values as e2m1, `low` in the low half of a byte.
 template <int kArch>
 __device__ __forceinline__ uint32_t e2m1_pair(float low, float high) {

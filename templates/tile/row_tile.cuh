@@ -10,28 +10,31 @@
 namespace kernelwright::tile {
 
 /// [rows][cols] of 16-bit elements, copied by kNumThreads threads with cp.async. Rows past the last become zeros.
-template <int kRows, int kCols, class Tile, int kNumThreads>
+/// kElementBytes 1: elements come as bytes. 16 of them lie in the second of the two pieces that they will fill, until
+/// the caller converts them.
+template <int kRows, int kCols, class Tile, int kNumThreads, int kElementBytes = 2>
 struct RowTile {
+  enum : int { kPieceCols = 16 / kElementBytes, kPieces = 2 / kElementBytes };
   uint32_t shared;
   /// The caller commits, waits and synchronises.
   template <class Rows>
   __device__ __forceinline__ void load(int thread, int num_rows, const Rows& rows) const {
-    constexpr int kRowLoads = kCols / 8, kPassRows = kNumThreads / kRowLoads;
+    constexpr int kRowLoads = kCols / kPieceCols, kPassRows = kNumThreads / kRowLoads;
     if constexpr (Rows::even && kNumThreads % kRowLoads == 0 && kRows % kPassRows == 0) {
       const int first = thread / kRowLoads, column = thread % kRowLoads;
-      const uint16_t* from = rows.row(first) + column * 8;
+      const auto* from = rows.row(first) + column * kPieceCols;
 #pragma unroll 4
       for (int i = 0; i < kRows / kPassRows; ++i) {
         const int row = first + i * kPassRows;
-        ptx::cp_async_cg_16(shared + Tile::offset(row, column), from, row < num_rows ? 16 : 0);
+        ptx::cp_async_cg_16(shared + Tile::offset(row, piece(column)), from, row < num_rows ? 16 : 0);
         from += kPassRows * rows.step();
       }
     } else {
 #pragma unroll 1
       for (int load = thread; load < kRows * kRowLoads; load += kNumThreads) {
         const int row = load / kRowLoads, column = load % kRowLoads;
-        ptx::cp_async_cg_16(shared + Tile::offset(row, column), rows.row(min(row, num_rows - 1)) + column * 8,
-                            row < num_rows ? 16 : 0);
+        ptx::cp_async_cg_16(shared + Tile::offset(row, piece(column)),
+                            rows.row(min(row, num_rows - 1)) + column * kPieceCols, row < num_rows ? 16 : 0);
       }
     }
   }
@@ -46,6 +49,9 @@ struct RowTile {
       ptx::st_shared_v4(shared + offset, piece);
     }
   }
+
+ private:
+  __device__ static constexpr int piece(int column) { return column * kPieces + kPieces - 1; }
 };
 
 /// Fragments of the A operand, for the warp's kRowTiles x 16 query rows. They stay in registers, or are read anew for

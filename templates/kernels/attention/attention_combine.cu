@@ -8,6 +8,15 @@
 #include "policy/score_mod.cuh"
 #include "ptx/launch.cuh"
 
+namespace kernelwright {
+namespace spec_defaults {
+enum : bool { kLseApart = false };  // as in attention_defaults.cuh
+}  // namespace spec_defaults
+namespace spec {
+using namespace spec_defaults;
+}  // namespace spec
+}  // namespace kernelwright
+
 extern "C" __global__ void __launch_bounds__(128)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::CombineParams params) {
   using namespace kernelwright;
@@ -34,9 +43,12 @@ extern "C" __global__ void __launch_bounds__(128)
   const int64_t offset =
       batch * params.o_strides.batch + query * params.o_strides.token + q_head * params.o_strides.head;
   merged.store<spec::kOutDType>(params.o, offset, lane);
-  if (spec::kLse && lane == 0) {
+  if constexpr (spec::kLse) {
+    const float log2_sum = policy::merged_log2_sum<spec::kLseApart>(merged, params.partial_lse + row, params.rows,
+                                                                    params.num_splits, lane);
+    if (lane != 0) return;
     const int64_t index =
         params.q_len > 0 ? (batch * params.q_heads + q_head) * params.q_len + query : token * params.q_heads + q_head;
-    params.lse[index] = merged.log2_sum * policy::kLn2;
+    params.lse[index] = log2_sum * policy::kLn2;
   }
 }

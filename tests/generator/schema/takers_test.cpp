@@ -81,7 +81,7 @@ TEST(Takers, AreThoseWhoseRulesSaySo) {
     return names_of(families_that_take(kind, path, word));
   };
   EXPECT_EQ(of("attention", "problem.mask.kind", "or"), "all families");
-  EXPECT_EQ(of("attention", "problem.dtype.q", "e4m3"), "hopper, blackwell");
+  EXPECT_EQ(of("attention", "problem.dtype.q", "e4m3"), "all families");
   EXPECT_EQ(of("attention", "problem.dtype.q", "nvfp4"), "no family");
   EXPECT_EQ(of("attention", "problem.scales", "per_block"), "no family");
   EXPECT_EQ(of("attention", "problem.score_mod.dtype", "f32"), "all families");

@@ -31,6 +31,7 @@
 #include "policy/attention_item.cuh"
 #include "policy/mask.cuh"
 #include "policy/merge_parts.cuh"
+#include "policy/narrow_softmax.cuh"
 #include "policy/padding_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "policy/scores.cuh"
@@ -62,20 +63,27 @@ using WorkItem = SpecItem<AnyItem>;
 using Mask = SpecMask<spec::kKvStarts>;
 using Bound = tile::RowBound<Mask::hides_low>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
-using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
+// No variable of a binary. Queries of fp8 are bytes, and their exponentials are those of fp8 products.
+enum : bool { kNarrow = spec::kQDType == DType::kE4m3 };
+enum : int { kSums = kNarrow && spec::kLse ? 2 : 1 };  // of each row
+using Softmax = policy::Either<kNarrow, policy::NarrowSoftmax<kRowTiles, spec::kLse, spec::kArch>,
+                               policy::OnlineSoftmax<kRowTiles, spec::kRescale>>::type;
 using Fragment = policy::MmaScores<kRowTiles, 2 * kKeySteps>;
 using PlaceRows = policy::PlaceRows<spec::kScoreMod, true, Fragment>;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 // Modifiers and single keys take scores as they are; else the factors of rows join the softmax's scale.
 enum : bool { kFoldsFactors = spec::kScoreMod == ScoreModKind::kNone && !OpenRow::exists };  // no variable of a binary
 
-/// What the warps leave for each other: for each warp and row, the maximum (base 2) and the sum, and the unnormalised
-/// output.
+/// What the warps leave for each other: for each warp and row, the maximum (base 2) and the sums, and the unnormalised
+/// output. The first sum divides outputs. The last one is that of the LSE.
 struct WarpResults {
-  float* statistics;  // [num_warps][2][block_m]
+  enum : int { kStatistics = 1 + kSums };
+  float* statistics;  // [num_warps][1 + sums][block_m]
   float* partials;    // [num_warps][block_m][head_dim.v]
-  __device__ float& maximum(int warp, int row) const { return statistics[(warp * 2) * spec::kBlockM + row]; }
-  __device__ float& sum(int warp, int row) const { return statistics[(warp * 2 + 1) * spec::kBlockM + row]; }
+  __device__ float& maximum(int warp, int row) const { return statistics[(warp * kStatistics) * spec::kBlockM + row]; }
+  __device__ float& sum(int warp, int row, int which = 0) const {
+    return statistics[(warp * kStatistics + 1 + which) * spec::kBlockM + row];
+  }
   __device__ float* output(int warp, int row) const {
     return partials + (warp * spec::kBlockM + row) * spec::kHeadDimV;
   }
@@ -104,19 +112,47 @@ __device__ __forceinline__ void add_sinks(Softmax& softmax, const contract::Atte
   }
 }
 
-/// Makes Q, which has landed, what fragments of bytes are multiplied by.
+/// Writes a row of a warp's output, unnormalised; `e`: its first register of an MMA.
+template <class Products>
+__device__ __forceinline__ void leave_row(float* row, const float (&output)[kOutputTiles][4], int e, int lane) {
+  if constexpr (Products::is_bytes) {
+    policy::store_row_of_bytes(row, output, e, lane);
+  } else {
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+      *reinterpret_cast<float2*>(row + n * 8 + lane % 4 * 2) = make_float2(output[n][e], output[n][e + 1]);
+  }
+}
+
+/// Merges the parts of the item's rows, all of which have been written. Each warp has rows of its own.
+__device__ __forceinline__ void merge_rows(const contract::AttentionParams& params, const WorkItem& item,
+                                           int64_t partial_rows, int warp, int lane) {
+  for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
+    const int64_t from = item.partial_row(params, row);
+    const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + from * spec::kHeadDimV,
+                                                    params.partial_lse + from, partial_rows, params.num_splits, lane);
+    merged.store<spec::kOutDType>(params.o, item.offset(params.o_strides, row), lane);
+    if constexpr (spec::kLse) {
+      const float log2_sum = policy::merged_log2_sum<(kSums > 1)>(merged, params.partial_lse + from, partial_rows,
+                                                                  params.num_splits, lane);
+      if (lane == 0) params.lse[item.lse_index(params, row)] = log2_sum * policy::kLn2;
+    }
+  }
+}
+
+/// Makes Q, which has landed, what fragments are multiplied by.
 template <class Stream>
 __device__ __forceinline__ void prepare_queries(uint32_t shared, int thread) {
-  if constexpr (Stream::Products::is_bytes) {
+  if constexpr (Stream::Products::scales_rows)
     Stream::Products::template prepare<Queries, kNumThreads>(shared, shared + Stream::query_factors(), thread);
-    __syncthreads();
-  }
+  if constexpr (Stream::Products::narrow) Stream::Products::template prepare<Queries, kNumThreads>(shared, thread);
+  if constexpr (Stream::Products::scales_rows || Stream::Products::narrow) __syncthreads();
 }
 
 /// What the normalised rows of a thread are multiplied by; nothing where rows are as the launch gives them.
 template <class Stream, int kRows, class RowOf>
 __device__ __forceinline__ auto query_factors(uint32_t shared, const RowOf& row_of) {
-  if constexpr (Stream::Products::is_bytes)
+  if constexpr (Stream::Products::scales_rows)
     return Stream::Products::template factors_of<kRows>(shared + Stream::query_factors(), row_of);
   else
     return 0;
@@ -160,8 +196,9 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
   tiles.take_part(coord.split, params.num_splits);
 
-  const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
-  query_tile.load(thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q), params.q_strides));
+  using StoredQuery = tile::Storage<spec::kQDType>;
+  const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads, sizeof(StoredQuery)> query_tile{shared};
+  query_tile.load(thread, item.num_rows, item.rows(static_cast<const StoredQuery*>(params.q), params.q_strides));
   ptx::cp_async_commit_group();
   Stream stream(params, operands, item, tiles, shared, warp, lane);
   stream.prefetch();
@@ -184,7 +221,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
 
   const auto row_of = [&](int r) { return r / 2 * 16 + r % 2 * 8 + lane / 4; };
   Softmax softmax;
-  if constexpr (spec::kSinks && !Products::is_bytes) {
+  if constexpr (spec::kSinks && !Products::scales_rows) {
     // The sink counts once: in the first part, in the first warp.
     if (coord.split == 0 && warp == 0) {
 #pragma unroll
@@ -209,7 +246,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
 
   const auto factors = query_factors<Stream, Softmax::kRows>(shared, row_of);
   const auto scales = Products::template scales_of<kFoldsFactors>(factors, exponent_scale);
-  if constexpr (Products::is_bytes) add_sinks(softmax, params, item, warp, lane, row_of, scales);
+  if constexpr (Products::scales_rows) add_sinks(softmax, params, item, warp, lane, row_of, scales);
   const auto& keys = stream.keys();
   const auto& values = stream.values();
   for (int key_tile = tiles.begin; key_tile < tiles.end; ++key_tile) {
@@ -241,7 +278,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
     if (OpenRow::exists || tiles.is_partial(key_tile))
       hide_unseen(params, item, mask, fragment, row_of, key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2);
     uint32_t exponentials[kRowTiles][kKeySteps][4];
-    if constexpr (Products::is_bytes)
+    if constexpr (Products::scales_rows)
       softmax.template update<Products::computed()>(scores, exponentials, output, scales);
     else
       softmax.template update<Products::computed()>(scores, exponentials, output, exponent_scale);
@@ -275,21 +312,14 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   for (int r = 0; r < Softmax::kRows; ++r) {
     const int row = row_of(r);
     if (lane % 4 == 0) {
-      if constexpr (Products::is_bytes)
+      if constexpr (Products::scales_rows)
         results.maximum(warp, row) = softmax.base2_maximum(r, scales);
       else
-        results.maximum(warp, row) =
-            softmax.maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : softmax.maximum[r] * exponent_scale;
-      results.sum(warp, row) = softmax.sum[r];
-    }
-    if constexpr (Products::is_bytes) {
-      Products::store_row(results.output(warp, row), output[r / 2], r % 2 * 2, lane);
-    } else {
+        results.maximum(warp, row) = softmax.base2_maximum(r, exponent_scale);
 #pragma unroll
-      for (int n = 0; n < kOutputTiles; ++n)
-        *reinterpret_cast<float2*>(results.output(warp, row) + n * 8 + lane % 4 * 2) =
-            make_float2(output[r / 2][n][r % 2 * 2], output[r / 2][n][r % 2 * 2 + 1]);
+      for (int i = 0; i < kSums; ++i) results.sum(warp, row, i) = softmax.total(r, i);
     }
+    leave_row<Products>(results.output(warp, row), output[r / 2], r % 2 * 2, lane);
   }
   __syncthreads();
 
@@ -299,20 +329,25 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
     float largest = ptx::minus_infinity();
 #pragma unroll
     for (int w = 0; w < spec::kNumWarps; ++w) largest = fmaxf(largest, results.maximum(w, row));
-    float weight[spec::kNumWarps], sum = 0;
+    float weight[spec::kNumWarps], sums[kSums] = {};
 #pragma unroll
     for (int w = 0; w < spec::kNumWarps; ++w) {
       weight[w] = largest == ptx::minus_infinity() ? 0 : ptx::ex2_approx_ftz(results.maximum(w, row) - largest);
-      sum += weight[w] * results.sum(w, row);
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums[i] += weight[w] * results.sum(w, row, i);
     }
-    const float inverse = sum == 0 ? 0 : value_scale / sum;
-    const float log2_sum = sum == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(sum);
+    const auto log2_of = [&](float sum) {
+      return sum == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(sum);
+    };
+    const float inverse = sums[0] == 0 ? 0 : value_scale / sums[0];
+    const float log2_sum = log2_of(sums[0]);
     const int64_t partial_row = item.partial_row(params, row) + coord.split * partial_rows;
     if (lane == 0) {
       if (params.num_splits > 1) {
         params.partial_lse[partial_row] = log2_sum;
+        if constexpr (kSums > 1) params.partial_lse[partial_row + params.num_splits * partial_rows] = log2_of(sums[1]);
       } else if (spec::kLse) {
-        params.lse[item.lse_index(params, row)] = log2_sum * policy::kLn2;
+        params.lse[item.lse_index(params, row)] = (kSums > 1 ? log2_of(sums[kSums - 1]) : log2_sum) * policy::kLn2;
       }
     }
     for (int column = lane * 2; column < spec::kHeadDimV; column += 64) {
@@ -334,13 +369,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
 
   __syncthreads();  // this part is written
   if (!__syncthreads_or(thread == 0 && last_arrival().arrive(params.num_splits))) return;
-  for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
-    const int64_t from = item.partial_row(params, row);
-    const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + from * spec::kHeadDimV,
-                                                    params.partial_lse + from, partial_rows, params.num_splits, lane);
-    merged.store<spec::kOutDType>(params.o, item.offset(params.o_strides, row), lane);
-    if (spec::kLse && lane == 0) params.lse[item.lse_index(params, row)] = merged.log2_sum * policy::kLn2;
-  }
+  merge_rows(params, item, partial_rows, warp, lane);
 }
 
 }  // namespace decode

@@ -76,7 +76,7 @@ class Stream {
  public:
   static constexpr contract::HopperDecodeLayout layout =
       contract::hopper_decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV,
-                                     spec::kNumStages, spec::kSwizzleBytes, kElementBytes);
+                                     spec::kNumStages, spec::kSwizzleBytes, kElementBytes, kSums);
   static_assert(Keys::bytes <= layout.ring_values && Values::bytes <= layout.ring_bytes - layout.ring_values,
                 "the host counts the same");
   static constexpr int groups_ahead = 0;

@@ -36,6 +36,10 @@ const std::vector<CudaCase>& all_cuda_cases();
 /// Adds those of them whose values are the point: numbers that lose a key, hide a NaN, or do not fit.
 void add_value_cases(std::vector<CudaCase>& cases);
 
+/// Adds those of few rows of fp8 queries, and makes a problem's queries, keys and values e4m3.
+void add_fp8_query_cases(std::vector<CudaCase>& cases);
+AttentionProblem fp8_queries(AttentionProblem problem, ScaleKind scales = ScaleKind::kPerTensor);
+
 /// The cases of attention_sm90: small, of every head size, tile and schedule, and of errors that its rings and its
 /// order of items could cause. Their schedules name the family.
 std::vector<CudaCase> hopper_cases();

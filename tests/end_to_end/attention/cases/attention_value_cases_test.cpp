@@ -203,6 +203,7 @@ void add_value_cases(std::vector<CudaCase>& cases) {
   extreme_weights(cases);
   not_finite(cases);
   values(cases);
+  add_fp8_query_cases(cases);
 }
 
 namespace {
