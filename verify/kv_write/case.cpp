@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/formats/value_columns.h"
 
 namespace kernelwright {
 
@@ -71,8 +72,7 @@ std::size_t KvWriteCase::cache_byte(HeadsOf of, std::int64_t slot, int head, int
   const std::int64_t keys = keys_of_page(), key = slot % keys;
   std::int64_t at = slot / keys * view.strides.batch + head * view.strides.head;
   if (of == HeadsOf::kV && problem.v_layout == VLayout::kColumns) {
-    constexpr int kPlaces[] = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};  // of the keys of each 16
-    at += element * keys + key / 16 * 16 + kPlaces[key % 16];
+    at += element * keys + place_in_column(key);
   } else {
     at += key * view.strides.token + element;
   }
