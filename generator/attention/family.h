@@ -153,7 +153,8 @@ inline contract::HopperShape hopper_shape_of(const AttentionSpec& spec) {
           .mma_stages = spec.num_mma_stages,
           .swizzle_bytes = bytes_of(spec.swizzle),
           .q_bytes = bits_of(spec.q) / 8,
-          .kv_bytes = bits_of(spec.kv) / 8};
+          .kv_bytes = bits_of(spec.kv) / 8,
+          .column_slab = spec.v_columns ? contract::column_slab_bytes(spec.block_n, spec.page_size) : 0};
 }
 /// Whether warps of attention_sm90 make operands of fp8 (contract::kConvertingWarps).
 inline bool restages_keys(const AttentionSpec& spec) { return hopper_shape_of(spec).restages(); }

@@ -80,21 +80,24 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
                         .gathers = !decode && !narrow && problem.dtype.kv == problem.dtype.q,
                         .multiplies_narrow = true,
                         .converts_narrow = true,
-                        .stores_narrow = false},
+                        .stores_narrow = false,
+                        .takes_columns = decode || narrow},
                        hopper);
   if (const int v = problem.head_dim.v; narrow && !decode && v <= kMaxHeadDim && v % contract::group_columns(v) != 0)
     hopper.refuse("/problem/head_dim/v", std::to_string(v), "multiples of 16 to 128, and of 32 above");
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 
-/// Checks what warps that make operands of fp8 do not do.
+/// Checks what kernels of fp8 keys do not do: those whose warps make operands, and those that read V in columns.
 void check_fp8(const AttentionSpec& spec, Violations& violations) {
-  if (!restages_keys(spec)) return;
+  if (!restages_keys(spec) && !spec.v_columns) return;
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
-  const std::string_view kv = to_string(spec.kv), done = converts_keys(spec) ? "converted" : "transposed";
-  if (spec.swizzle == Swizzle::kNone)
+  const std::string_view kv = to_string(spec.kv), done = spec.v_columns        ? "loaded"
+                                                         : converts_keys(spec) ? "converted"
+                                                                               : "transposed";
+  if (spec.swizzle == Swizzle::kNone && restages_keys(spec))
     refuse("swizzle",
            fmt::format("\"none\": tiles of {} are {} by pieces of 16 bytes in rows of two at least; \"32B\" would do",
                        kv, done));
@@ -106,9 +109,10 @@ void check_fp8(const AttentionSpec& spec, Violations& violations) {
   if (spec.num_qk_stages > 1)
     refuse("num_qk_stages", fmt::format("{}: tiles of {} are {} whole; 1 would do", spec.num_qk_stages, kv, done));
   if (!converts_keys(spec) && spec.kv_ring == KvRing::kShared)
-    refuse("kv_ring", fmt::format("\"shared\": TMA fills the slots of keys, and warps those of {} values; \"split\" "
-                                  "would do",
-                                  kv));
+    refuse("kv_ring",
+           fmt::format("\"shared\": {}; \"split\" would do",
+                       spec.v_columns ? "rows of ones stay behind the values of each slot"
+                                      : fmt::format("TMA fills the slots of keys, and warps those of {} values", kv)));
   if (!converts_keys(spec) && spec.block_n % value_key_step(spec) != 0)
     refuse("block_n",
            fmt::format("{}: products with values of {} take {} keys at a time; {} would do", spec.block_n, kv,
@@ -261,7 +265,9 @@ std::vector<KernelRole> roles_of(const AttentionSpec& spec) {
   return roles;
 }
 
-bool is_predicted(const AttentionSpec& spec) { return spec.token_gen || (spec.cluster_m == 1 && !restages_keys(spec)); }
+bool is_predicted(const AttentionSpec& spec) {
+  return spec.token_gen || (spec.cluster_m == 1 && bits_of(spec.kv) == 16);
+}
 
 double clocks_of(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates, int resident) {
   return spec.token_gen ? decode_clocks(spec, work, rates, resident) : hopper_clocks(spec, work, rates);

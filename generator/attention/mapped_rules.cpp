@@ -69,6 +69,9 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
                  fmt::format("multiples of {}", contract::kMinPagedBoxRows));
   rules.takes_masks("/problem/mask", problem.mask);
   rules.takes_score_mod("/problem/score_mod", problem.score_mod);
+  if (problem.v_layout == VLayout::kColumns && !((narrow || converts) && takes.takes_columns))
+    rules.refuse("/problem/v_layout", "\"columns\"",
+                 converts ? "rows here, and columns with e4m3 queries and in its decode form" : "rows");
   std::vector<ScaleKind> scales{ScaleKind::kNone};
   if (narrow || converts) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
   if (narrow && takes.scales_tokens) scales.push_back(ScaleKind::kPerToken);

@@ -116,6 +116,7 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.kv_layout = problem.kv_layout.kind, spec.page_size = problem.kv_layout.page_size;
   spec.cache_length = problem.cache_length;
   spec.kv_starts = problem.kv_starts;
+  spec.v_columns = problem.v_layout == VLayout::kColumns;
   const RangeMask mask = range_mask(problem.mask);
   if (mask.kind != problem.mask.kind)
     resolve.derived("mask", mask.kind,

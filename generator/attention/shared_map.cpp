@@ -138,10 +138,11 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
   RingMap map(spec, layout.barriers);
   const int width = contract::slab_width(shape.swizzle_bytes), qk = shape.qk_row() / width, v = shape.v_row() / width;
   map.ring("queries", layout.queries, spec.q_stages, layout.query_slot, map.slabs(spec.block_m, qk));
-  if (shape.transposes()) {
+  if (shape.narrow()) {
     map.ring("keys", layout.keys, spec.num_kv_stages, layout.key_slot, map.slabs(spec.block_n, qk));
-    map.ring("values, transposed", layout.values, spec.num_kv_stages, layout.value_slot,
-             map.slabs(spec.head_dim_v, shape.keys_row() / width));
+    const int slab = shape.column_slab > 0 ? shape.column_slab : width;
+    map.ring(shape.transposes() ? "values, transposed" : "values, in columns", layout.values, spec.num_kv_stages,
+             layout.value_slot, fmt::format("[{}][{}][{}]", shape.keys_row() / slab, spec.head_dim_v, slab));
   } else {
     map.keys_and_values(layout, spec.block_n, qk, v);
   }

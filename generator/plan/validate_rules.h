@@ -128,6 +128,7 @@ struct MappedOperands {
   bool scales_tokens = false;       // each query and key may have a scale
   bool converts_narrow = false;     // under 16-bit queries, k and v may be e4m3 or e5m2; scales go with them
   bool stores_narrow = true;        // with multiplies_narrow, the output may be e4m3
+  bool takes_columns = false;       // fp8 values may lie in columns
 };
 void check_mapped_problem(const AttentionProblem& problem, const MappedOperands& takes, FamilyRules& rules);
 

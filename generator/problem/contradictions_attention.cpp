@@ -234,6 +234,7 @@ std::vector<Violation> contradictions(const AttentionConfig& config) {
                                                   " key/value heads evenly; it takes a multiple of " +
                                                   std::to_string(problem.heads.kv)});
   check_layouts(problem, violations);
+  check_v_layout(problem.v_layout, problem.dtype.kv, problem.kv_layout, violations);
   check_mask(problem.mask, "/problem/mask", violations);
   check_score_mod(problem.score_mod, violations);
   check_rope(problem, violations);

@@ -40,18 +40,6 @@ void check_heads(const KvWriteProblem& problem, Violations& violations) {
                                                   std::to_string(problem.heads.kv) + " key/value heads"});
 }
 
-/// A product of 8-bit values takes 16 keys of an element at once.
-void check_columns(const KvWriteProblem& problem, Violations& violations) {
-  constexpr int kKeys = 16;
-  if (problem.v_layout != VLayout::kColumns) return;
-  if (!is_fp8(problem.dtype.kv))
-    violations.push_back({"/problem/v_layout", "\"columns\" does not fit " + std::string(to_string(problem.dtype.kv)) +
-                                                   " values; it takes e4m3 or e5m2"});
-  if (problem.kv_layout.kind != KvLayoutKind::kPaged || problem.kv_layout.page_size % kKeys != 0)
-    violations.push_back(
-        {"/problem/v_layout", "\"columns\" needs pages of a multiple of " + std::to_string(kKeys) + " keys"});
-}
-
 void check_cache(const KvWriteProblem& problem, Violations& violations) {
   const bool is_paged = problem.kv_layout.kind == KvLayoutKind::kPaged;
   if (is_paged && problem.kv_layout.page_size == 0)
@@ -59,7 +47,7 @@ void check_cache(const KvWriteProblem& problem, Violations& violations) {
   if (!is_paged && problem.kv_layout.page_size != 0)
     violations.push_back({"/problem/kv_layout/page_size",
                           std::to_string(problem.kv_layout.page_size) + " belongs to kind \"paged\"; leave it out"});
-  check_columns(problem, violations);
+  check_v_layout(problem.v_layout, problem.dtype.kv, problem.kv_layout, violations);
   if (problem.index != CacheIndex::kPositions) return;
   if (problem.kv_layout.kind == KvLayoutKind::kRagged)
     violations.push_back({"/problem/index",
@@ -144,6 +132,17 @@ void check_scales(const KvWriteProblem& problem, Violations& violations) {
 }
 
 }  // namespace
+
+void detail::check_v_layout(VLayout v_layout, DType kv, const KvLayout& layout, std::vector<Violation>& violations) {
+  constexpr int kKeys = 16;
+  if (v_layout != VLayout::kColumns) return;
+  if (!is_fp8(kv))
+    violations.push_back({"/problem/v_layout",
+                          "\"columns\" does not fit " + std::string(to_string(kv)) + " values; it takes e4m3 or e5m2"});
+  if (layout.kind != KvLayoutKind::kPaged || layout.page_size % kKeys != 0)
+    violations.push_back(
+        {"/problem/v_layout", "\"columns\" needs pages of a multiple of " + std::to_string(kKeys) + " keys"});
+}
 
 std::vector<Violation> contradictions(const KvWriteConfig& config) {
   Violations violations;

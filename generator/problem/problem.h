@@ -168,6 +168,7 @@ struct AttentionProblem {
   Heads heads;
   QLayout q_layout = QLayout::kPadded;
   KvLayout kv_layout;
+  VLayout v_layout = VLayout::kRows;
   Mask mask;
   ScoreMod score_mod;
   bool sinks = false;
@@ -198,6 +199,8 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
   field("q_layout", problem.q_layout, any{},
         "padded [batch, q_len, heads, head_dim] or ragged [tokens, heads, head_dim]");
   field("kv_layout", problem.kv_layout, any{}, "layout of keys and values");
+  field("v_layout", problem.v_layout, any{},
+        "columns: pages of fp8 values are [heads, head_dim, keys], in the order of kv_write's v_layout");
   field("mask", problem.mask, any{}, "visibility");
   field("score_mod", problem.score_mod, any{}, "score modifier");
   field("sinks", problem.sinks, any{}, "a learnt logit per query head joins each softmax");

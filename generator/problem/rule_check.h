@@ -117,6 +117,9 @@ void check_family(const Schedule& schedule, std::vector<Violation>& violations) 
 /// count.
 void check_row(const char* path, int count, DType dtype, const char* of, std::vector<Violation>& violations);
 
+/// Checks values that lie in columns: a product of 8-bit values takes 16 keys of an element at once.
+void check_v_layout(VLayout v_layout, DType kv, const KvLayout& layout, std::vector<Violation>& violations);
+
 /// Whether `value` is one of `values`.
 template <class T>
 bool is_one_of(const T& value, std::initializer_list<T> values) {

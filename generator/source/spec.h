@@ -142,6 +142,7 @@ struct AttentionSpec {
   int page_size = 0;
   CacheLength cache_length = CacheLength::kAccurate;
   bool kv_starts = false;
+  bool v_columns = false;
   MaskKind mask = MaskKind::kNone;  // as range_mask() has it
   int chunk = 0;
   ScoreModKind score_mod = ScoreModKind::kNone;
@@ -280,6 +281,7 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
   }
   // Part of the text only where it is true: templates/kernels/attention/attention_defaults.cuh.
   if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");
+  if (spec.v_columns) field("v_columns", spec.v_columns, any{}, "keys of an element of V lie side by side");
   if (spec.opens_scores()) {
     field("mask_tensor", spec.mask_tensor, any{}, "bytes of a tensor hide keys");
     field("bias", spec.bias, any{}, "dtype of the tensor that score_mod adds");

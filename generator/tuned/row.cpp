@@ -101,6 +101,7 @@ std::string tuning_class(const AttentionProblem& problem) {
   if (problem.score_mod.kind == ScoreModKind::kSource) text += source_text(problem.score_mod.source);
   if (problem.scales != ScaleKind::kNone) add(to_string(problem.scales));
   if (problem.rope.width) add("rope" + std::to_string(problem.rope.width));
+  if (problem.v_layout != VLayout::kRows) add(to_string(problem.v_layout));
   if (problem.cache_length != CacheLength::kAccurate) add(to_string(problem.cache_length));
   add(problem.max_q_len > 0 ? "decode" : "prefill");
   return text;

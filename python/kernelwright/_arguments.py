@@ -72,6 +72,19 @@ def head_strides(name, view):
     return structs.Strides(batch, token, head)
 
 
+def column_strides(name, view, heads, head_dim, page_size):
+    """The strides of pages and heads of values in columns, [pages, heads, head_dim, page_size]."""
+    if len(view.shape) != 4 or tuple(view.shape[1:]) != (heads, head_dim, page_size):
+        raise ConfigError(f"{name}: has shape {list(view.shape)}, and the problem's is [num_pages, {heads}, {head_dim}, "
+                          f"{page_size}]")
+    if tuple(view.strides[2:]) != (page_size, 1):
+        raise ConfigError(f"{name}: has strides {list(view.strides)}; the columns of a head must be contiguous")
+    if is_contiguous(view):
+        return structs.Strides()
+    head = view.strides[1] if heads > 1 else head_dim * page_size
+    return structs.Strides(view.strides[0] if view.shape[0] > 1 else heads * head, 0, head)
+
+
 def score_tensors(problem):
     """For mask and bias, if the problem has them: whether batch, heads and queries have their own elements, and the
     dtypes."""
@@ -111,6 +124,7 @@ class Problem:
         self.score_tensors, self.lse = score_tensors(problem), bool(problem.get("lse", False))
         self.ragged_q = problem.get("q_layout", "padded") == "ragged"
         self.kv_kind, self.page_size = kv_layout.get("kind", "padded"), kv_layout.get("page_size", 0)
+        self.v_columns = problem.get("v_layout", "rows") == "columns"
 
 
 class Arguments:
@@ -164,6 +178,10 @@ class Arguments:
         problem, is_q = self.problem, name in ("q", "o", "q_rope")
         self.dtype(name, view, problem.dtypes[name])
         heads, head_dim = problem.heads[name], problem.head_dims[name]
+        if name == "v" and problem.v_columns:
+            strides = column_strides(name, view, heads, head_dim, problem.page_size)
+            self.settle(known, "num_pages", view.shape[0], name)
+            return strides
         kind = ("ragged" if problem.ragged_q else "padded") if is_q else problem.kv_kind
         length = "q_len" if is_q else "kv_len"
         first = {"padded": f"batch, {length}", "ragged": "tokens", "paged": f"pages, {problem.page_size}"}[kind]

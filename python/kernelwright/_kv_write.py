@@ -2,7 +2,7 @@
 import json
 
 from . import _structs as structs
-from ._arguments import check_place, head_strides, set_numbers
+from ._arguments import check_place, column_strides, head_strides, set_numbers
 from ._errors import ConfigError
 from ._tensors import View, is_contiguous, read
 
@@ -121,7 +121,9 @@ class KvWriteProblem:
         heads, head_dim = self.heads[name], self.head_dims[name]
         self.dtype(name, view, self.cache_dtypes(name))
         if name == "v_cache" and self.v_columns:
-            return self.columns(view, known)
+            strides = column_strides(name, view, heads, head_dim, self.page_size)
+            self.settle(known, "num_pages", view.shape[0], name)
+            return strides
         first, shape = self.cache_rows(), view.shape
         if len(shape) != len(first) + 2 or tuple(shape[-2:]) != (heads, head_dim) or (
                 self.kv_kind == "paged" and shape[1] != self.page_size):
@@ -133,20 +135,6 @@ class KvWriteProblem:
             if isinstance(extent, str):
                 self.settle(known, extent, size, name)
         return head_strides(name, view)
-
-    def columns(self, view, known):
-        """v_cache [pages, heads, head_dim, page_size]: the strides of pages and of heads."""
-        heads, head_dim = self.heads["v_cache"], self.head_dims["v_cache"]
-        if len(view.shape) != 4 or tuple(view.shape[1:]) != (heads, head_dim, self.page_size):
-            raise ConfigError(f"v_cache: has shape {list(view.shape)}, and the problem's is [num_pages, {heads}, {head_dim}, "
-                              f"{self.page_size}]")
-        if tuple(view.strides[2:]) != (self.page_size, 1):
-            raise ConfigError(f"v_cache: has strides {list(view.strides)}; the columns of a head must be contiguous")
-        self.settle(known, "num_pages", view.shape[0], "v_cache")
-        if is_contiguous(view):
-            return structs.Strides()
-        head = view.strides[1] if heads > 1 else head_dim * self.page_size
-        return structs.Strides(view.strides[0] if view.shape[0] > 1 else heads * head, 0, head)
 
     @staticmethod
     def scale_strides(view):

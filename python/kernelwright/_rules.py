@@ -98,7 +98,10 @@ def attention_rules(problem, names):
     q_rows = ("q_tokens",) if problem.ragged_q else ("batch", "q_len")
     kv_rows = {"padded": ("batch", "kv_len"), "ragged": ("kv_tokens",), "paged": ("num_pages", problem.page_size)}[problem.kv_kind]
     for name in STRIDED:
-        if problem.head_dims[name] > 0:
+        if name == "v" and problem.v_columns:
+            dims = "num_pages", problem.heads[name], problem.head_dims[name], problem.page_size
+            rules.operand(name, (problem.dtypes[name],), CONTIGUOUS, dims, required=True)
+        elif problem.head_dims[name] > 0:
             rows = q_rows if name in ("q", "o", "q_rope") else kv_rows
             rules.operand(name, (problem.dtypes[name],), HEADS, (*rows, problem.heads[name], problem.head_dims[name]),
                           name + "_strides", required=name in ("q", "k", "v"), settles=name != "o", allocated=name == "o")

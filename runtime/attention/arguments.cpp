@@ -59,6 +59,12 @@ class AttentionRules : public ArgumentRules {
     return paged_ ? spec_.page_size : ragged_kv_ ? kv_tokens_of(tensors_) : tensors_.kv_len;
   }
 
+  /// What V covers. In columns, a head has all keys of its page.
+  Coverage values(Coverage keys) const {
+    if (spec_.v_columns) keys.tokens = 1;
+    return keys;
+  }
+
   const LoadedAttention& kernel_;
   const AttentionTensors& tensors_;
   const ResolvedStrides& strides_;
@@ -134,7 +140,7 @@ void AttentionRules::main_operands() {
                       std::max<std::int64_t>(2, kv_rows()), kernel_.kv_heads};
   strided("/q_strides", tensors_.q, strides_.q, spec_.q, spec_.plain_depth(), queries, false);
   strided("/k_strides", tensors_.k, strides_.k, spec_.kv, spec_.plain_depth(), keys, false);
-  strided("/v_strides", tensors_.v, strides_.v, spec_.kv, spec_.head_dim_v, keys, false);
+  strided("/v_strides", tensors_.v, strides_.v, spec_.kv, value_extent(spec_), values(keys), false);
   if (has_rope_) {
     operand("/q_rope", tensors_.q_rope, true);
     operand("/k_rope", tensors_.k_rope, any_keys);
@@ -192,7 +198,7 @@ void AttentionRules::mapped_operands() {
   const Coverage keys{paged_ ? 2 : kv_batches(), kv_rows(), kernel_.kv_heads};
   mapped("/q_strides", strides_.q, spec_.q, queries, spec_.pack_gqa);
   mapped("/k_strides", strides_.k, spec_.kv, keys, false);
-  mapped("/v_strides", strides_.v, spec_.kv, keys, false);
+  mapped("/v_strides", strides_.v, spec_.kv, values(keys), false);
   if (!has_rope_) return;
   mapped("/q_rope_strides", strides_.q_rope, spec_.rope, queries, spec_.pack_gqa);
   // One for all heads is no broadcast: the kernel counts its heads as one.

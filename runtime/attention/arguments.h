@@ -27,6 +27,18 @@ inline TensorStrides resolve(const TensorStrides& given, std::int64_t rows, std:
   return strides;
 }
 
+/// Elements of V that lie side by side: a head of a key or, in columns, of all keys of a page.
+inline std::int64_t value_extent(const AttentionSpec& spec) noexcept {
+  return spec.v_columns ? std::int64_t{spec.head_dim_v} * spec.page_size : spec.head_dim_v;
+}
+
+/// Those of pages of V in columns, [pages, kv_heads, head_dim.v, page_size].
+inline TensorStrides resolve_columns(const TensorStrides& given, const AttentionSpec& spec,
+                                     std::int64_t heads) noexcept {
+  if (given.batch | given.token | given.head) return given;
+  return {heads * value_extent(spec), 0, value_extent(spec)};
+}
+
 /// Those of a tensor with an element for each score. They may wrap around where broken_rules() refuses the extents.
 inline TensorStrides resolve(const TensorStrides& given, const ScoreTensor& shape, const AttentionTensors& tensors,
                              int heads) noexcept {
@@ -49,7 +61,8 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
   }
   return {resolve(tensors.q_strides, tensors.q_len, kernel.q_heads, spec.plain_depth(), ragged_q),
           resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.plain_depth(), ragged_kv),
-          resolve(tensors.v_strides, kv_rows, kernel.kv_heads, spec.head_dim_v, ragged_kv),
+          spec.v_columns ? resolve_columns(tensors.v_strides, spec, kernel.kv_heads)
+                         : resolve(tensors.v_strides, kv_rows, kernel.kv_heads, spec.head_dim_v, ragged_kv),
           resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q),
           q_rope,
           k_rope,
@@ -130,7 +143,9 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
     if (!fits(t.q_rope_strides, strides.q_rope, ragged_q, spec.rope_width, kRopeStep)) return false;
     if (!fits(t.k_rope_strides, strides.k_rope, ragged_kv, spec.rope_width, kRopeStep)) return false;
   }
-  if (!fits(t.v_strides, strides.v, ragged_kv, spec.head_dim_v, kernel.kv_step)) return false;
+  // In columns, V has no stride of tokens.
+  const TensorStrides values = {strides.v.batch, spec.v_columns ? strides.v.head : strides.v.token, strides.v.head};
+  if (!fits(t.v_strides, values, ragged_kv, value_extent(spec), kernel.kv_step)) return false;
   if (!fits(t.o_strides, strides.o, ragged_q, spec.head_dim_v, kernel.o_step)) return false;
 
   if (spec.kv_layout == KvLayoutKind::kPaged && std::int64_t{t.page_table_stride} * spec.page_size < t.kv_len)

@@ -25,7 +25,8 @@ struct AttentionKind;
 /// problem has no such operand. q, k, v and o are aligned to 16 bytes, everything else to its element.
 ///   q, o   [batch, q_len, q_heads, head_dim] or, ragged, [q_tokens, q_heads, head_dim]
 ///   k, v   [batch, kv_len, kv_heads, head_dim], ragged [tokens, kv_heads, head_dim], or paged
-///          [pages, page_size, kv_heads, head_dim]
+///          [pages, page_size, kv_heads, head_dim]; v in columns [pages, kv_heads, head_dim, page_size], without a
+///          stride of tokens
 /// The buffers must outlive the work that launch() queues.
 ///
 /// Kernels do not trust the buffers with memory: no length, offset or page in a buffer makes a kernel leave the tensors

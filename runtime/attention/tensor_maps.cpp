@@ -62,6 +62,18 @@ TensorMapRequest packed_queries(const Operand& operand, int group) {
   return request;
 }
 
+/// (key of a page, depth, head, page), for tiles of `keys` keys. A box has all of the depth.
+TensorMapRequest columns_of_values(const AttentionSpec& spec, int keys, DevicePtr address, std::int64_t heads,
+                                   std::int64_t pages, const TensorStrides& strides) {
+  const int slab = contract::column_slab_bytes(keys, spec.page_size);
+  const Swizzle swizzle = slab == 128  ? Swizzle::k128B
+                          : slab == 64 ? Swizzle::k64B
+                          : slab == 32 ? Swizzle::k32B
+                                       : Swizzle::kNone;
+  return request_for({address, spec.kv, spec.page_size, spec.head_dim_v, heads, pages,
+                      TensorStrides{strides.batch, spec.page_size, strides.head}, spec.head_dim_v, swizzle});
+}
+
 }  // namespace
 
 AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
@@ -97,8 +109,11 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   const Swizzle kv_swizzle = converts ? half_of(spec.swizzle) : spec.swizzle;
   maps.k = request_for({or_q(tensors.k), spec.kv, spec.plain_depth(), kv_rows, kernel.kv_heads, kv_batches, strides.k,
                         k_box_rows, kv_swizzle});
-  maps.v = request_for({or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v,
-                        v_box_rows, kv_swizzle});
+  if (spec.v_columns)
+    maps.v = columns_of_values(spec, tile_rows, or_q(tensors.v), kernel.kv_heads, kv_batches, strides.v);
+  else
+    maps.v = request_for({or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v,
+                          v_box_rows, kv_swizzle});
   if (spec.rope_width == 0) return maps;
   maps.q_rope = request_for_queries({tensors.q_rope, spec.rope, spec.rope_width, q_rows, kernel.q_heads, q_batches,
                                      strides.q_rope, q_box_rows, spec.swizzle});

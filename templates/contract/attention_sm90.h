@@ -28,7 +28,8 @@ namespace kernelwright::contract {
 /// length. The output is stored row by row, because a tile may end within a sequence. Where hopper_gathers_kv(), k and
 /// v are zeros: threads copy rows by the addresses and strides of `attention`. Where k and v have 8 bits and q has 16,
 /// their maps have elements of 8 bits and raw_swizzle_bytes(): a box has the same columns and half the bytes. Where all
-/// have 8 bits, so have the maps' elements.
+/// have 8 bits, so have the maps' elements. V in columns is (key of a page, depth, head, page), and a box is
+/// (column_slab_bytes(), all of the depth, 1, 1), with a swizzle of its own.
 struct HopperAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
@@ -79,12 +80,21 @@ constexpr int32_t raw_slots(int32_t depth, bool with_keys) { return depth > 128 
 constexpr int32_t group_columns(int32_t depth_v) { return depth_v <= 128 ? depth_v : depth_v == 192 ? 64 : 32; }
 /// The sums of probabilities come with the last group, and the others are as wide.
 constexpr int32_t group_width(int32_t depth_v) { return group_columns(depth_v) + kSumRows; }
-/// Whether groups take the registers of scores, one after the other. A step is then `one_product` after the other, and a
-/// group is as wide as the scores: ptxas keeps products of different widths in different registers. The sums of
+/// Whether groups take the registers of scores, one after the other. A step is then `one_product` after the other, and
+/// a group is as wide as the scores: ptxas keeps products of different widths in different registers. The sums of
 /// probabilities are a product of their own.
 constexpr bool shares_scores(bool one_product, int32_t block_n, int32_t depth_v) {
   return one_product && block_n >= 64 && depth_v % block_n == 0;
 }
+
+/// V in columns, [depth][keys] within a page: bytes of keys in a row of a slab. A slab is a box of all depths within
+/// one page, and as wide as such boxes of a tile may be.
+constexpr int32_t column_slab_bytes(int32_t block_n, int32_t page_size) {
+  const int32_t box = hopper_kv_box_rows(block_n, page_size);
+  return box % 128 == 0 ? 128 : box % 64 == 0 ? 64 : box % 32 == 0 ? 32 : kPieceBytes;
+}
+/// The swizzle of such slabs.
+constexpr int32_t column_swizzle_bytes(int32_t slab) { return slab > kPieceBytes ? slab : 0; }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
 /// [slabs][rows][slab bytes], each slab swizzled.
@@ -119,17 +129,20 @@ struct HopperShape {
   bool gathers = false;  // threads copy K and V row by row
   int32_t mma_stages = 1, swizzle_bytes = 128;
   int32_t q_bytes = 2, kv_bytes = 2;  // of an element
+  int32_t column_slab = 0;            // V in columns: column_slab_bytes()
 
   constexpr bool converts() const { return kv_bytes < q_bytes; }
-  constexpr bool transposes() const { return q_bytes == 1; }
+  /// Whether products are of fp8: their V is [depth][keys] in shared memory.
+  constexpr bool narrow() const { return q_bytes == 1; }
+  constexpr bool transposes() const { return narrow() && column_slab == 0; }
   /// Whether threads make operands of K or V.
   constexpr bool restages() const { return converts() || transposes(); }
   /// Slots of messages to the threads that gather or make operands.
   constexpr int32_t told() const { return gathers || restages() ? q_stages + 2 : 0; }
-  /// Bytes of a row of an operand: of q and k, of v as it lies in memory, and of v transposed.
+  /// Bytes of a row of an operand: of q and k, of v as it lies in memory, and of v as [depth][keys].
   constexpr int32_t qk_row() const { return row_of(depth_qk, q_bytes); }
   constexpr int32_t v_row() const { return row_of(depth_v, q_bytes); }
-  constexpr int32_t keys_row() const { return row_of(block_n, q_bytes); }
+  constexpr int32_t keys_row() const { return column_slab > 0 ? block_n : row_of(block_n, q_bytes); }
 
  private:
   constexpr int32_t row_of(int32_t elements, int32_t bytes) const {
@@ -156,9 +169,9 @@ constexpr HopperLayout hopper_layout(const HopperShape& shape) {
   const int32_t qk = shape.qk_row(), v = shape.v_row();
   layout.query_slot = shape.block_m * qk;
   layout.key_slot = shape.block_n * (shape.shared_ring ? larger(qk, v) : qk);
-  layout.value_slot = shape.shared_ring    ? layout.key_slot
-                      : shape.transposes() ? (shape.depth_v + kSumRows) * shape.keys_row()
-                                           : shape.block_n * v;
+  layout.value_slot = shape.shared_ring ? layout.key_slot
+                      : shape.narrow()  ? (shape.depth_v + kSumRows) * shape.keys_row()
+                                        : shape.block_n * v;
   layout.queries = 0;
   layout.keys = layout.queries + shape.q_stages * layout.query_slot;
   layout.values = shape.shared_ring ? layout.keys : layout.keys + shape.kv_stages * layout.key_slot;

@@ -104,6 +104,18 @@ struct KvOperands {
   }
 };
 
+/// fp8 keys in rows, and values in columns: tile/column_tile.cuh. Outputs come in the order of columns.
+template <DType kQuery, DType kStored, int kArch>
+struct KvColumns : KvOperands<kQuery, kStored, kArch> {
+  /// Writes the elements of a row that the lane has; `e`: the row's first register of an MMA.
+  template <int kTiles>
+  static __device__ __forceinline__ void store_row(float* row, const float (&output)[kTiles][4], int e, int lane) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n)
+      *reinterpret_cast<float2*>(row + n * 8 + lane % 4 * 2) = make_float2(output[n][e], output[n][e + 1]);
+  }
+};
+
 /// Keys and values of the type of Q.
 template <DType kQuery, int kArch>
 struct KvOperands<kQuery, kQuery, kArch> {

@@ -92,6 +92,7 @@ std::vector<Factor<DrawnKernel>> attention_factors(Arch arch) {
                                        {KvLayoutKind::kPaged, 64},
                                        {KvLayoutKind::kPaged, 128}},
                  &AttentionProblem::kv_layout),
+      of_problem("v_layout", std::vector{VLayout::kRows, VLayout::kColumns}, &AttentionProblem::v_layout),
       of_problem("kv_offsets", std::vector<bool>{false, true}, &AttentionProblem::kv_offsets),
       of_problem("kv_starts", std::vector<bool>{false, true}, &AttentionProblem::kv_starts),
       of_problem("mask",

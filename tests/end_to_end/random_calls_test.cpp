@@ -89,6 +89,8 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
     problem.dtype.kv = draw.chance(0.5) ? DType::kE4m3 : DType::kE5m2;
     problem.scales = draw.chance(0.5) ? ScaleKind::kPerTensor : ScaleKind::kPerHead;
     if (form != kPortablePrefill && draw.chance(0.5)) problem.dtype.q = problem.dtype.kv = DType::kE4m3;
+    if (problem.kv_layout.kind == KvLayoutKind::kPaged && problem.kv_layout.page_size % 16 == 0 && draw.chance(0.3))
+      problem.v_layout = VLayout::kColumns;
   }
   if (form == kHopperDecode || form == kPortableDecode) problem.max_q_len = draw.chance(0.6) ? 1 : draw.between(2, 4);
   problem.kv_starts = draw.chance(0.3) && problem.kv_layout.kind != KvLayoutKind::kRagged;

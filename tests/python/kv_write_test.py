@@ -150,6 +150,34 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, r"v_cache: has shape \[2, 16, 1, 64\], and the problem's is \[num_pages, 1, 64, 16\]"):
             kernel(self.q, self.k, v, keys, keys, q_out=self.q, slot_mapping=slots, **given)
 
+    def test_attention_reads_columns(self):
+        """A sequence of one key has that key's value as its output."""
+        layout = {"kv_layout": {"kind": "paged", "page_size": 16}, "v_layout": "columns"}
+        with kernelwright.Engine("emulator", emulator_arch="sm_90a", hazards=True) as engine:
+            attention = engine.prepare({"problem": {"dtype": {"q": "f16", "kv": "e4m3", "out": "f16"}, "max_q_len": 1,
+                                                    "head_dim": {"qk": HEAD, "v": HEAD}, "heads": {"q": 1, "kv": 1}, **layout}})
+            q, o, k, v = (engine.empty(shape, dtype) for shape, dtype in (
+                ((1, 1, 1, HEAD), "f16"), ((1, 1, 1, HEAD), "f16"), ((2, 16, 1, HEAD), "e4m3"), ((2, 1, HEAD, 16), "e4m3")))
+            table, lengths = engine.empty((1, 1), "i32"), engine.empty((1,), "i32")
+            nan, codes = 0x7f, (0x00, 0x30, 0x38)
+            column = [[codes[element % 3]] + [nan] * 15 for element in range(HEAD)]
+            k.write(bytes([nan] * 16 * HEAD + [0x38] * HEAD + [nan] * 15 * HEAD))
+            v.write(bytes([nan] * 16 * HEAD + sum(column, [])))
+            q.write(struct.pack(f"{HEAD}e", *[1.0] * HEAD))
+            table.write(struct.pack("i", 1))
+            lengths.write(struct.pack("i", 1))
+            given = dict(page_table=table, kv_lengths=lengths, kv_len=16)
+            for way, fast in [(self.lent, True)] * FAST + [(lambda array: array, False)]:
+                o.write(bytes(2 * HEAD))
+                before = attention._counts()
+                attention(way(q), way(k), way(v), out=way(o), **{name: given[name] if name == "kv_len" else way(given[name])
+                                                                 for name in given})
+                self.assertEqual(attention._counts()[0] - before[0], int(fast))
+                self.assertEqual(self.read(o), tuple((0, 0.5, 1)[element % 3] for element in range(HEAD)))
+            self.assertEqual(engine.take_hazards(), [])
+            with self.assertRaisesRegex(ConfigError, r"v: has shape \[2, 16, 1, 64\], and the problem's is \[num_pages, 1, 64, 16\]"):
+                attention.launch(q=q, k=k, v=k, o=o, **given)
+
     def test_records_by_strides(self):
         """656 bytes a token: 512 e4m3, 4 scales of 128 elements each, and 128 bytes that another launch writes."""
         kernel = self.engine.prepare({"kind": "kv_write", "problem": {

@@ -150,7 +150,8 @@ class Reader {
       first = {k->shape[0], fmt::format("k.npy has {}", k->shape[0])};
       if (!paged() && !ragged_kv()) second = {k->shape[1], fmt::format("k.npy has {} keys", k->shape[1])};
     }
-    if (const auto v = read_array<float>("v", dims(v_dim))) v_ = v->values;
+    const std::vector<Dim> columns{first, heads, v_dim, second};
+    if (const auto v = read_array<float>("v", call_.has_value_columns() ? columns : dims(v_dim))) v_ = v->values;
     if (!k) return;
     if (ragged_kv()) {
       own_kv_offsets_ = problem_.kv_offsets || there("kv_offsets");

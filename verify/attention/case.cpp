@@ -7,6 +7,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/formats/value_columns.h"
 
 namespace kernelwright {
 
@@ -112,6 +113,28 @@ void AttentionCase::decode_key(int sequence, int key, int kv_head, double* to) c
   const auto plain = static_cast<std::size_t>(k.head_dim), rope = static_cast<std::size_t>(problem.rope.width);
   decode_row(k.dtype, k_row(sequence, key, kv_head), plain, to);
   if (rope > 0) decode_row(k_rope.dtype, kv_row(k_rope, sequence, key, kv_head), rope, to + plain);
+}
+
+std::byte* AttentionCase::v_column(int sequence, int key, int kv_head) const {
+  const int size = problem.kv_layout.page_size;
+  const std::int64_t entry = static_cast<std::int64_t>(sequence) * page_table_stride + key / size;
+  return v.row(page_table[static_cast<std::size_t>(entry)], 0, kv_head) + place_in_column(key % size);
+}
+
+void AttentionCase::decode_value(int sequence, int key, int kv_head, double* to) const {
+  const auto elements = static_cast<std::size_t>(problem.head_dim.v);
+  if (!has_value_columns()) return decode_row(v.dtype, v_row(sequence, key, kv_head), elements, to);
+  const std::byte* from = v_column(sequence, key, kv_head);
+  for (std::size_t i = 0; i < elements; ++i, from += problem.kv_layout.page_size) decode_row(v.dtype, from, 1, to + i);
+}
+
+void AttentionCase::put_value(int sequence, int key, int kv_head, std::span<const std::byte> from) const {
+  if (!has_value_columns()) {
+    std::copy(from.begin(), from.end(), v_row(sequence, key, kv_head));
+    return;
+  }
+  std::byte* to = v_column(sequence, key, kv_head);
+  for (const std::byte element : from) *to = element, to += problem.kv_layout.page_size;
 }
 
 std::size_t AttentionCase::q_scale_index(int sequence, int query, int head) const {
@@ -224,6 +247,8 @@ void lay_out(AttentionCase& call) {
   call.k.strides = dense(block, problem.heads.kv, plain);
   call.k_rope.strides = dense(block, problem.heads.kv, rope);
   call.v.strides = dense(block, problem.heads.kv, problem.head_dim.v);
+  if (call.has_value_columns())
+    call.v.strides.token = 0, call.v.strides.head = std::int64_t{block} * problem.head_dim.v;
 }
 
 }  // namespace kernelwright

@@ -95,6 +95,7 @@ struct AttentionCase {
   std::byte* q_row(int sequence, int query, int head) const;
   std::byte* k_row(int sequence, int key, int kv_head) const { return kv_row(k, sequence, key, kv_head); }
   std::byte* k_rope_row(int sequence, int key, int kv_head) const { return kv_row(k_rope, sequence, key, kv_head); }
+  /// Not for values in columns, whose heads have no rows.
   std::byte* v_row(int sequence, int key, int kv_head) const { return kv_row(v, sequence, key, kv_head); }
   std::size_t o_index(int sequence, int query, int head) const;  // index of the head's first element
   std::size_t lse_index(int sequence, int query, int head) const;
@@ -105,6 +106,11 @@ struct AttentionCase {
   /// The whole head including its rotary part: head_dim.qk values.
   void decode_query(int sequence, int query, int head, double* to) const;
   void decode_key(int sequence, int key, int kv_head, double* to) const;
+  /// The head of a value, head_dim.v elements, whatever v_layout says.
+  void decode_value(int sequence, int key, int kv_head, double* to) const;
+  /// Writes `from`, a head in the layout of v_row(), to its place.
+  void put_value(int sequence, int key, int kv_head, std::span<const std::byte> from) const;
+  bool has_value_columns() const { return problem.v_layout == VLayout::kColumns; }
   double k_scale_of(int kv_head) const { return scale_of(k_scale, kv_head); }
   /// Whether scales are per_token.
   bool has_token_scales() const { return problem.scales == ScaleKind::kPerToken; }
@@ -118,6 +124,8 @@ struct AttentionCase {
 
  private:
   std::byte* kv_row(const HostTensor& tensor, int sequence, int key, int kv_head) const;
+  /// The first element of a value in columns; the next one is a page's keys further on.
+  std::byte* v_column(int sequence, int key, int kv_head) const;
   static double scale_of(const std::vector<float>& scales, int kv_head) {
     return scales.empty() ? 1 : scales[scales.size() == 1 ? 0 : static_cast<std::size_t>(kv_head)];
   }
@@ -136,12 +144,13 @@ struct AttentionOutput {
 /// Layouts that a kernel must take, for tests.
 struct InputOptions {
   std::uint64_t seed = 0;
-  bool heads_first = false;    // [.., heads, tokens, head_dim] instead of [.., tokens, heads, head_dim]
-  bool interleave_kv = false;  // K and V of a token side by side in one buffer; needs head_dim.qk == head_dim.v
-  int padding_tokens = 0;      // NaN tokens after the tokens of each sequence or page
-  bool share_pages = false;    // sequences share the first page of sequence 0
-  int unused_pages = 3;        // NaN pages between the used ones
-  double q_magnitude = 1;      // standard deviation of the queries
+  bool heads_first = false;  // [.., heads, tokens, head_dim] instead of [.., tokens, heads, head_dim]
+  // K and V of a token side by side in one buffer; needs head_dim.qk == head_dim.v. Not for V in columns.
+  bool interleave_kv = false;
+  int padding_tokens = 0;    // NaN tokens after the tokens of each sequence or page
+  bool share_pages = false;  // sequences share the first page of sequence 0
+  int unused_pages = 3;      // NaN pages between the used ones
+  double q_magnitude = 1;    // standard deviation of the queries
 };
 
 /// Seeded normal data rounded to the problem's dtypes. Pages are in random order. Memory that no query may read holds

@@ -47,6 +47,15 @@ void fill_normal(Random& random, DType dtype, int head_dim, double magnitude, st
   encode_row(dtype, {values, static_cast<std::size_t>(head_dim)}, to);
 }
 
+void fill_value(const AttentionCase& call, Random& random, int sequence, int key, int kv_head) {
+  const DType dtype = call.problem.dtype.kv;
+  const int head_dim = call.problem.head_dim.v;
+  if (!call.has_value_columns()) return fill_normal(random, dtype, head_dim, 1, call.v_row(sequence, key, kv_head));
+  std::byte elements[1024];
+  fill_normal(random, dtype, head_dim, 1, elements);
+  call.put_value(sequence, key, kv_head, {elements, static_cast<std::size_t>(head_dim)});
+}
+
 // Lengths of the sequences, from a list or from one number for all.
 std::vector<int> lengths(const AttentionShape& shape, const std::vector<int>& list, int single, const char* field) {
   if (list.empty()) return std::vector<int>(static_cast<std::size_t>(shape.batch), single);
@@ -69,7 +78,12 @@ void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, c
     const std::int64_t width = tensor->head_dim * (options.interleave_kv ? 2 : 1);
     tensor->strides = {tokens * heads * width, heads * width, width};
     if (options.heads_first) tensor->strides = {tokens * heads * width, width, tokens * width};
-    if (tensor == &call.v && options.interleave_kv) {
+    if (tensor == &call.v && call.has_value_columns()) {
+      // Padding stands behind each head.
+      const std::int64_t head = (call.problem.kv_layout.page_size + 16 * options.padding_tokens) * tensor->head_dim;
+      tensor->strides = {head * heads, 0, head};
+      give_memory(*tensor, blocks * heads * head);
+    } else if (tensor == &call.v && options.interleave_kv) {
       call.v.buffer = call.k.buffer;
       call.v.offset_bytes = static_cast<std::size_t>(call.k.head_dim) * bytes_of(call.k.dtype);
     } else {
@@ -311,7 +325,7 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
         else if (operand == kKeys)
           fill_normal(random, problem.dtype.kv, call.k.head_dim, 1, call.k_row(b, token, h));
         else
-          fill_normal(random, problem.dtype.kv, problem.head_dim.v, 1, call.v_row(b, token, h));
+          fill_value(call, random, b, token, h);
       }
   });
 

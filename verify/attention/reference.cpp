@@ -267,7 +267,7 @@ class Chunk {
     double largest = 0;
     for (int j = first; j < last; ++j) {
       double* to = values.data() + static_cast<std::ptrdiff_t>(j - first) * stride;
-      decode_row(call_.v.dtype, call_.v_row(sequence_, j, kv_head_), static_cast<std::size_t>(head_dim), to);
+      call_.decode_value(sequence_, j, kv_head_, to);
       for (int i = 0; i < head_dim; ++i) largest = std::max(largest, std::fabs(to[i]));
     }
     for (RowState& state : rows_) {

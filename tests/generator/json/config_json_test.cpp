@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
          "/name: 7 does not fit; it takes text"},
         {"SlashAndQuotesInKey", attention(R"(, "a/b~\"\n": 1)"),
          "/problem/a~1b~0\\\"\\n: is not a field here; the fields are dtype, head_dim, heads, q_layout, kv_layout, "
-         "mask, "
+         "v_layout, mask, "
          "score_mod, sinks, lse, rope, scales, kv_offsets, kv_starts, cache_length, max_q_len, deterministic, "
          "batch_invariant"},
     }),

@@ -8,6 +8,7 @@
 #include "pipeline/phased_barrier.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
+#include "tile/column_tile.cuh"
 
 namespace kernelwright {
 namespace {
@@ -25,6 +26,9 @@ constexpr int kBoxes = kWarpKeys / kBoxRows;  // boxes along the keys
 constexpr uint32_t kRowBytes = contract::slab_width(spec::kSwizzleBytes), kSlabBytes = kWarpKeys * kRowBytes;
 constexpr int kSlabColumns = kRowBytes / 2, kStepColumns = kSlabColumns * contract::slabs_of_step(spec::kSwizzleBytes);
 constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
+// V in columns: a slab is a box of all of the depth.
+enum : int { kColumnWidth = contract::column_slab_bytes(kWarpKeys, spec::kPageSize) };  // no variable of a binary
+using Columns = tile::ColumnTile<spec::kHeadDimV, kColumnWidth>;
 static_assert(kBoxRows % contract::kSwizzleRows == 0, "a box begins where the swizzle's pattern does");
 
 /// Pages of the warp's boxes, in the order of the loads: each lane looks one page up, 32 boxes ahead of need.
@@ -67,11 +71,17 @@ class Stream {
                                 spec::kSwizzleBytes, spec::kArch>;
 
  public:
-  using Products = policy::KvOperands<spec::kQDType, spec::kKvDType, spec::kArch>;
+  using Products = policy::Either<spec::kVColumns, policy::KvColumns<spec::kQDType, spec::kKvDType, spec::kArch>,
+                                  policy::KvOperands<spec::kQDType, spec::kKvDType, spec::kArch>>::type;
 
  private:
   using Keys = typename Products::template Keys<Buffer<tile::KeyTrait<kWarpKeys, kStepColumns, kPaddedQk, kWarpKeys>>>;
-  using Values = typename Products::template Values<Buffer<tile::ValueTrait<kWarpKeys, kPaddedV>>>;
+  using ValueRows = typename Products::template Values<Buffer<tile::ValueTrait<kWarpKeys, kPaddedV>>>;
+  using Values =
+      typename policy::Either<spec::kVColumns,
+                              tile::ColumnValues<kWarpKeys, spec::kHeadDimV, kColumnWidth, kWarpKeys * kPaddedV * 2,
+                                                 spec::kNumStages, spec::kKvDType, spec::kArch>,
+                              ValueRows>::type;
 
  public:
   static constexpr contract::HopperDecodeLayout layout =
@@ -139,10 +149,19 @@ class Stream {
     const int first = first_key(key_tile);
     if (!bound_.holds_all(first, kWarpKeys)) {
       const uint32_t slot = ring_ + layout.ring_values + stage() * Values::slot_bytes;
+      if constexpr (spec::kVColumns) {
 #pragma unroll 1
-      for (int piece = lane_; piece < static_cast<int>(Values::slot_bytes) / 16; piece += 32)
-        if (!bound_.holds(first + piece % (kSlabBytes / 16) / (kRowBytes / 16)))
-          ptx::st_shared_v4(slot + piece * 16, {});
+        for (int i = lane_; i < kKeySteps * spec::kHeadDimV; i += 32) {
+          const int run = i / spec::kHeadDimV;
+          Columns::keep(slot + Columns::place(i % spec::kHeadDimV, run), first + run * Columns::kRun,
+                        [&](int key) { return bound_.holds(key); });
+        }
+      } else {
+#pragma unroll 1
+        for (int piece = lane_; piece < static_cast<int>(Values::slot_bytes) / 16; piece += 32)
+          if (!bound_.holds(first + piece % (kSlabBytes / 16) / (kRowBytes / 16)))
+            ptx::st_shared_v4(slot + piece * 16, {});
+      }
       ptx::fence_proxy_async_shared();  // TMA may fill the slot again, once it has been read
     }
     __syncwarp();
@@ -177,8 +196,22 @@ class Stream {
     if (lane_ != 0) return;
     const int key = first_key(key_tile);
     load_slabs<kPaddedQk>(operands_.k, ring_ + stage * Keys::slot_bytes, full(stage, 0), key, page);
-    load_slabs<kPaddedV>(operands_.v, ring_ + layout.ring_values + stage * Values::slot_bytes, full(stage, 1), key,
-                         page);
+    const uint32_t values = ring_ + layout.ring_values + stage * Values::slot_bytes;
+    if constexpr (spec::kVColumns)
+      load_columns(values, full(stage, 1), key, page);
+    else
+      load_slabs<kPaddedV>(operands_.v, values, full(stage, 1), key, page);
+  }
+
+  __device__ __forceinline__ void load_columns(uint32_t slot, Landed landed, int first_key,
+                                               const int (&page)[kBoxes]) const {
+    constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
+    landed.expect_bytes(kWarpKeys * spec::kHeadDimV);
+#pragma unroll
+    for (int slab = 0; slab < kWarpKeys / kColumnWidth; ++slab)
+      ptx::cp_async_bulk_tensor_4d(slot + slab * Columns::kSlabBytes, operands_.v,
+                                   (first_key + slab * kColumnWidth) % kPage, 0, head_,
+                                   page[slab * kColumnWidth / kBoxRows], landed.address);
   }
 
   template <int kDepth>

@@ -11,9 +11,10 @@
 /// so that its exponentials hide behind its own product and behind those of the others. The first step of an item
 /// issues the last P V of the item before it: no product waits for an output to be stored.
 ///
-/// attention_sm90_load.cuh has the warps that load. attention_sm90_gather.cuh has the warps that copy keys of small
-/// pages row by row, and attention_sm90_convert.cuh those that convert or transpose fp8. attention_sm90_math.cuh has
-/// the warps that multiply, and attention_sm90_store.cuh how they store. attention_sm90_tiles.cuh has what all share.
+/// attention_sm90_load.cuh has the warps that load, and attention_sm90_columns.cuh what differs where V lies in
+/// columns. attention_sm90_gather.cuh has the warps that copy keys of small pages row by row, and
+/// attention_sm90_convert.cuh those that convert or transpose fp8. attention_sm90_math.cuh has the warps that multiply,
+/// and attention_sm90_store.cuh how they store. attention_sm90_tiles.cuh has what all share.
 #include "spec.h"
 
 #include "contract/attention_sm90.h"
@@ -44,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
       ptx::prefetch_tensormap(params.v);
     }
   }
+  if constexpr (spec::kVColumns) ValueColumns::write_ones(shared.values());
   if constexpr (kCluster > 1) {  // copies and arrivals come from all CTAs
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();

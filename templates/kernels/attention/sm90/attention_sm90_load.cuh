@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/attention/attention_open.cuh"
+#include "kernels/attention/sm90/attention_sm90_columns.cuh"
 #include "kernels/attention/sm90/attention_sm90_gather.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
@@ -37,7 +38,12 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   // Values come one key tile late, in the order of their use. This holds for the whole list of steps, across items.
   KvTile before{};
   bool pending = false;
-  const auto load_before = [&] { load_values<LoadedValues>(params.v, values, before); };
+  const auto load_before = [&] {
+    if constexpr (spec::kVColumns)
+      ValueColumns::load(params.v, values, before);
+    else
+      load_values<LoadedValues>(params.v, values, before);
+  };
   auto walk = walk_of<Walks::Loading>(params);
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {

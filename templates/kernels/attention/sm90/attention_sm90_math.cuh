@@ -355,14 +355,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if constexpr (kCleans && kMathCleansFirst) clean_first(values);
     if (kCleans && last_keys_ < spec::kBlockN) {
       tiles_.template wait_more_v<1>();
-      const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
-#pragma unroll 1
-      for (int i = thread; i < (spec::kBlockN - last_keys_) * kRowPieces; i += kMathThreads)
-#pragma unroll
-        for (int slab = 0; slab < kSlabsV; ++slab)
-          ptx::st_shared_v4(values + slab * kValueSlabBytes + last_keys_ * kRowBytes + i * 16 +
-                                between_stages<Consumer::mma_v_bytes>(last_keys_ + i / kRowPieces),
-                            {});
+      clear_last_keys(values, last_keys_);
       ptx::fence_proxy_async_shared();
       ptx::bar_sync(kCleanBarrier, kMathThreads);
       last_keys_ = spec::kBlockN;
@@ -373,7 +366,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   __device__ __forceinline__ void clean_first(uint32_t values) {
     if (hidden_keys() == 0) return;
     tiles_.template wait_more_v<1>();
-    clear_first_rows(values, hidden_keys());
+    clear_first_keys(values, hidden_keys());
     ptx::fence_proxy_async_shared();
     ptx::bar_sync(kCleanBarrier, kMathThreads);
     hide(0);
@@ -393,7 +386,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
-    if constexpr (kTransposesV)
+    if constexpr (kNarrow)
       issue(scores_, probabilities_, values);
     else
       mma::issue_output<computed(), spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(

@@ -2,6 +2,7 @@
 /// tiles that they touch one by one. These are rows of V that they clean, and rows of the output.
 #pragma once
 
+#include "kernels/attention/sm90/attention_sm90_columns.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "mma/sm90.cuh"
 #include "policy/either.cuh"
@@ -21,12 +22,12 @@ constexpr uint32_t kCleanBarrier = 5;  // the turns use named barriers 1 to 3
 constexpr uint32_t kStageBarrier = 6;  // and one more for each further warpgroup
 // An item's output leaves through the slot of its queries, if that slot need not be free before the output is stored. A
 // slot of fp8 queries has no room for it.
-constexpr bool kStagesOutput = spec::kQStages > 1 && !kTransposesV;
+constexpr bool kStagesOutput = spec::kQStages > 1 && !kNarrow;
 constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
 // fp8 products whose exponentials hide behind the products of other warpgroups alone. A step is then one product after
 // the other: O += P(j-1) V(j-1), then S = Q K(j)^T. Both take the same registers, so a tile may have twice as many
 // keys.
-constexpr bool kOneProduct = kTransposesV && (spec::kOverlap == Overlap::kNone || spec::kOverlap == Overlap::kPingPong);
+constexpr bool kOneProduct = kNarrow && (spec::kOverlap == Overlap::kNone || spec::kOverlap == Overlap::kPingPong);
 // With packed heads, a sequence that decodes in a ragged batch is a tile of few rows. Warpgroups that have none of
 // these rows do not multiply.
 constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
@@ -42,11 +43,10 @@ enum : bool { kRisesBehindDiagonal = kTransposesV && spec::kMask == MaskKind::kC
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
-using Softmax =
-    policy::Either<kTransposesV, policy::IntegerSoftmax<spec::kLse>, policy::RowSoftmax<spec::kRescale>>::type;
-constexpr bool kPacksAtOnce = kTransposesV;  // that softmax makes an operand, and leaves the scores as they are
-using Promotion = mma::Promotion<kTransposesV, contract::shares_scores(kOneProduct, spec::kBlockN, spec::kHeadDimV),
-                                 spec::kQDType, kOutputColumns, spec::kBlockN, spec::kSwizzleBytes>;
+using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse>, policy::RowSoftmax<spec::kRescale>>::type;
+constexpr bool kPacksAtOnce = kNarrow;  // that softmax makes an operand, and leaves the scores as they are
+using Promotion = mma::Promotion<kNarrow, contract::shares_scores(kOneProduct, spec::kBlockN, spec::kHeadDimV),
+                                 spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>;
 using Scales = policy::ItemScales<spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 
@@ -55,8 +55,9 @@ __device__ __forceinline__ int first_row(uint32_t warpgroup, uint32_t lane) {
   return static_cast<int>(warpgroup * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4);
 }
 
-/// Writes zeros to the first `keys` rows of the tile of V at `values`: a share of each math thread.
-__device__ __forceinline__ void clear_first_rows(uint32_t values, int keys) {
+/// Writes zeros for the first `keys` keys of the tile of V at `values`: a share of each math thread.
+__device__ __forceinline__ void clear_first_keys(uint32_t values, int keys) {
+  if constexpr (spec::kVColumns) return ValueColumns::clear(values, 0, keys);
   const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
 #pragma unroll 1
   for (int i = thread; i < keys * kRowPieces; i += kMathThreads)
@@ -64,6 +65,18 @@ __device__ __forceinline__ void clear_first_rows(uint32_t values, int keys) {
     for (int slab = 0; slab < kSlabsV; ++slab)
       ptx::st_shared_v4(
           values + slab * kValueSlabBytes + i * 16 + between_stages<Consumer::mma_v_bytes>(i / kRowPieces), {});
+}
+/// Likewise, from key `keys` on. By reference: ptxas sees the same sums as where the caller's own member is read.
+__device__ __forceinline__ void clear_last_keys(uint32_t values, const int& keys) {
+  if constexpr (spec::kVColumns) return ValueColumns::clear(values, keys, spec::kBlockN);
+  const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
+#pragma unroll 1
+  for (int i = thread; i < (spec::kBlockN - keys) * kRowPieces; i += kMathThreads)
+#pragma unroll
+    for (int slab = 0; slab < kSlabsV; ++slab)
+      ptx::st_shared_v4(values + slab * kValueSlabBytes + keys * kRowBytes + i * 16 +
+                            between_stages<Consumer::mma_v_bytes>(keys + i / kRowPieces),
+                        {});
 }
 
 /// Ends the sums of fp8 products. Outputs are divided by the sum of e4m3 probabilities as they were rounded, which is a
@@ -78,7 +91,7 @@ __device__ __forceinline__ void end_narrow(policy::IntegerSoftmax<kSums>& softma
   for (int r = 0; r < 2; ++r)
     softmax.take_rounded_sum(r, output[spec::kHeadDimV / 2 + 2 * r],
                              spec::kSinks ? sinks[rows.q_head(first + r * 8)] : ptx::minus_infinity());
-  mma::in_natural_order<spec::kHeadDimV>(output);
+  if constexpr (kTransposesV) mma::in_natural_order<spec::kHeadDimV>(output);
 }
 
 /// The places of an item's rows. They are computed anew for every item, from an opaque thread index. Otherwise values

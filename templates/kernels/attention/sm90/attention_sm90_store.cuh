@@ -10,7 +10,7 @@ namespace {
 
 __device__ __forceinline__ void MathWarpgroup::store(const DoneItem& done, Softmax& softmax, Output& output) {
   softmax.finish();
-  if constexpr (kTransposesV) end_narrow(softmax, output, params_.sinks, Rows{done.record.rows().head}, row());
+  if constexpr (kNarrow) end_narrow(softmax, output, params_.sinks, Rows{done.record.rows().head}, row());
   const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
   const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
   const int mine = own + static_cast<int>(lane / 4);  // the thread's row; its second is 8 rows on

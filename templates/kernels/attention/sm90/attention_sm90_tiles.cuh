@@ -20,8 +20,10 @@ namespace {
 using contract::HopperAttentionParams;
 
 enum : bool {  // not variables, which would be in every binary
-  // fp8 products, whose V is transposed on the way.
-  kTransposesV = tile::kBytesOf<spec::kQDType> == 1,
+  // fp8 products, which read V as [depth][keys].
+  kNarrow = tile::kBytesOf<spec::kQDType> == 1,
+  // V lies otherwise in memory, and is transposed on the way.
+  kTransposesV = kNarrow && !spec::kVColumns,
   // Whether warps make operands of what TMA brings.
   kRestagesKv = kConvertsKv || kTransposesV,
 };
@@ -42,7 +44,7 @@ constexpr int kMathRegisters = spec::kMathWarpgroups == 3                       
                                                                                                             : 240;
 static_assert(spec::kMathWarpgroups * kMathRegisters + kLoadRegisters <= (spec::kMathWarpgroups + 1) * kLaunchRegisters,
               "the last warpgroup to ask would wait for ever");
-enum : int { kOutputColumns = spec::kHeadDimV + (kTransposesV ? int{contract::kSumRows} : 0) };  // of P V
+enum : int { kOutputColumns = spec::kHeadDimV + (kNarrow ? int{contract::kSumRows} : 0) };  // of P V
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
 static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
 
@@ -72,7 +74,8 @@ __device__ constexpr contract::HopperShape shape() {
           spec::kNumMmaStages,
           spec::kSwizzleBytes,
           kElementBytes,
-          tile::kBytesOf<spec::kKvDType>};
+          tile::kBytesOf<spec::kKvDType>,
+          spec::kVColumns ? contract::column_slab_bytes(spec::kBlockN, spec::kPageSize) : 0};
 }
 __device__ constexpr contract::HopperRawRing raw_ring() { return contract::hopper_raw_ring(shape()); }
 constexpr contract::HopperLayout kLayout = contract::hopper_layout(shape());
@@ -82,9 +85,9 @@ constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(shape()
 struct Tiles {
   static constexpr int element_bytes = kElementBytes;
   static constexpr int k_rows_per_cta = spec::kBlockN;
-  static constexpr int v_cols_per_cta = kTransposesV ? kOutputColumns : kSlabsV * kSlabColumns;
+  static constexpr int v_cols_per_cta = kNarrow ? kOutputColumns : kSlabsV * kSlabColumns;
   static constexpr int BK0 = kSlabsQk * kSlabColumns / spec::kNumQkStages;
-  static constexpr int BK1 = kTransposesV ? shape().keys_row() : kStageKeys;
+  static constexpr int BK1 = kNarrow ? shape().keys_row() : kStageKeys;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
   static constexpr int num_mma_stages = kValueStages;
   static constexpr bool shared_ring = kSharedRing;
@@ -125,7 +128,7 @@ struct RawTile : OwnBoxes {
   }
 };
 static_assert(!kRestagesKv || (spec::kNumQkStages == 1 && kValueStages == 1), "operands are made whole");
-static_assert(!kTransposesV || !kSharedRing, "TMA fills the slots of K, and warps those of V");
+static_assert(!kNarrow || !kSharedRing, "slots of V have rows of ones, and those of K have none");
 
 /// K as an operand, and raw V. Operands, Raw: the rings of either.
 template <class Operands, class Raw>

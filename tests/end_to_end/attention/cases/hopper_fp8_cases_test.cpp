@@ -124,6 +124,35 @@ void scores(List& list) {
   };
 }
 
+/// Values in columns: slabs of each width, every order of a step, and keys at both ends that no row sees.
+void columns(List& list) {
+  if (!list.narrow()) return;
+  int i = 0;
+  const auto in_columns = [&](int page, int qk = 64, int v = 64) {
+    AttentionProblem problem = dims(paged(small(i++), page), qk, v);
+    problem.v_layout = VLayout::kColumns;
+    return problem;
+  };
+  const AttentionShape shape = several({130, 1, 0, 67}, 40);
+  const auto wide = [](int keys) { return [=](AttentionSchedule& schedule) { schedule.block_n = keys; }; };
+  list.add("columns_page16", causal(in_columns(16)), shape);
+  list.add("columns_page48", in_columns(48), shape);
+  list.add("columns_page64", causal(in_columns(64, 128, 128)), shape);
+  list.add("columns_page128", in_columns(128, 128, 128), shape);
+  list.add("columns_page256", in_columns(256), shape, wide(128));
+  list.add("columns_d16", causal(in_columns(32, 16, 16)), shape);
+  list.add("columns_d192_128", causal(in_columns(64, 192, 128)), shape);
+  list.add("columns_d192", in_columns(16, 192, 192), shape);
+  list.add("columns_d256_112", in_columns(32, 256, 112), shape);
+  list.add("columns_window", windowed(with_sinks(in_columns(16)), 37, 9), shape);
+  list.add("columns_starts", causal(left_padded(in_columns(64))), several({130, 100, 0, 67}, 40));
+  list.add("columns_softcap", capped(in_columns(128), 20), shape).options = {.padding_tokens = 1};
+  AttentionProblem packed = causal(heads(in_columns(16), 8, 2));
+  packed.q_layout = QLayout::kRagged;
+  list.add("columns_mixed", packed, lists({1, 1, 0, 40, 1}, {130, 1, 60, 67, 0}),
+           [](AttentionSchedule& schedule) { schedule.pack_gqa = true; });
+}
+
 /// Packed heads of ragged batches: warpgroups without rows only keep step.
 void mixed(List& list) {
   const AttentionShape shape = lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150});
@@ -152,6 +181,7 @@ std::vector<CudaCase> hopper_fp8_cases() {
     hopper_fp8_cases_test::keys(list);
     hopper_fp8_cases_test::scores(list);
     hopper_fp8_cases_test::mixed(list);
+    hopper_fp8_cases_test::columns(list);
     for (CudaCase& test : list.take()) cases.push_back(std::move(test));
   }
   return cases;

@@ -82,6 +82,7 @@ const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
       if (group.starts_with("schedule"))
         return std::string("schedules_of_") + std::to_string(test.schedule.math_warpgroups.value()) + "_warpgroups";
       if (name.starts_with("c21_small")) group += "_small";
+      if (test.problem.v_layout == VLayout::kColumns) group += "_columns";
       if (group == "c12") group += fmt::format("_up_to_{}", (test.problem.head_dim.qk + 63) / 64 * 64);
       return group;
     };

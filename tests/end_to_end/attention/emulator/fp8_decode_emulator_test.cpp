@@ -221,6 +221,24 @@ TEST_F(Fp8Decode, TakesEveryHeadGroupAndPage) {
   }
 }
 
+/// Columns are what rows are: boxes of each width, heads with a pair of MMAs that is alone, and starts.
+TEST_F(Fp8Decode, GivesTheSameBitsForValuesInColumns) {
+  for (const Shape& shape : {Shape{2, 64, 64, 16, 1, DType::kE4m3}, Shape{3, 112, 48, 48, 1, DType::kE5m2},
+                             Shape{4, 128, 128, 64, 2, DType::kE4m3}, Shape{20, 256, 16, 128, 1, DType::kE4m3}}) {
+    AttentionProblem problem = heads(dims(default_problem(), shape.qk, shape.v), shape.group, 1);
+    problem.max_q_len = shape.q_len;
+    problem = causal(left_padded(paged(narrow(problem, ScaleKind::kPerHead, shape.dtype), shape.page)));
+    CudaCase test{testing::PrintToString(shape), problem, lists({}, {150, 31, 0})};
+    test.shape.q_len = shape.q_len;
+    test.shape.kv_starts = {0, 5, 0};
+    test.schedule = splits(2);
+    const AttentionOutput rows = run(test, inputs_of(test));
+    test.name += "_columns";
+    test.problem.v_layout = VLayout::kColumns;
+    expect_same_bits(rows, run(test, inputs_of(test)), test.name.c_str());
+  }
+}
+
 TEST_F(Fp8Decode, TakesEverythingAtOnceHoweverItIsScheduled) {
   Engine many = make_checking_engine(132, emulator::Completion::kLazy, 0);
   for (const int page : {8, 48}) {
