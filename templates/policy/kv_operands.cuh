@@ -29,11 +29,13 @@ __device__ __forceinline__ void store_row_of_bytes(float* row, const float (&out
 ///   scales_rows   the softmax has a scale for each row
 ///   normalises    rows of Q are divided by factors
 ///   narrow        Q is fp8 too
+///   mixes_columns outputs come in the order of store_row_of_bytes()
 template <DType kQuery, DType kStored, int kArch>
 struct KvOperands {
   // No static members: they would be in every binary.
   static __device__ constexpr DType computed() { return policy::computed<kQuery, kStored>(); }
   enum : bool { is_bytes = true, scales_rows = true, normalises = kQuery != DType::kF16, narrow = false };
+  enum : bool { mixes_columns = true };
 
   template <class Buffer>
   using Keys = tile::ByteKeys<Buffer, kStored, kArch>;
@@ -107,20 +109,14 @@ struct KvOperands {
 /// fp8 keys in rows, and values in columns: tile/column_tile.cuh. Outputs come in the order of columns.
 template <DType kQuery, DType kStored, int kArch>
 struct KvColumns : KvOperands<kQuery, kStored, kArch> {
-  /// Writes the elements of a row that the lane has; `e`: the row's first register of an MMA.
-  template <int kTiles>
-  static __device__ __forceinline__ void store_row(float* row, const float (&output)[kTiles][4], int e, int lane) {
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n)
-      *reinterpret_cast<float2*>(row + n * 8 + lane % 4 * 2) = make_float2(output[n][e], output[n][e + 1]);
-  }
+  enum : bool { mixes_columns = false };
 };
 
 /// Keys and values of the type of Q.
 template <DType kQuery, int kArch>
 struct KvOperands<kQuery, kQuery, kArch> {
   static __device__ constexpr DType computed() { return kQuery; }
-  enum : bool { is_bytes = false, scales_rows = false, normalises = false, narrow = false };
+  enum : bool { is_bytes = false, scales_rows = false, normalises = false, narrow = false, mixes_columns = false };
 
   template <class Buffer>
   using Keys = Buffer;
@@ -133,12 +129,12 @@ struct KvOperands<kQuery, kQuery, kArch> {
   }
 };
 
-/// Queries of e4m3, whose rows need no factors: f16 holds them as they are. kBytes: keys and values stay bytes in shared
-/// memory. Else they have become f16 on their way there.
+/// Queries of e4m3, whose rows need no factors: f16 holds them as they are. kBytes: keys and values stay bytes in
+/// shared memory. Else they have become f16 on their way there.
 template <bool kBytes, int kArch>
 struct NarrowOperands {
   static __device__ constexpr DType computed() { return DType::kF16; }
-  enum : bool { is_bytes = kBytes, scales_rows = false, normalises = false, narrow = true };
+  enum : bool { is_bytes = kBytes, scales_rows = false, normalises = false, narrow = true, mixes_columns = kBytes };
 
   template <class Buffer>
   using Keys = typename Either<kBytes, tile::ByteKeys<Buffer, DType::kE4m3, kArch>, Buffer>::type;

@@ -115,7 +115,7 @@ __device__ __forceinline__ void add_sinks(Softmax& softmax, const contract::Atte
 /// Writes a row of a warp's output, unnormalised; `e`: its first register of an MMA.
 template <class Products>
 __device__ __forceinline__ void leave_row(float* row, const float (&output)[kOutputTiles][4], int e, int lane) {
-  if constexpr (Products::is_bytes) {
+  if constexpr (Products::mixes_columns) {
     policy::store_row_of_bytes(row, output, e, lane);
   } else {
 #pragma unroll
