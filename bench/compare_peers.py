@@ -3,11 +3,13 @@
 
 Every arm is a CUDA graph that flushes the L2 and runs the kernel between two events. Rounds interleave the arms in alternating
 order; a row of the CSV gives the median of the paired ratios with its 95 % interval, so that a clock that moves moves both
-arms. Data is random normal. Every output is compared with an fp32 reference before anything is timed.
+arms. Data is random normal; --inputs paper adds outliers. Every output is compared with an fp32 reference before anything is
+timed: error is its largest error over a bound for its own inputs, rmse that against the inputs before quantisation.
 
     python3 bench/compare_peers.py --set all --anchors --output results.csv
     python3 bench/compare_peers.py --set prefill --filter 'd128-causal-8k' --schedules candidates.jsonl
     python3 bench/compare_peers.py --set smoke --seconds-per-row 0.2
+    python3 bench/compare_peers.py --set fp8-prefill --inputs paper --hadamard --fa3 _vllm_fa3_C.abi3.so
 
 A line of --schedules is a schedule, or {"name": ..., "rows": REGEX, "schedule": ...} for one that has a name and, maybe, is for
 some rows alone. Exit status: 0, 1 if an output was wrong (with --strict: or a target missed), 3 if the machine lacks what is
@@ -28,6 +30,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "python")]
 from kernelwright import MissingError  # noqa: E402
 from peers import anchors, report, rows, stats  # noqa: E402
+from peers.arm import Cannot  # noqa: E402
 
 
 def parse_arguments():
@@ -38,7 +41,12 @@ def parse_arguments():
     parser.add_argument("--schedule", action="append", default=[], metavar="JSON", help="of our arm; several are several arms")
     parser.add_argument("--schedules", metavar="FILE.jsonl", help="more of them, one a line")
     parser.add_argument("--peers", default="cudnn", help="of cudnn, fa2; rows with peers of their own have those too")
-    parser.add_argument("--fa3", metavar="PATH", help="a shared object with FlashAttention-3's fa3_fwd")
+    parser.add_argument("--fa3", metavar="PATH",
+                        help="FlashAttention-3: a shared object with fa3_fwd, or vLLM's _vllm_fa3_C.abi3.so")
+    parser.add_argument("--inputs", choices=("normal", "paper"), default="normal",
+                        help="of attention: N(0, 1); or that with N(0, 100) added to one element in a thousand")
+    parser.add_argument("--hadamard", action="store_true",
+                        help="our arms also after kv_write's Hadamard transform with random signs, where q is fp8")
     parser.add_argument("--former", metavar="FOLDER", help="an earlier build of ours, as a peer named former: python/kernelwright and "
                         "lib/libkernelwright_c.so in FOLDER; alone with --peers ''")
     parser.add_argument("--anchors", action="store_true", help="add ours/FA3 through cuDNN, from the recorded rows")
@@ -46,6 +54,7 @@ def parse_arguments():
     parser.add_argument("--hang-seconds", type=float, default=10, help="a kernel that takes longer is given up, and the run with it")
     parser.add_argument("--library", help="libkernelwright_c.so; else as the Python module finds it")
     parser.add_argument("--output", metavar="FILE.csv", help="instead of standard output")
+    parser.add_argument("--json", metavar="FILE.json", help="the lines of the CSV too")
     parser.add_argument("--plot", metavar="FILE.png", help="a picture of the ratios, if matplotlib is installed")
     parser.add_argument("--strict", action="store_true", help="a missed target is exit status 1")
     args = parser.parse_args()
@@ -57,6 +66,10 @@ def parse_arguments():
     if [name for name in args.peers if name not in ("cudnn", "fa2")]:
         parser.error("--peers takes cudnn and fa2; fa3 comes with --fa3 PATH")
     args.peers += ["fa3"] if args.fa3 else []
+    try:
+        args.fa3_form = rows.fa3_form(args.fa3) if args.fa3 else rows.FUNCTION
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     args.arms = report.read_schedules(args.schedule, args.schedules)
     return args
 
@@ -122,13 +135,18 @@ class Run:
 
     def row(self, row, kernels):
         arms = self.arms_of(row)
-        case = arms.Case(row)
+        case = arms.Case(row, self.args.inputs)
         truth = arms.Truth(case)
-        graphs, made = {}, {}
+        graphs, made, infos = {}, {}, {}
         for arm in self.args.arms:
             kernel = kernels.get((row.name, arm.name))
             if kernel is not None:
                 self.add(row, arm.name, "", lambda: self.our_arm(arms, arm.name, kernel, case), truth, graphs, made)
+                infos[arm.name] = kernel
+                if self.args.hadamard and getattr(row, "q_dtype", "") == "e4m3":
+                    name = f"{arm.name} hadamard"
+                    self.add(row, name, "", lambda: self.transformed(arms, name, kernel, case), truth, graphs, made)
+                    infos[name] = kernel
         ours = list(graphs)
         if not ours:
             return
@@ -136,7 +154,7 @@ class Run:
             kernel = self.former_kernels[row.name, FORMER]
             self.add(row, "", FORMER, lambda: self.our_arm(arms, FORMER, kernel, case), truth, graphs, made)
         alone = self.args.former and not self.args.peers
-        for peer, refuses in () if alone else rows.peers_of(row, self.args.peers):
+        for peer, refuses in () if alone else rows.peers_of(row, self.args.peers, self.args.fa3_form):
             if refuses:
                 self.out.failure(row, "", peer, "cannot", refuses)
             else:
@@ -145,7 +163,7 @@ class Run:
         peers = [name for name in graphs if name not in ours]
         for name in ours:
             mine = report.Timed(name, times[name], *made[name])
-            info = kernels[row.name, name].info()
+            info = infos[name].info()
             note = f"{info['registers']} registers, {info['spill_bytes']} spill bytes"
             for peer in peers or [""]:
                 theirs = report.Timed(peer, times[peer], *made[peer]) if peer else None
@@ -162,6 +180,14 @@ class Run:
             raise kernel
         return arms.ours(name, kernel, case)
 
+    def transformed(self, arms, name, kernel, case):
+        """Our arm with queries and keys that kv_write has transformed, which is not timed."""
+        from peers import hadamard
+        own = hadamard.transformed(self.engine, case)
+        arm = self.our_arm(arms, name, kernel, own)
+        arm.case = own
+        return arm
+
     def add(self, row, arm_name, peer, make, truth, graphs, made):
         """Makes an arm, compares its output, and captures it. An error in one arm becomes a row of the report, unless
         it has broken the device."""
@@ -169,13 +195,17 @@ class Run:
             arm = make()
             out = arm.call()
             self.timing.wait(self.args.hang_seconds)
-            error = None
-            if out is not None and (not peer or peer == FORMER or peer in self.arms_of(row).COMPARED):
-                error = truth.error(self.arms_of(row).shaped(row, out))
+            error = rmse = None
+            kind = self.arms_of(row)
+            if out is not None and (not peer or peer == FORMER or peer in kind.COMPARED):
+                out = kind.shaped(row, arm, out)
+                error, rmse = (kind.Truth(arm.case) if arm.case else truth).error(out), truth.rmse(out)
                 if not error <= 1:
                     return self.out.failure(row, arm_name, peer, "wrong", f"off by {error:.3g} of its bound", error)
             graphs[arm_name or peer] = self.timing.Graph(arm.call, self.flush, self.args.hang_seconds)
-            made[arm_name or peer] = (arm.work, error)
+            made[arm_name or peer] = (arm.work, error, rmse)
+        except Cannot as cannot:
+            self.out.failure(row, arm_name, peer, "cannot", str(cannot))
         except self.timing.Hang as hang:
             self.out.failure(row, arm_name, peer, "hangs", str(hang))
             raise
@@ -215,6 +245,9 @@ def main():
                 break
             torch.cuda.empty_cache()
         missed = out.summary()
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"command": sys.argv[1:], "rows": out.lines}, file, indent=1)
     if args.plot:
         report.plot(out.lines, args.plot)
     if broken:

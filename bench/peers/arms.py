@@ -1,9 +1,9 @@
-"""What is timed: our kernels, PyTorch's backends, FlashAttention-3 from a shared object, a copy, a read-only stream.
+"""What is timed: our kernels, PyTorch's backends, a copy, a read-only stream. fa3.py, cudnn_fp8.py and hadamard.py have
+more.
 
 Calling an arm queues its work on the current stream and returns the output. An arm's rate counts its `work`.
 """
 import copy as copy_module
-import ctypes
 import dataclasses
 import math
 
@@ -13,6 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import kernelwright
 
+from . import cudnn_fp8, fa3
+from .arm import Arm
+from .inputs import draw, quantise, scale_of, values
 from .reference import Truth
 
 BACKENDS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -20,37 +23,48 @@ COPIED_BYTES = 2 << 30
 
 
 class Case:
-    """A row's tensors, random normal. k and v are [batch, kv_len, kv_heads, head_dim], or pages of one pool in random order."""
+    """A row's tensors, random (inputs.py). k and v are [batch, kv_len, kv_heads, head_dim], or pages of one pool in random
+    order. Elements of e4m3 have scales, [1] or [kv_heads]: q_scale, k_scale, v_scale. `given` is the case before them."""
 
-    def __init__(self, row, device="cuda"):
+    def __init__(self, row, inputs="normal", device="cuda"):
         self.row, self.device = row, device
-
-        def normal(*shape):
-            return torch.randn(*shape, device=device, dtype=torch.bfloat16)
-
         self.q_lens = row.q_lens()
-        tokens = sum(self.q_lens)
-        self.q = normal(tokens, row.heads, row.head_dim)
-        if row.q_dtype == "e4m3":
-            self.q = self.q.to(torch.float8_e4m3fn)
-        # One allocation for K and V, so that a stream over the same bytes reads one range.
+        self.q = draw(inputs, (sum(self.q_lens), row.heads, row.head_dim), device)
+        self.page_table = self.kv_lengths = self.q_scale = self.k_scale = self.v_scale = None
+        self.kv, self.k, self.v = self.cache(torch.bfloat16)
+        for part in (self.k, self.v):
+            part.copy_(draw(inputs, part.shape, device))
         if row.page:
-            pages = row.batch * row.kv_len // row.page
-            self.kv = normal(2, pages, row.page, row.kv_heads, row.head_dim)
-            self.page_table = torch.randperm(pages, device=device).to(torch.int32).view(row.batch, -1)
-        else:
-            self.kv = normal(2, row.batch, row.kv_len, row.kv_heads, row.head_dim)
-            self.page_table = None
-        # Of fp8: the elements, and what each is to be multiplied by.
-        self.k_scale = self.v_scale = None
-        if row.kv_dtype == "e4m3":
-            self.k_scale, self.v_scale = (torch.full((1,), scale, device=device) for scale in (0.5, 0.25))
-            for part, scale in zip(self.kv, (self.k_scale, self.v_scale)):
-                part.div_(scale)
-            self.kv = self.kv.to(torch.float8_e4m3fn)
-        self.k, self.v = self.kv[0], self.kv[1]
-        self.kv_lengths = torch.full((row.batch,), row.kv_len, device=device, dtype=torch.int32) if row.page else None
+            self.page_table = torch.randperm(len(self.k), device=device).to(torch.int32).view(row.batch, -1)
+            self.kv_lengths = torch.full((row.batch,), row.kv_len, device=device, dtype=torch.int32)
         self.sinks = torch.randn(row.heads, device=device) if row.sinks else None
+        self.given = self
+        if row.kv_dtype == "e4m3":
+            self.given = given = copy_module.copy(self)
+            given.row, given.given = dataclasses.replace(row, kv_dtype="bf16", q_dtype="bf16"), given
+            self.quantise_keys()
+        if row.q_dtype == "e4m3":
+            self.quantise_queries()
+
+    def cache(self, dtype):
+        """All elements of k and v, and the two. One allocation, so that a stream over the same bytes reads one range."""
+        row = self.row
+        rows = (row.batch * row.kv_len // row.page, row.page) if row.page else (row.batch, row.kv_len)
+        shapes = [(*rows, row.kv_heads, dim) for dim in (row.head_dim, row.v_head_dim)]
+        sizes = [math.prod(shape) for shape in shapes]
+        flat = torch.empty(sum(sizes), dtype=dtype, device=self.device)
+        return flat, *(part.view(shape) for part, shape in zip(flat.split(sizes), shapes))
+
+    def quantise_keys(self):
+        k, v, per_head = self.k, self.v, self.row.scales == "per_head"
+        self.kv, self.k, self.v = self.cache(torch.float8_e4m3fn)
+        self.k_scale, self.v_scale = (scale_of(x, self.row.kv_heads, per_head) for x in (k, v))
+        for target, x, scale in ((self.k, k, self.k_scale), (self.v, v, self.v_scale)):
+            target.copy_(quantise(x, scale))
+
+    def quantise_queries(self):
+        self.q_scale = scale_of(self.q, self.row.kv_heads, self.row.scales == "per_head")
+        self.q = quantise(self.q, self.q_scale)
 
     def padded_q(self):
         return self.q.view(self.row.batch, self.row.q_len, self.row.heads, self.row.head_dim)
@@ -58,6 +72,7 @@ class Case:
     def sequences(self):
         """q [n, H, D], k and v [S, Hk, D] of each sequence."""
         begin = 0
+        all_q = self.q if self.q_scale is None else values(self.q, self.q_scale)
         for i, n in enumerate(self.q_lens):
             k, v = self.k, self.v
             if self.page_table is not None:
@@ -65,17 +80,9 @@ class Case:
             else:
                 k, v = k[i], v[i]
             if self.k_scale is not None:
-                k, v = k.float() * self.k_scale, v.float() * self.v_scale
-            yield self.q[begin:begin + n], k, v
+                k, v = values(k, self.k_scale), values(v, self.v_scale)
+            yield all_q[begin:begin + n], k, v
             begin += n
-
-    def flat(self, out):
-        return out.reshape(-1, self.row.heads, self.row.head_dim)
-
-
-class Arm:
-    def __init__(self, name, call, work, keep=()):
-        self.name, self.call, self.work, self.keep = name, call, work, keep
 
 
 def config(row, schedule, part="all"):
@@ -91,7 +98,8 @@ def _bound(kernel, tensors):
 
 
 def ours(name, kernel, case):
-    row, out = case.row, torch.full_like(case.q, math.nan, dtype=torch.bfloat16)
+    row = case.row
+    out = torch.full((*case.q.shape[:2], row.v_head_dim), math.nan, dtype=torch.bfloat16, device=case.device)
     if row.chunks:
         offsets = [0]
         for n in case.q_lens:
@@ -99,7 +107,7 @@ def ours(name, kernel, case):
         tensors = dict(q=case.q, o=out, q_len=max(case.q_lens),
                        q_offsets=torch.tensor(offsets, dtype=torch.int32, device=case.device))
     else:
-        tensors = dict(q=case.padded_q(), o=out.view_as(case.padded_q()))
+        tensors = dict(q=case.padded_q(), o=out.view(*case.padded_q().shape[:3], row.v_head_dim))
     launch = _bound(kernel, tensors | _keys(case, 0, row.batch))
 
     def call():
@@ -117,7 +125,9 @@ def _keys(case, first, last):
         tensors = dict(k=case.k, v=case.v, page_table=case.page_table[first:last], kv_lengths=case.kv_lengths[first:last],
                        kv_len=case.row.kv_len)
     if case.k_scale is not None:
-        tensors |= dict(k_scale=case.k_scale, v_scale=case.v_scale)
+        # A score has one factor for its query and its key.
+        k_scale = case.k_scale if case.q_scale is None else case.q_scale * case.k_scale
+        tensors |= dict(k_scale=k_scale, v_scale=case.v_scale)
     return tensors | ({} if case.sinks is None else {"sinks": case.sinks})
 
 
@@ -140,14 +150,9 @@ def separate(engine, case):
 
 
 def bf16(engine, case):
-    """Our kernel for bf16 queries, keys and values, which are those of the row."""
-    row = dataclasses.replace(case.row, kv_dtype="bf16", q_dtype="bf16")
-    plain = copy_module.copy(case)
-    plain.row, plain.k_scale, plain.v_scale, plain.q = row, None, None, case.q.to(torch.bfloat16)
-    plain.k, plain.v = ((part.float() * scale).to(torch.bfloat16)
-                        for part, scale in ((case.k, case.k_scale), (case.v, case.v_scale)))
-    arm = ours("bf16", engine.prepare(config(row, "auto")), plain)
-    arm.keep += (plain,)
+    """Our kernel for bf16 queries, keys and values: those of the row ahead of quantisation."""
+    arm = ours("bf16", engine.prepare(config(case.given.row, "auto")), case.given)
+    arm.case = case.given
     return arm
 
 
@@ -164,28 +169,6 @@ def sdpa(peer, case):
         return out.transpose(1, 2)
 
     return Arm(peer, call, row.work()[0])
-
-
-def fa3(path, case):
-    """FlashAttention-3's forward behind fa3_fwd(q, k, v, o, lse, B, Sq, Sk, H, Hk, D, causal, fp8, scale, semaphore,
-    SMs, stream), which returns 0 on success."""
-    lib = ctypes.CDLL(path)
-    lib.fa3_fwd.argtypes = ([ctypes.c_void_p] * 5 + [ctypes.c_int] * 8
-                            + [ctypes.c_float, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p])
-    row, q = case.row, case.padded_q()
-    out, lse = torch.empty_like(q), torch.empty(row.batch, row.heads, row.q_len, dtype=torch.float32, device=case.device)
-    semaphore = torch.zeros(4, dtype=torch.int32, device=case.device)
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-
-    def call():
-        status = lib.fa3_fwd(q.data_ptr(), case.k.data_ptr(), case.v.data_ptr(), out.data_ptr(), lse.data_ptr(), row.batch,
-                             row.q_len, row.kv_len, row.heads, row.kv_heads, row.head_dim, int(row.causal), 0,
-                             1 / math.sqrt(row.head_dim), semaphore.data_ptr(), sms, torch.cuda.current_stream().cuda_stream)
-        if status != 0:
-            raise RuntimeError(f"fa3_fwd says {status}")
-        return out
-
-    return Arm("fa3", call, row.work()[0], (lib, lse, semaphore))
 
 
 def copy(case):
@@ -209,14 +192,17 @@ def read_stream(case):
 
 def peer(name, case, engine, fa3_path):
     made = {"separate": lambda: separate(engine, case), "bf16": lambda: bf16(engine, case), "copy": lambda: copy(case),
-            "read_stream": lambda: read_stream(case), "fa3": lambda: fa3(fa3_path, case)}
+            "read_stream": lambda: read_stream(case), "fa3": lambda: fa3.arm(fa3_path, case)}
+    if name == "cudnn" and case.row.q_dtype == "e4m3":
+        return cudnn_fp8.arm(case)
     return made[name]() if name in made else sdpa(name, case)
 
 
-def shaped(row, out):
-    """An output as [tokens, heads, head_dim]."""
-    return out.reshape(-1, row.heads, row.head_dim)
+def shaped(row, arm, out):
+    """The values of an output, [tokens, heads, elements of a value head]."""
+    out = out.reshape(-1, row.heads, row.v_head_dim)
+    return out if arm.scale is None else values(out, arm.scale)
 
 
 COMPARED = ("cudnn", "fa2", "fa3", "separate", "bf16")  # peers whose output is attention
-__all__ = ["Arm", "BACKENDS", "COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "shaped"]
+__all__ = ["BACKENDS", "COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "shaped"]

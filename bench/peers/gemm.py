@@ -8,6 +8,7 @@ import math
 import torch
 
 from .arms import Arm, kernelwright
+from .reference import relative_rmse
 
 TORCH = {"bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn}
 COMPARED = ("cublas", "cublaslt")  # peers whose output is the row's product
@@ -20,7 +21,7 @@ BLOCK = 128
 class Case:
     """A row's operands, random normal: a [m, k], b [n, k]."""
 
-    def __init__(self, row, device="cuda"):
+    def __init__(self, row, inputs="normal", device="cuda"):
         self.row, self.device = row, device
         self.a, self.scale_a = self.operand(row.m, (1, BLOCK))
         self.b, self.scale_b = self.operand(row.n, (BLOCK, BLOCK))
@@ -66,6 +67,10 @@ class Truth:
         size = a.abs() @ b.abs().t()
         steps = 0 if case.row.scales == "none" else (4 if case.row.scales == "per_block" else case.row.k / 32)
         self.bound = self.out.abs().mul_(BF16_ROUNDING).add_(size, alpha=2.0**-20 + FP8_STEP * math.sqrt(steps)).add_(1e-6)
+
+    def rmse(self, out):
+        """The root of the mean square of an output's error, over that of the reference."""
+        return relative_rmse(out, self.out)
 
     def error(self, out):
         """The largest error of an output over its bound; infinite if an output is not finite. Above 1 is wrong."""
@@ -150,7 +155,7 @@ def peer(name, case, engine, fa3_path):
     return made[name](case) if name in made else library(name, case)
 
 
-def shaped(row, out):
+def shaped(row, arm, out):
     return out
 
 

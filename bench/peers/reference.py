@@ -4,24 +4,29 @@ add.
 A kernel rounds the probabilities and the output to bf16, each by at most 2^-8 of the value. So the error of an output
 is at most 2^-8 sum_j p_j |v_j| for the probabilities, and 2^-8 |o| <= the same for the output. Errors of sums (fp32)
 and of exponentials (2^-20) are far below; a third term of the same size leaves room for them. Products of fp8 round the
-probabilities to e4m3, by at most 2^-4. The fp32 here, without TF32, errs by 2^-23 a step, and needs no term.
+probabilities to e4m3, by at most 2^-4. An output of e4m3 is rounded by as much again, and below 2^-6 to a multiple of
+2^-9, which its scale multiplies. The fp32 here, without TF32, errs by 2^-23 a step, and needs no term.
 """
+import functools
+
 import torch
 
 BF16_ROUNDING = 2.0**-8
-E4M3_ROUNDING = 2.0**-4  # of a probability, where products are of fp8
+E4M3_ROUNDING = 2.0**-4  # of a probability where products are of fp8, and of an output of fp8
+E4M3_LEAST_ROUNDING = 2.0**-10  # of an element below 2^-6
 SCORE_BYTES = 512 << 20  # of one chunk of scores
 
 
 def attention(q, k, v, causal=False, window=-1, sinks=None):
-    """q [n, H, D], k and v [S, Hk, D], with the last query at the last key. Returns (o, sum p |v|), both [n, H, D]
-    fp32."""
+    """q [n, H, D], k [S, Hk, D] and v [S, Hk, E], with the last query at the last key. Returns (o, sum p |v|), both
+    [n, H, E] fp32."""
     n, heads, dim = q.shape
     length, kv_heads, _ = k.shape
     group = heads // kv_heads
     keys, values = k.float().permute(1, 2, 0), v.float().permute(1, 0, 2)  # [Hk, D, S], [Hk, S, D]
     sizes = values.abs()
-    out, size = (torch.empty(n, heads, dim, device=q.device) for _ in range(2))
+    v_dim = v.shape[-1]
+    out, size = (torch.empty(n, heads, v_dim, device=q.device) for _ in range(2))
     step = max(1, min(n, SCORE_BYTES // (heads * length * 4)))
     for begin in range(0, n, step):
         rows = min(step, n - begin)
@@ -46,8 +51,24 @@ def attention(q, k, v, causal=False, window=-1, sinks=None):
             total = total + (sink - top).exp()
         for target, operand in ((out, values), (size, sizes)):
             found = torch.bmm(scores, operand[:, first:last]) / total
-            target[begin:begin + rows] = found.view(kv_heads, group, rows, dim).permute(2, 0, 1, 3).reshape(rows, heads, dim)
+            target[begin:begin + rows] = found.view(kv_heads, group, rows, v_dim).permute(2, 0, 1, 3).reshape(rows, heads, v_dim)
     return out, size
+
+
+def whole(case):
+    """attention() of all sequences of a case."""
+    row = case.row
+    parts = [attention(q, k, v, row.causal, row.window, case.sinks) for q, k, v in case.sequences()]
+    return tuple(torch.cat(part) for part in zip(*parts))
+
+
+def relative_rmse(out, exact):
+    squares = torch.zeros(2, dtype=torch.float64, device=exact.device)
+    for begin in range(0, len(exact), 4096):  # tokens at a time: the differences are as large as the output
+        some = exact[begin:begin + 4096]
+        for i, part in enumerate((out[begin:begin + 4096].float() - some, some)):
+            squares[i] += part.double().square_().sum()
+    return (squares[0] / squares[1]).sqrt().item()
 
 
 class Truth:
@@ -55,10 +76,21 @@ class Truth:
 
     def __init__(self, case):
         torch.backends.cuda.matmul.allow_tf32 = False
-        parts = [attention(q, k, v, case.row.causal, case.row.window, case.sinks) for q, k, v in case.sequences()]
-        self.out = torch.cat([out for out, _ in parts])
-        rounding = 3 * BF16_ROUNDING + (E4M3_ROUNDING if case.row.q_dtype == "e4m3" else 0)
-        self.bound = torch.cat([size for _, size in parts]).mul_(rounding).add_(1e-6)
+        self.case, row = case, case.row
+        self.out, size = whole(case)
+        narrow_out = row.out_dtype == "e4m3"
+        rounding = 3 * BF16_ROUNDING + E4M3_ROUNDING * ((row.q_dtype == "e4m3") + narrow_out)
+        least = E4M3_LEAST_ROUNDING * case.out_scale.item() if narrow_out else 0
+        self.bound = size.mul_(rounding).add_(1e-6 + least)
+
+    @functools.cached_property
+    def exact(self):
+        """The attention of the tensors before quantisation."""
+        return self.out if self.case.given is self.case else whole(self.case.given)[0]
+
+    def rmse(self, out):
+        """The root of the mean square of an output's error against `exact`, over that of `exact`."""
+        return relative_rmse(out, self.exact)
 
     def error(self, out):
         """The largest error of an output over its bound; infinite if an output is not finite. Above 1 is wrong."""

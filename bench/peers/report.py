@@ -8,7 +8,7 @@ import statistics
 import sys
 
 FIELDS = ("row", "arm", "peer", "status", "ours_ms", "peer_ms", "ours_rate", "peer_rate", "unit", "ratio", "low", "high", "target",
-          "met", "rounds", "ours_error", "peer_error", "sm_mhz_first", "sm_mhz_last", "note")
+          "met", "rounds", "ours_error", "peer_error", "ours_rmse", "peer_rmse", "sm_mhz_first", "sm_mhz_last", "note")
 
 
 @dataclasses.dataclass
@@ -53,13 +53,14 @@ def read_schedules(given, path):
 
 @dataclasses.dataclass
 class Timed:
-    """An arm's times. error: its largest error over the bound; None if there is no output to compare. An anchor has
-    no times."""
+    """An arm's times. error: its largest error over the bound; rmse: relative, against the tensors before quantisation.
+    None if there is no output to compare. An anchor has no times."""
 
     name: str
     times: list
     work: float
     error: object
+    rmse: object = None
 
     @property
     def ms(self):
@@ -68,6 +69,14 @@ class Timed:
 
 def number(value, places):
     return "" if value is None else f"{value:.{places}f}"
+
+
+def digits(value):
+    return "" if value is None else f"{value:.3g}"
+
+
+def rmse_words(timed):
+    return "" if timed.rmse is None else f", RMSE {digits(timed.rmse)}"
 
 
 class Report:
@@ -109,18 +118,18 @@ class Report:
         target = dict(row.targets).get(theirs.name) if theirs else None
         met = None if target is None or ratio is None else ratio[0] >= target
         fields = dict(row=row.name, arm=mine.name, status="ok", ours_ms=number(mine.ms, 4), ours_rate=number(rate, 1), unit=unit,
-                      rounds=len(mine.times), ours_error=number(mine.error, 3), sm_mhz_first=clocks[0], sm_mhz_last=clocks[1],
-                      note=note)
-        words = f"{mine.name}: {mine.ms:.4f} ms, {rate:.1f} {unit}"
+                      rounds=len(mine.times), ours_error=number(mine.error, 3), ours_rmse=digits(mine.rmse), sm_mhz_first=clocks[0],
+                      sm_mhz_last=clocks[1], note=note)
+        words = f"{mine.name}: {mine.ms:.4f} ms, {rate:.1f} {unit}{rmse_words(mine)}"
         if theirs:
-            fields |= dict(peer=theirs.name, peer_error=number(theirs.error, 3), ratio=number(ratio[0], 4),
+            fields |= dict(peer=theirs.name, peer_error=number(theirs.error, 3), peer_rmse=digits(theirs.rmse), ratio=number(ratio[0], 4),
                            low=number(ratio[1], 4), high=number(ratio[2], 4), target=number(target, 3),
                            met={None: "", True: "yes", False: "no"}[met], status="ok" if theirs.times else "anchor")
             words += f", {ratio[0]:.3f} [{ratio[1]:.3f}, {ratio[2]:.3f}] of {theirs.name}"
             if theirs.times:
                 peer_rate = theirs.work / theirs.ms / per
                 fields |= dict(peer_ms=number(theirs.ms, 4), peer_rate=number(peer_rate, 1))
-                words += f" at {peer_rate:.1f}"
+                words += f" at {peer_rate:.1f}{rmse_words(theirs)}"
         if target is not None:
             words += f", target {target:.3f} {'met' if met else 'missed'}"
         self.write(**fields)

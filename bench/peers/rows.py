@@ -3,6 +3,7 @@
 Shapes follow the recorded peers: 16k tokens in all, and 2048 q_heads * head_dim, unless a row says otherwise.
 """
 import dataclasses
+import mmap
 
 BF16_BYTES = 2
 BYTES = {"bf16": 2, "e4m3": 1}
@@ -24,8 +25,11 @@ class Row:
     page: int = 0  # keys of a page; 0: padded
     chunks: int = 0  # mixed: this many sequences have chunk_len queries, the others one
     chunk_len: int = 0
-    kv_dtype: str = "bf16"  # e4m3: keys and values with a scale each
+    kv_dtype: str = "bf16"  # e4m3: keys and values with scales
     q_dtype: str = "bf16"  # e4m3: both products are of fp8
+    out_dtype: str = "bf16"
+    scales: str = "per_tensor"  # of what is e4m3; per_head: one for each KV head, which its queries share
+    v_dim: int = 0  # elements of a value head; 0: head_dim
     targets: tuple = ()  # (peer, least ratio of rates)
     smoke: bool = False  # a small shape that shows whether an arm works
 
@@ -39,16 +43,21 @@ class Row:
     def is_decode(self):
         return self.q_len == 1 and self.chunks == 0
 
+    @property
+    def v_head_dim(self):
+        return self.v_dim or self.head_dim
+
     def problem(self, part="all"):
         """The config's problem. part: "all", or for a mixed row "chunks" or "decodes", each as a separate launch."""
         mask = {"kind": "causal"} if self.causal else {"kind": "none"}
         if self.window >= 0:
             mask = {"kind": "sliding_window", "window": {"left": self.window, "right": 0}}
         ragged = self.chunks > 0 and part != "decodes"
-        problem = {"dtype": {"q": self.q_dtype, "kv": self.kv_dtype, "out": "bf16"}, "head_dim": {"qk": self.head_dim, "v": self.head_dim},
+        problem = {"dtype": {"q": self.q_dtype, "kv": self.kv_dtype, "out": self.out_dtype},
+                   "head_dim": {"qk": self.head_dim, "v": self.v_head_dim},
                    "heads": {"q": self.heads, "kv": self.kv_heads}, "q_layout": "ragged" if ragged else "padded",
                    "kv_layout": {"kind": "paged", "page_size": self.page} if self.page else {"kind": "padded"},
-                   "mask": mask, "sinks": self.sinks, "scales": "none" if self.kv_dtype == "bf16" else "per_tensor"}
+                   "mask": mask, "sinks": self.sinks, "scales": "none" if self.kv_dtype == "bf16" else self.scales}
         if self.is_decode or part == "decodes":
             # One query at the end of its keys sees them all, so a mask would cost time and change nothing.
             problem |= {"max_q_len": 1, "mask": {"kind": "none"}}
@@ -57,7 +66,7 @@ class Row:
         return problem
 
     def kv_bytes(self):
-        return 2 * BYTES[self.kv_dtype] * self.batch * self.kv_len * self.kv_heads * self.head_dim
+        return BYTES[self.kv_dtype] * self.batch * self.kv_len * self.kv_heads * (self.head_dim + self.v_head_dim)
 
     def work(self):
         """(amount, unit, the divisor for amount per millisecond)."""
@@ -65,7 +74,7 @@ class Row:
             q_and_o = 2 * BF16_BYTES * self.batch * self.q_len * self.heads * self.head_dim
             return q_and_o + self.kv_bytes(), "GB/s of QKVO", 1e6
         if self.set in ("prefill", "fp8-prefill"):
-            flop = 4 * self.batch * self.heads * self.q_len * self.kv_len * self.head_dim
+            flop = 2 * self.batch * self.heads * self.q_len * self.kv_len * (self.head_dim + self.v_head_dim)
             return flop / (2 if self.causal else 1), "TFLOP/s", 1e9
         return self.kv_bytes(), "GB/s of KV", 1e6
 
@@ -142,15 +151,24 @@ def _decode(batch, length, *targets, page=0):
 def _fp8_decode(batch, length, *targets, page=16, head_dim=128):
     name = f"fp8-kv{'' if head_dim == 128 else f'-d{head_dim}'}-b{batch}-{_size(length)}"
     return Row(name, "fp8-kv", batch, 1, length, 32, 8, head_dim, page=page, kv_dtype="e4m3",
-               targets=tuple(("read_stream", x) for x in targets))
+               targets=tuple(("read_stream", x) for x in targets) + (("fa3", 1.00),))
 
 
-def _fp8_prefill(head_dim, causal, length, q="e4m3"):
+def _fp8_prefill(head_dim, causal, length, v_dim=0, scales="per_tensor"):
+    dims = f"d{head_dim}{f'-{v_dim}' if v_dim else ''}"
+    name = f"fp8-{dims}-{'causal' if causal else 'dense'}-{_size(length)}{'-per-head' if scales == 'per_head' else ''}"
+    heads = 2048 // (v_dim or head_dim)
+    targets = (("bf16", 1.15), ("fa3", 1.00)) + ((("cudnn", 1.00),) if scales == "per_tensor" else ())
+    return Row(name, "fp8-prefill", max(1, 16384 // length), length, length, heads, heads, head_dim, causal, kv_dtype="e4m3",
+               q_dtype="e4m3", scales=scales, v_dim=v_dim, targets=targets)
+
+
+def _fp8_keys_prefill(head_dim, causal, length):
     # bf16 queries over fp8 keys: the products are those of bf16 keys, and so is the aim.
-    name = f"{'fp8' if q == 'e4m3' else 'fp8-kv'}-d{head_dim}-{'causal' if causal else 'dense'}-{_size(length)}"
+    name = f"fp8-kv-d{head_dim}-{'causal' if causal else 'dense'}-{_size(length)}"
     heads = 2048 // head_dim
     return Row(name, "fp8-prefill", max(1, 16384 // length), length, length, heads, heads, head_dim, causal, kv_dtype="e4m3",
-               q_dtype=q, targets=(("bf16", 1.15 if q == "e4m3" else 0.97),))
+               targets=(("bf16", 0.97),))
 
 
 ROWS = [
@@ -188,12 +206,12 @@ ROWS = [
     _fp8_decode(1, 131072, 0.95),
     _fp8_decode(64, 8192, head_dim=64),
     _fp8_decode(32, 4096, head_dim=256),
-    _fp8_prefill(128, False, 2048, q="bf16"),
-    _fp8_prefill(128, False, 8192, q="bf16"),
-    _fp8_prefill(128, True, 2048, q="bf16"),
-    _fp8_prefill(128, True, 8192, q="bf16"),
-    _fp8_prefill(64, False, 8192, q="bf16"),
-    _fp8_prefill(256, False, 8192, q="bf16"),
+    _fp8_keys_prefill(128, False, 2048),
+    _fp8_keys_prefill(128, False, 8192),
+    _fp8_keys_prefill(128, True, 2048),
+    _fp8_keys_prefill(128, True, 8192),
+    _fp8_keys_prefill(64, False, 8192),
+    _fp8_keys_prefill(256, False, 8192),
     _fp8_prefill(128, False, 2048),
     _fp8_prefill(128, False, 8192),
     _fp8_prefill(128, False, 16384),
@@ -201,6 +219,12 @@ ROWS = [
     _fp8_prefill(128, True, 8192),
     _fp8_prefill(128, True, 16384),
     _fp8_prefill(64, False, 8192),
+    _fp8_prefill(64, True, 8192),
+    _fp8_prefill(256, False, 8192),
+    _fp8_prefill(256, True, 8192),
+    _fp8_prefill(192, False, 8192, v_dim=128),
+    _fp8_prefill(192, True, 8192, v_dim=128),
+    _fp8_prefill(128, False, 8192, scales="per_head"),
     # At most 0.9 of the time of the separate launches.
     Row("mixed-4x512-60x1-4k", "mixed", 64, 1, 4096, 32, 8, 128, True, page=64, chunks=4, chunk_len=512,
         targets=(("separate", 1 / 0.9),)),
@@ -231,6 +255,8 @@ ROWS = [
     Row("smoke-decode", "decode", 4, 1, 1000, 8, 2, 128, smoke=True),
     Row("smoke-paged", "paged", 4, 1, 1024, 8, 2, 128, page=16, smoke=True),
     Row("smoke-fp8-kv", "fp8-kv", 4, 1, 1024, 8, 2, 128, page=16, kv_dtype="e4m3", smoke=True),
+    Row("smoke-fp8", "fp8-prefill", 2, 512, 512, 4, 4, 128, True, kv_dtype="e4m3", q_dtype="e4m3", smoke=True),
+    Row("smoke-fp8-per-head", "fp8-prefill", 2, 384, 384, 8, 2, 64, kv_dtype="e4m3", q_dtype="e4m3", scales="per_head", smoke=True),
     Row("smoke-mixed", "mixed", 6, 1, 512, 8, 2, 128, True, page=64, chunks=2, chunk_len=100, smoke=True),
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
@@ -245,7 +271,19 @@ def selected(sets, pattern):
             yield row
 
 
-def peers_of(row, asked):
+FUNCTION, WHEEL = "fa3_fwd", "_vllm_fa3_C"  # a library of FlashAttention-3 with a plain function; that of vLLM's wheel
+
+
+def fa3_form(path):
+    """Which of them a shared object is, by the names that it holds."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
+        for form in (WHEEL, FUNCTION):
+            if held.find(form.encode()) >= 0:
+                return form
+    raise ValueError(f"--fa3: {path} has neither {FUNCTION}() nor the operators {WHEEL} of vLLM's wheel")
+
+
+def peers_of(row, asked, fa3_form=FUNCTION):
     """(peer, None) for each peer that supports the row, and (peer, why not) for each requested peer that does not."""
     if row.kind == "gemm":
         names = ["cublas", "cublaslt"] if row.scales == "none" else ["cublaslt"]
@@ -254,23 +292,30 @@ def peers_of(row, asked):
         names += ["read_stream"] if row.set == "gemm-decode" else []
         yield from ((name, None) for name in names)
         return
-    own = {"paged": ["read_stream"], "fp8-kv": ["read_stream"], "fp8-prefill": ["bf16"], "mixed": ["separate"], "window": ["copy"]}.get(row.set, [])
-    why = None
-    if row.page:
-        why = "takes no page table"
-    elif row.kv_dtype != "bf16":
-        why = f"takes no fp8 keys under {row.q_dtype} queries"
-    elif row.sinks or row.window >= 0:
-        why = "takes no window with sinks"
+    own = {"paged": ["read_stream"], "fp8-kv": ["read_stream"], "fp8-prefill": ["bf16"], "mixed": ["separate"],
+           "window": ["copy"]}.get(row.set, [])
     for peer in asked:
-        refuses = why
-        if peer == "fa3" and why is None:
-            if row.is_decode:
-                refuses = "this build has no split keys, so no decode worth comparing"
-            elif row.head_dim not in (64, 128, 256):
-                refuses = f"this build has no head_dim {row.head_dim}"
-        elif why is None and row.causal and row.q_len != row.kv_len:
-            refuses = "aligns its causal mask to the top left"
-        yield peer, refuses
+        if peer == "fa3" and fa3_form == WHEEL:
+            yield peer, None if row.head_dim >= 64 else f"this build has no head_dim {row.head_dim}"
+        else:
+            yield peer, _refusal(row, peer)
     for peer in own:
         yield peer, None
+
+
+def _refusal(row, peer):
+    """Why cuDNN, FlashAttention-2 or fa3_fwd cannot take the row, or None."""
+    if row.page:
+        return "takes no page table"
+    if row.sinks or row.window >= 0:
+        return "takes no window with sinks"
+    if row.kv_dtype != "bf16":
+        if row.q_dtype == "bf16" or peer == "fa2":
+            return f"takes no fp8 keys under {row.q_dtype} queries"
+        if row.scales == "per_head":
+            return "takes no scales of heads"
+    if peer == "fa3":
+        if row.is_decode:
+            return "this build has no split keys, so no decode worth comparing"
+        return None if row.head_dim in (64, 128, 256) else f"this build has no head_dim {row.head_dim}"
+    return "aligns its causal mask to the top left" if row.causal and row.q_len != row.kv_len else None

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import json
+import math
 import pathlib
 import random
 import re
@@ -13,6 +14,12 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
 from peers import anchors, report, rows, stats  # noqa: E402
+
+try:
+    import torch
+    from peers import inputs
+except ImportError:
+    torch = None
 
 BY_NAME = {row.name: row for row in rows.ROWS}
 
@@ -69,6 +76,9 @@ class Rows(unittest.TestCase):
         amount, unit, per = BY_NAME["decode-b16-8k"].work()
         self.assertEqual(unit, "GB/s of KV")
         self.assertAlmostEqual(amount / 0.1867 / per, 2876, delta=1)
+        wide, narrow = BY_NAME["fp8-d192-128-dense-8k"], BY_NAME["fp8-d128-dense-8k"]  # heads of values are as wide
+        self.assertEqual(wide.work()[0] / narrow.work()[0], (192 + 128) / (128 + 128))
+        self.assertEqual((wide.heads, wide.problem()["head_dim"]), (16, {"qk": 192, "v": 128}))
         self.assertEqual(BY_NAME["window-gpt-oss-8k"].work()[0], 2 * 8192 * 64 * (2 * 64 + 2 * 8))
 
     def test_work_of_a_gemm(self):
@@ -93,10 +103,64 @@ class Rows(unittest.TestCase):
         self.assertIn("split keys", dict(rows.peers_of(BY_NAME["decode-b1-8k"], asked))["fa3"])
         self.assertEqual(dict(rows.peers_of(BY_NAME["window-gpt-oss-8k"], []))["copy"], None)
         for row in rows.ROWS:  # a target that no arm can meet would never be judged
-            peers = dict(rows.peers_of(row, ["cudnn", "fa2", "fa3"]))
+            peers = {}
+            for form in (rows.FUNCTION, rows.WHEEL):
+                peers |= {peer: why for peer, why in rows.peers_of(row, ["cudnn", "fa2", "fa3"], form) if peers.get(peer, why) == why}
             for peer, _ in row.targets:
                 stands = [anchor for anchor in peers if peer in anchors.THROUGH.get(anchor, [])]
                 self.assertTrue(stands or peers[peer] is None, f"{row.name} {peer}")
+
+    def test_rows_of_fp8_have_peers_of_their_own(self):
+        def peers(name, form=rows.FUNCTION):
+            return dict(rows.peers_of(BY_NAME[name], ["cudnn", "fa2", "fa3"], form))
+
+        self.assertEqual(peers("fp8-d128-dense-8k"), {"cudnn": None, "fa2": "takes no fp8 keys under e4m3 queries", "fa3": None, "bf16": None})
+        self.assertEqual(peers("fp8-kv-d128-dense-8k")["cudnn"], "takes no fp8 keys under bf16 queries")
+        self.assertEqual(peers("fp8-d128-dense-8k-per-head")["cudnn"], "takes no scales of heads")
+        for name in ("fp8-d128-dense-8k-per-head", "fp8-kv-b16-8k", "fp8-d192-128-dense-8k", "window-gpt-oss-8k", "decode-b1-8k"):
+            self.assertTrue(peers(name)["fa3"], name)
+            self.assertIsNone(peers(name, rows.WHEEL)["fa3"], name)
+        self.assertEqual(peers("d32-dense-4k", rows.WHEEL)["fa3"], "this build has no head_dim 32")
+
+    def test_a_library_of_fa3_is_known_by_the_names_that_it_holds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "fa3.so")
+            for held, form in ((b"\x7fELF\0fa3_fwd\0", rows.FUNCTION), (b"\x7fELF\0PyInit__vllm_fa3_C\0", rows.WHEEL)):
+                path.write_bytes(held)
+                self.assertEqual(rows.fa3_form(path), form)
+            path.write_bytes(b"\x7fELF\0flash_fwd\0")
+            with self.assertRaisesRegex(ValueError, r"fa3.so has neither fa3_fwd\(\) nor the operators _vllm_fa3_C of vLLM's wheel$"):
+                rows.fa3_form(path)
+
+
+@unittest.skipIf(torch is None, "needs torch")
+class Inputs(unittest.TestCase):
+    """What a row's tensors are, and how an output is judged: on the CPU."""
+
+    def test_outliers_are_one_in_a_thousand_and_ten_times_as_large(self):
+        torch.manual_seed(1)
+        x = inputs.draw("paper", (1 << 20, 1, 1), "cpu").float()
+        self.assertAlmostEqual(x.square().mean().item(), 1 + 0.001 * 100, delta=0.02)
+        # P(|N(0, 1 + 100)| > 6) is 0.55; N(0, 1) alone never gets there.
+        self.assertAlmostEqual((x.abs() > 6).float().mean().item(), 0.00055, delta=0.0001)
+
+    def test_scales_are_of_the_tensor_or_of_a_group_of_heads(self):
+        x = torch.ones(5, 4, 16) * torch.tensor([1.0, 2.0, 4.0, 3.0])[:, None]
+        self.assertEqual(inputs.scale_of(x, 2, False).mul(448).tolist(), [4])
+        scale = inputs.scale_of(x, 2, True)
+        self.assertEqual(scale.mul(448).tolist(), [2, 4])
+        found = inputs.quantise(x, scale)
+        self.assertEqual(found[0, :, 0].tolist(), [224, 448, 448, 320])  # 336 lies between 320 and 352: the tie goes to even
+        self.assertEqual(inputs.values(found, scale)[0, :3, 0].tolist(), [1, 2, 4])
+
+    def test_an_error_is_against_the_tensors_before_quantisation(self):
+        from peers import reference
+        exact = torch.randn(5000, 2, 8)
+        self.assertEqual(reference.relative_rmse(exact, exact), 0)
+        self.assertAlmostEqual(reference.relative_rmse(exact * 1.25, exact), 0.25, places=5)
+        off = exact.clone()
+        off[4500] = float("nan")
+        self.assertTrue(math.isnan(reference.relative_rmse(off, exact)))
 
 
 class Anchors(unittest.TestCase):
@@ -105,7 +169,7 @@ class Anchors(unittest.TestCase):
         for row in rows.ROWS:
             for peer, _ in row.targets:
                 stands = [anchor for anchor, absent in anchors.THROUGH.items() if peer in absent]
-                if stands:
+                if stands and getattr(row, "kv_dtype", "") != "e4m3":  # fp8 keys: beside the peer itself
                     self.assertTrue([anchor for anchor in stands if anchors.through(recorded, row.name, (1, 1, 1), anchor, peer)],
                                     row.name)
 
@@ -136,12 +200,12 @@ class Reports(unittest.TestCase):
 
     def test_the_csv_has_every_arm_and_the_summary_the_best_of_them(self):
         row, file, said = BY_NAME["d128-dense-8k"], io.StringIO(), io.StringIO()
-        peer = report.Timed("cudnn", [1.6755] * 6, row.work()[0], 0.4)
+        peer = report.Timed("cudnn", [1.6755] * 6, row.work()[0], 0.4, 0.024)
         with contextlib.redirect_stderr(said):
             out = report.Report(file)
             out.header("a machine")
             for name, ms in (("slow", 2.0), ("fast", 1.5)):
-                mine = report.Timed(name, [ms] * 6, row.work()[0], 0.3)
+                mine = report.Timed(name, [ms] * 6, row.work()[0], 0.3, 0.00178)
                 out.result(row, mine, peer, stats.rate_ratio(mine.times, peer.times, mine.work, peer.work), ("1755", "1740"))
             out.failure(row, "broken", "", "failed", "CompileError: no\nregisters, left")
             missed = out.summary()
@@ -149,6 +213,8 @@ class Reports(unittest.TestCase):
         self.assertEqual([(line["arm"], line["status"], line["met"]) for line in lines],
                          [("slow", "ok", "no"), ("fast", "ok", "yes"), ("broken", "failed", "")])
         self.assertEqual((lines[1]["ratio"], lines[1]["peer_rate"], lines[1]["sm_mhz_first"]), ("1.1170", "656.2", "1755"))
+        self.assertEqual((lines[1]["ours_rmse"], lines[1]["peer_rmse"], lines[2]["ours_rmse"]), ("0.00178", "0.024", ""))
+        self.assertEqual(said.getvalue().count("RMSE 0.00178, 1.117 [1.117, 1.117] of cudnn at 656.2, RMSE 0.024"), 1)
         self.assertEqual(lines[2]["note"], "CompileError: no registers, left")
         self.assertEqual((missed, out.wrong), (0, False))
         self.assertIn("1 of 1 targets met", said.getvalue())
