@@ -41,9 +41,13 @@ class Draw {
   Random random_;
 };
 
-enum Form { kHopperPrefill, kPortablePrefill, kHopperDecode, kPortableDecode, kForms };
+/// kMapped: what loads by tensor maps, of Hopper or Blackwell.
+enum Form { kMappedPrefill, kPortablePrefill, kHopperDecode, kPortableDecode, kForms };
 
-AttentionProblem draw_problem(Draw& draw, Form form) {
+/// What is of fp8.
+enum class Narrow { kNothing, kKeysAndValues, kAll };
+
+AttentionProblem draw_problem(Draw& draw, Form form, Narrow narrow) {
   AttentionProblem problem;
   const DType dtype = draw.chance(0.5) ? DType::kBf16 : DType::kF16;
   problem.dtype = {dtype, dtype, dtype};
@@ -85,10 +89,11 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
     problem.score_mod.kind = ScoreModKind::kAlibi;
   problem.sinks = draw.chance(0.25);
   problem.lse = draw.chance(0.6);
-  if (draw.chance(0.3)) {
+  if (narrow != Narrow::kNothing) {
+    const ScaleKind scales[] = {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerToken};
     problem.dtype.kv = draw.chance(0.5) ? DType::kE4m3 : DType::kE5m2;
-    problem.scales = draw.chance(0.5) ? ScaleKind::kPerTensor : ScaleKind::kPerHead;
-    if (form != kPortablePrefill && draw.chance(0.5)) problem.dtype.q = problem.dtype.kv = DType::kE4m3;
+    problem.scales = draw.one_of(scales);
+    if (narrow == Narrow::kAll) problem.dtype.q = problem.dtype.kv = DType::kE4m3;
     if (problem.kv_layout.kind == KvLayoutKind::kPaged && problem.kv_layout.page_size % 16 == 0 && draw.chance(0.3))
       problem.v_layout = VLayout::kColumns;
   }
@@ -97,9 +102,13 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
   return problem;
 }
 
-AttentionSchedule draw_schedule(Draw& draw, const AttentionProblem& problem, Form form) {
+AttentionSchedule draw_schedule(Draw& draw, const AttentionProblem& problem, Form form, Arch arch) {
   AttentionSchedule schedule;
-  if (form == kHopperPrefill) {
+  if (form == kMappedPrefill && family_exists_on(Family::kBlackwell, arch)) {
+    schedule.family = Family::kBlackwell;
+    return schedule;
+  }
+  if (form == kMappedPrefill) {
     schedule.family = Family::kHopper;
     const Scheduler orders[] = {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst, Scheduler::kQueued};
     if (draw.chance(0.5)) schedule.scheduler = draw.one_of(orders);
@@ -126,13 +135,19 @@ std::vector<DrawnKernel> draw_kernels(int count, std::uint64_t seed, Arch arch) 
   Draw draw(seed, 0);
   for (int i = 0; i < count; ++i) {
     auto form = static_cast<Form>(i % kForms);
-    const bool hopper = family_exists_on(Family::kHopper, arch);
-    if (form == kHopperPrefill && !hopper) form = kPortablePrefill;
+    const bool hopper = family_exists_on(Family::kHopper, arch), blackwell = family_exists_on(Family::kBlackwell, arch);
+    if (form == kMappedPrefill && !hopper && !blackwell) form = kPortablePrefill;
     if (form == kHopperDecode && !hopper) form = kPortableDecode;
+    // Every second kernel of a form is of fp8. With tensor maps every second one of these has fp8 queries, and
+    // Blackwell takes no others over fp8 keys.
+    const int turn = i / kForms % 4;
+    Narrow narrow = turn % 2 == 0 ? Narrow::kNothing : Narrow::kKeysAndValues;
+    if (form == kMappedPrefill && (turn == 1 || (turn == 3 && blackwell))) narrow = Narrow::kAll;
+    if ((form == kHopperDecode || form == kPortableDecode) && turn == 3) narrow = Narrow::kAll;
     for (int attempt = 0;; ++attempt) {
       if (attempt == 10000) throw std::logic_error("no problem that was drawn has a kernel: is_taken() refuses all");
-      const AttentionProblem problem = draw_problem(draw, form);
-      const AttentionSchedule schedule = draw_schedule(draw, problem, form);
+      const AttentionProblem problem = draw_problem(draw, form, narrow);
+      const AttentionSchedule schedule = draw_schedule(draw, problem, form, arch);
       if (!is_taken({"", problem, {}, schedule}, arch)) continue;
       kernels.push_back({problem, schedule});
       break;

@@ -1,25 +1,25 @@
-// Random launches: random kernels with random calls, several in flight on two streams. Each is launched twice into
-// poisoned outputs and compared bit for bit and with the fp64 reference. If a launch does not end, a watchdog names the
-// launch and ends the process. On a GPU and, with few launches, on the emulator. Needs no file of the repository.
+// Random launches: random kernels of attention and kv_write with random calls, several in flight on two streams. Each
+// is launched twice into poisoned outputs and compared bit for bit and with the fp64 reference. If a launch does not
+// end, a watchdog names the launch and ends the process. On a GPU and, with few launches, on the emulator. Needs no
+// file of the repository.
 //
 //   KERNELWRIGHT_RANDOM_LAUNCHES  number of launches; default 200 on a GPU, 40 on the emulator
 //   KERNELWRIGHT_RANDOM_SEED      seed of kernels and calls; default 1
-//   KERNELWRIGHT_RANDOM_KERNELS   number of kernels; default 24 on a GPU, 8 on the emulator
+//   KERNELWRIGHT_RANDOM_KERNELS   number of attention kernels; default 32 on a GPU, 8 on the emulator. A fourth as many
+//                                 kernels that write a cache join them
 //   KERNELWRIGHT_RANDOM_FIRST     index of the first launch; default 0. A failure names its launch; with this index
 //                                 the launch runs alone
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
+#include <vector>
 
-#include "end_to_end/random_calls.h"
+#include "end_to_end/random_jobs.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/verify/attention/bound.h"
-#include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/random.h"
 #include "support/ptx_store.h"
 #include "support/watchdog.h"
@@ -34,7 +34,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 
 struct RunOptions {
   std::uint64_t launches = 200, first = 0, seed = 1;
-  int kernels = 24, in_flight = 8;
+  int kernels = 32, in_flight = 8;
   CallLimits limits{};
   std::chrono::milliseconds limit{20000};
 };
@@ -42,10 +42,9 @@ struct RunOptions {
 class RandomRun {
  public:
   RandomRun(Engine& engine, const RunOptions& options)
-      : engine_(engine),
-        device_(engine.device(0)),
+      : device_(engine.device(0)),
         options_(options),
-        drawn_(draw_kernels(options.kernels, options.seed, *device_.info().arch)),
+        kernels_(engine, options.kernels, options.seed),
         watchdog_(options.limit) {
     for (Stream& stream : streams_) stream = device_.create_stream();
   }
@@ -56,100 +55,65 @@ class RandomRun {
   RandomRun& operator=(const RandomRun&) = delete;
 
   void run() {
-    prepare();
     const std::uint64_t end = options_.first + options_.launches;
     for (std::uint64_t number = options_.first; number < end && !testing::Test::HasFailure();)
       number += run_some(number, std::min<std::uint64_t>(end - number, static_cast<std::uint64_t>(options_.in_flight)));
+    fmt::print("{}", kernels_.counts());
   }
 
  private:
   struct Job {
     std::uint64_t number;
-    const DrawnKernel* kernel;
-    DrawnCall drawn;
-    AttentionCase call;
-    std::unique_ptr<DeviceCase> on_device;
-    AttentionOutput first;
+    std::unique_ptr<RandomJob> call;
   };
-
-  /// Compiles on all cores; nothing compiles later.
-  void prepare() {
-    for (const DrawnKernel& kernel : drawn_) {
-      PrepareOptions background;
-      background.background = true;
-      kernels_.push_back(engine_.prepare(kernel.problem, kernel.schedule, background));
-    }
-    for (const AttentionKernel& kernel : kernels_) kernel.wait();
-  }
 
   std::string name_of(const Job& job) const {
     return fmt::format(
         "launch {} of seed {}, alone with KERNELWRIGHT_RANDOM_FIRST={} KERNELWRIGHT_RANDOM_LAUNCHES=1\n{}", job.number,
-        options_.seed, job.number, describe(*job.kernel, job.drawn));
+        options_.seed, job.number, job.call->describe());
   }
 
   /// The test waits for a whole stream. So the launch that does not end is the named one or one behind it.
-  std::string name_of(const std::vector<std::unique_ptr<Job>>& jobs, std::size_t from) const {
-    std::string text = name_of(*jobs[from]);
+  std::string name_of(const std::vector<Job>& jobs, std::size_t from) const {
+    std::string text = name_of(jobs[from]);
     if (from + 1 < jobs.size())
-      text += fmt::format("\nor of one queued behind it, up to launch {}", jobs.back()->number);
+      text += fmt::format("\nor of one queued behind it, up to launch {}", jobs.back().number);
     return text;
   }
 
   std::uint64_t run_some(std::uint64_t number, std::uint64_t count) {
     Random random(options_.seed, ~number);
-    std::vector<std::unique_ptr<Job>> jobs;
-    for (std::uint64_t i = number; i < number + count; ++i) {
-      const std::size_t which = Random(options_.seed, i + 1).below(drawn_.size());
-      const DrawnKernel& kernel = drawn_[which];
-      auto job = std::make_unique<Job>(Job{i, &kernel, draw_call(kernel.problem, options_.limits, options_.seed, i)});
-      job->call = job->drawn.make(kernel.problem);
-      job->on_device = std::make_unique<DeviceCase>(device_, job->call, kernels_[which]);
-      jobs.push_back(std::move(job));
-    }
+    std::vector<Job> jobs;
+    for (std::uint64_t i = number; i < number + count; ++i) jobs.push_back({i, kernels_.draw(options_.limits, i)});
     launch(jobs, random);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      Job& job = *jobs[i];
-      job.first = watchdog_.watch([&] { return name_of(jobs, i); }, [&] { return job.on_device->download(); });
-      EXPECT_TRUE(job.on_device->guards_are_intact()) << "memory beside an output was written by " << name_of(job);
+      const bool intact = watchdog_.watch([&] { return name_of(jobs, i); }, [&] { return jobs[i].call->keep(); });
+      EXPECT_TRUE(intact) << "memory beside an output was written by " << name_of(jobs[i]);
     }
     // Again in another order, beside other neighbours.
     for (std::size_t i = jobs.size(); i > 1; --i) std::swap(jobs[i - 1], jobs[random.below(i)]);
     launch(jobs, random);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      const Job& job = *jobs[i];
-      const AttentionOutput again =
-          watchdog_.watch([&] { return name_of(jobs, i); }, [&] { return job.on_device->download(); });
-      EXPECT_TRUE(job.first == again) << "two launches differ: " << name_of(job);
-      const Verdict verdict = verify(job.call, job.first, {.budget_operations = 4e6, .seed = job.number});
-      EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio << ", lse "
-                                  << verdict.worst_lse_ratio << ", rms " << verdict.rms_ratio << " of "
-                                  << verdict.rms_limit << "\n"
-                                  << name_of(job);
+      const bool repeats = watchdog_.watch([&] { return name_of(jobs, i); }, [&] { return jobs[i].call->repeats(); });
+      EXPECT_TRUE(repeats) << "two launches differ: " << name_of(jobs[i]);
+      EXPECT_EQ(jobs[i].call->fault(), "") << name_of(jobs[i]);
     }
     return count;
   }
 
-  void launch(const std::vector<std::unique_ptr<Job>>& jobs, Random& random) {
-    for (const auto& job : jobs) {
-      job->on_device->use(streams_[random.below(2)]);
-      // Which changes no bit.
+  void launch(const std::vector<Job>& jobs, Random& random) {
+    for (const Job& job : jobs) {
+      const Stream stream = streams_[random.below(2)];
       const int sms = device_.info().num_sms;
-      job->on_device->tensors().sm_budget = static_cast<int>(random.below(2) ? random.below(sms + 1) : 0);
+      const int budget = static_cast<int>(random.below(2) ? random.below(sms + 1) : 0);
       // The emulator runs a launch where it is queued.
-      watchdog_.watch([&] { return name_of(*job); },
-                      [&] {
-                        job->on_device->poison();
-                        job->on_device->launch();
-                      });
+      watchdog_.watch([&] { return name_of(job); }, [&] { job.call->launch(stream, budget); });
     }
   }
 
-  Engine& engine_;
   Device& device_;
   const RunOptions options_;
-  const std::vector<DrawnKernel> drawn_;
-  std::vector<AttentionKernel> kernels_;
+  RandomKernels kernels_;
   Stream streams_[2] = {};
   test::Watchdog watchdog_;
 };
@@ -175,7 +139,7 @@ TEST(RandomLaunchesOnCuda, AreRightAndRepeatToTheBitOnTwoStreams) {
   } catch (const MissingError& error) {
     GTEST_SKIP() << "no GPU: " << error.what();
   }
-  RunOptions options = asked_for(200, 24);
+  RunOptions options = asked_for(200, 32);
   options.limits = {.queries = 400, .keys = 4000, .batch = 6, .tokens = 8000};
   RandomRun(*engine, options).run();
 }
@@ -195,8 +159,10 @@ TEST(RandomLaunchesOnTheEmulator, AreRightAndRepeatToTheBitWithoutAReport) {
   options.limits = {.queries = 70, .keys = 200, .batch = 3, .tokens = 300};
   options.limit = std::chrono::minutes(4);
   RandomRun(engine, options).run();
+  // Places that do not exist are drawn for kernels that write a cache. These kernels skip them, and the report says so.
   for (const auto& [kernel, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports())
-    ADD_FAILURE() << kernel << ": " << report.text();
+    if (kernel != "kv_write" || report.kind != emulator::HazardKind::kData)
+      ADD_FAILURE() << kernel << ": " << report.text();
 }
 
 TEST(WatchdogDeathTest, EndsAProcessThatWaitsForWhatDoesNotEnd) {

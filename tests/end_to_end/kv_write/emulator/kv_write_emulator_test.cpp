@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/kv_write/reference.h"
 #include "kernelwright/verify/random.h"
+#include "support/drawn_kv_write.h"
 #include "support/emulated_kv_write.h"
 
 namespace kernelwright {
@@ -263,59 +263,12 @@ TEST_P(KvWrite, GivesAHeadWithAnInfinityAScaleThatIsNoNumber) {
   EXPECT_TRUE(std::isfinite(scale(output.k_scale, 0, 1)) && std::isfinite(scale(output.v_scale, 1, 0)));
 }
 
-/// A problem of fields drawn at random, of which some may contradict each other.
-KvWriteProblem drawn_problem(Random& random) {
-  const auto one_of = [&](auto... values) {
-    const std::common_type_t<decltype(values)...> list[] = {values...};
-    return list[random.below(sizeof...(values))];
-  };
-  const auto coin = [&] { return random.below(2) == 1; };
-  KvWriteProblem problem;
-  const int head_dim = one_of(64, 80, 96, 128, 192, 256);
-  problem.head_dim = {head_dim, coin() ? head_dim : one_of(64, 128)};
-  problem.heads.kv = one_of(1, 2, 3);
-  problem.heads.q = problem.heads.kv * one_of(1, 2, 5);
-  const KvLayoutKind kind =
-      one_of(KvLayoutKind::kPaged, KvLayoutKind::kPaged, KvLayoutKind::kPadded, KvLayoutKind::kRagged);
-  problem.kv_layout = {kind, kind == KvLayoutKind::kPaged ? one_of(1, 3, 16) : 0};
-  problem.index = one_of(CacheIndex::kSlots, CacheIndex::kPositions);
-  problem.dtype.in = one_of(DType::kF16, DType::kBf16);
-  problem.dtype.q = one_of(DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2);
-  problem.dtype.kv = one_of(DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2);
-  const auto scales = [&](DType dtype) {
-    return is_fp8(dtype) ? one_of(ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerToken)
-                         : ScaleKind::kNone;
-  };
-  problem.scales = {scales(problem.dtype.q), scales(problem.dtype.kv), scales(problem.dtype.kv), coin()};
-  problem.qk_norm.kind = one_of(NormKind::kNone, NormKind::kRms, NormKind::kRmsAllHeads, NormKind::kL2);
-  problem.qk_norm.weight = coin(), problem.qk_norm.before_rope = coin(), problem.qk_norm.v = coin();
-  problem.qk_norm.weight_offset = problem.qk_norm.weight ? one_of(0, 1) : 0;
-  problem.rope.style = one_of(RopeStyle::kNone, RopeStyle::kNeox, RopeStyle::kGptj);
-  if (problem.rope.style != RopeStyle::kNone) {
-    problem.rope.width = one_of(16, 32, 64), problem.rope.begin = one_of(0, 8, 16);
-    if (const int pairs = problem.rope.width / 2; coin()) {
-      problem.rope.sections = {pairs - 2 * (pairs / 3), pairs / 3, pairs / 3};
-      problem.rope.interleaved = coin();
-    }
-  }
-  problem.hadamard = coin();
-  problem.q_out = random.below(4) != 0;
-  return problem;
-}
-
 TEST_P(KvWrite, ComputesAnyCombinationOfFields) {
   Random random(11);
-  for (int right = 0; right < 24;) {
-    const KvWriteProblem problem = drawn_problem(random);
-    const CacheOrder order = random.below(2) ? CacheOrder::kNhd : CacheOrder::kPackedTokens;
-    const KvWriteInputOptions options{.order = order,
-                                      .packed_rows = random.below(2) == 1 && problem.q_out,
-                                      .position_bytes = random.below(2) ? 4 : 8};
-    const KvWriteConfig config{"drawn", problem, {}, {}};
-    if (!contradictions(config).empty()) continue;
-    SCOPED_TRACE(write_config(config));
-    expect_right_for(problem, 1 + static_cast<int>(random.below(20)), options);
-    ++right;
+  for (int number = 0; number < 24; ++number) {
+    const test::DrawnKvWrite drawn = test::draw_kv_write(random, Arch::kSm90a);
+    SCOPED_TRACE(write_config(KvWriteConfig{"drawn", drawn.problem, {}, {}}));
+    expect_right_for(drawn.problem, 1 + static_cast<int>(random.below(20)), drawn.options);
   }
 }
 
