@@ -43,8 +43,7 @@ bool is_hollow(const Tensor& tensor) {
 std::int64_t wanted(const Rules& rules, const Dim& dim, const Launch& launch) {
   switch (dim.kind) {
     case DimKind::kAny: return -1;
-    case DimKind::kFixed:
-    case DimKind::kOneOr: return dim.value;
+    case DimKind::kFixed: return dim.value;
     case DimKind::kSize:
     case DimKind::kAtLeast: return launch.known[dim.size] ? launch.sizes[dim.size] + dim.value : -1;
     case DimKind::kPartOfSize: return launch.known[dim.size] ? launch.sizes[dim.size] / dim.value : -1;
@@ -60,9 +59,7 @@ bool fits(const Rules& rules, const Operand& operand, const Dim& dim, std::int64
   const bool settles_least = operand.settles && dim.kind == DimKind::kAtLeast && !launch.known[dim.size];
   if (settles_least) return settle(launch, dim.size, extent);
   const std::int64_t want = wanted(rules, dim, launch);
-  const bool may_differ =
-      (dim.kind == DimKind::kOneOr && extent == 1) || (dim.kind == DimKind::kAtLeast && extent > want);
-  return want >= 0 && (extent == want || may_differ);
+  return want >= 0 && (extent == want || (dim.kind == DimKind::kAtLeast && extent > want));
 }
 
 bool has_shape(const Rules& rules, const Operand& operand, const Tensor& tensor, Launch& launch) {

@@ -18,7 +18,6 @@ constexpr int kMostStructBytes = 1024;
 enum class DimKind : std::int32_t {
   kAny,         // any number
   kFixed,       // `value`
-  kOneOr,       // 1, or `value`
   kSize,        // the size `size`, plus `value`
   kAtLeast,     // the size `size`, or more; it gives a size that nothing before it has given
   kPartOfSize,  // the size `size`, divided by `value`

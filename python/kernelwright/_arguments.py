@@ -115,7 +115,9 @@ class Problem:
         self.heads = {"q": problem["heads"]["q"], "o": problem["heads"]["q"], "k": problem["heads"]["kv"],
                       "v": problem["heads"]["kv"]}
         rope = problem.get("rope", {})
-        self.rope_width, self.token_scales = rope.get("width", 0), problem.get("scales", "none") == "per_token"
+        scales = problem.get("scales", "none")
+        self.rope_width, self.token_scales = rope.get("width", 0), scales == "per_token"
+        self.scale_count = self.heads["k"] if scales == "per_head" else 1  # of k_scale and v_scale, unless of tokens
         for name in ("q", "k"):  # a rotary part is a separate operand
             self.head_dims[name] -= self.rope_width
             self.head_dims[name + "_rope"] = self.rope_width
@@ -247,15 +249,14 @@ class Arguments:
                 continue
             self.vector(name, view, "i32", f"batch + {more}" if more else "batch", None)
             self.settle(known, "batch", view.shape[0] - more, name)
-        heads = {"sinks": (problem.heads["q"],), "alibi_slopes": (problem.heads["q"],), "k_scale": (1, problem.heads["k"]),
-                 "v_scale": (1, problem.heads["v"])}
+        sizes = {"sinks": problem.heads["q"], "alibi_slopes": problem.heads["q"], "k_scale": problem.scale_count,
+                 "v_scale": problem.scale_count}
         if problem.token_scales:
-            del heads["k_scale"]
-            heads["v_scale"] = (1,)
-        for name, sizes in heads.items():
+            del sizes["k_scale"]
+        for name, size in sizes.items():
             view = self.views.get(name)
             if view is not None and view.shape is not None:
-                self.vector(name, view, "f32", " or ".join(map(str, dict.fromkeys(sizes))), sizes)
+                self.vector(name, view, "f32", str(size), (size,))
         for name, of in (("q_scale", "q"), ("k_scale", "k")) if problem.token_scales else ():
             view, beside = self.views.get(name), self.views.get(of)
             if view is None or view.shape is None:

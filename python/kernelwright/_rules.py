@@ -15,7 +15,7 @@ from ._tensors import CUDA, CUDA_MANAGED, DLPACK_DTYPES, ITEM_BYTES
 CODES = {name: code for code, name in DLPACK_DTYPES.items()}
 EXTENSION_DEVICE = 12  # kDLExtDev: memory of the emulator, as tests lend it
 # enum class DimKind, Layout and NumberKind
-ANY, FIXED, ONE_OR, SIZE, AT_LEAST, PART_OF_SIZE, SCALE_BYTES = range(7)
+ANY, FIXED, SIZE, AT_LEAST, PART_OF_SIZE, SCALE_BYTES = range(6)
 HEADS, SCORES, ROWS, PAGES, SCALE_ROWS, CONTIGUOUS, ITEM_SIZE, ROW_STRIDE, COUNT, BYTES, WORKSPACE = range(11)
 INTEGER, FLOAT, WINDOW, POSITIVE = range(4)
 
@@ -109,11 +109,10 @@ def attention_rules(problem, names):
     for name, more in PER_SEQUENCE.items():
         if name in rules.names:
             rules.operand(name, ("i32",), CONTIGUOUS, (("batch", more),))
-    small = {"sinks": problem.heads["q"], "alibi_slopes": problem.heads["q"], "k_scale": (ONE_OR, None, problem.heads["k"]),
-             "v_scale": (ONE_OR, None, problem.heads["v"])}
+    small = {"sinks": problem.heads["q"], "alibi_slopes": problem.heads["q"], "k_scale": problem.scale_count,
+             "v_scale": problem.scale_count}
     if problem.token_scales:
         del small["k_scale"]
-        small["v_scale"] = 1
         for name, rows, of in (("q_scale", q_rows, "q"), ("k_scale", kv_rows, "k")):
             rules.operand(name, ("f32",), CONTIGUOUS, (*rows, problem.heads[of]), settles=False)
     for name, extent in small.items():

@@ -88,11 +88,12 @@ class Draw:
         pick = self.random.choice
         heads, kv_heads = pick(((2, 1), (4, 4), (1, 1)))
         ragged, kind, rope = pick((False, True)), pick(("padded", "ragged", "paged")), pick((0, 0, 32))
-        per_token, lse = pick((False, False, True)), pick((False, True))
+        scales, lse = pick(("none", "per_tensor", "per_head", "per_token")), pick((False, True))
         problem = {"dtype": {"q": "f16", "kv": "f16", "out": pick(("f16", "f32"))}, "head_dim": {"qk": HEAD, "v": pick((HEAD, 32))},
                    "heads": {"q": heads, "kv": kv_heads}, "lse": lse, "q_layout": "ragged" if ragged else "padded",
                    "kv_layout": {"kind": kind} | ({"page_size": 4} if kind == "paged" else {}),
-                   "scales": "per_token" if per_token else "none"}
+                   "scales": scales}
+        per_token, count = scales == "per_token", kv_heads if scales == "per_head" else 1
         if rope:
             problem["rope"] = {"width": rope, "dtype": "f16"}
         if pick((0, 0, 1)):
@@ -115,8 +116,8 @@ class Draw:
         if kind == "paged":
             tensors["page_table"] = self.tensor((batch, 3), "i32")
         small = {"kv_lengths": ((batch,), "i32"), "kv_starts": ((batch,), "i32"), "sinks": ((heads,), "f32"),
-                 "alibi_slopes": ((heads,), "f32"), "v_scale": ((1,), "f32"), "workspace": ((512,), "u8"),
-                 "k_scale": ((*kv_rows, kv_heads) if per_token else (pick((1, kv_heads)),), "f32"),
+                 "alibi_slopes": ((heads,), "f32"), "v_scale": ((count,), "f32"), "workspace": ((512,), "u8"),
+                 "k_scale": ((*kv_rows, kv_heads) if per_token else (count,), "f32"),
                  "lse": ((*q_rows, heads) if ragged else (batch, heads, q_len), "f32")}
         if per_token:
             small["q_scale"] = (*q_rows, heads), "f32"

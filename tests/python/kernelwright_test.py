@@ -345,6 +345,23 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, "stream: a str is no stream"):
             self.kernel.launch(**tensors, stream="default")
 
+    def test_scales_of_another_granularity_are_refused(self):
+        problem = {"dtype": {"q": "f16", "kv": "e4m3", "out": "f16"}, "head_dim": {"qk": 64, "v": 64}, "heads": {"q": 4, "kv": 2},
+                   "q_layout": "padded", "kv_layout": {"kind": "padded"}}
+        empty = self.engine.empty
+        given = {"q": empty((1, 5, 4, 64), "f16"), "o": empty((1, 5, 4, 64), "f16")}
+        given |= {name: empty((1, 9, 2, 64), "e4m3") for name in ("k", "v")}
+        for scales, right in (("per_tensor", 1), ("per_head", 2)):
+            kernel = self.engine.prepare({"kind": "attention", "problem": problem | {"scales": scales}}, background=True)
+            wrong = 3 - right
+            for name, other in (("k_scale", "v_scale"), ("v_scale", "k_scale")):
+                with self.assertRaises(ConfigError) as caught:
+                    kernel.bind(**given, **{name: empty((wrong,), "f32"), other: empty((right,), "f32")})
+                self.assertEqual(str(caught.exception),
+                                 f"{name}: has shape [{wrong}] and strides [1]; it is [{right}], contiguous")
+            kernel.bind(**given, k_scale=empty((right,), "f32"), v_scale=empty((right,), "f32"))
+            kernel.wait()
+
     def test_shapes_that_no_memory_has_are_named(self):
         for shape in ((-1, 3), (3, -1), (2, 1.5)):
             with self.assertRaisesRegex(ConfigError, rf"shape: \[{shape[0]}, {shape[1]}\] has an extent that is no whole number"):
