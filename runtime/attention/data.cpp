@@ -1,6 +1,7 @@
 #include "kernelwright/runtime/attention/data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -37,13 +38,17 @@ class Checker {
     std::vector<std::int64_t> starts(batch, 0);
     if (tensors_.kv_starts) read_starts(kv_lens, starts);
     if (spec.kv_layout == KvLayoutKind::kPaged && tensors_.page_table) read_pages(q_lens, kv_lens, starts);
+    const bool of_tokens = spec.scales == ScaleKind::kPerToken;  // those of q and k then lie beside tokens
+    if (spec.scales != ScaleKind::kNone && !of_tokens) read_scales("k_scale", tensors_.k_scale, "scores");
+    if (spec.scales != ScaleKind::kNone) read_scales("v_scale", tensors_.v_scale, "values");
     return text_.take();
   }
 
  private:
-  std::vector<std::int32_t> read(DevicePtr from, std::size_t count) const {
-    std::vector<std::int32_t> values(count);
-    kernel_.device->copy_to_host(values.data(), from, count * sizeof(std::int32_t));
+  template <class T = std::int32_t>
+  std::vector<T> read(DevicePtr from, std::size_t count) const {
+    std::vector<T> values(count);
+    kernel_.device->copy_to_host(values.data(), from, count * sizeof(T));
     return values;
   }
 
@@ -126,6 +131,16 @@ class Checker {
                     entries[i], pages - 1);
       }
     }
+  }
+
+  /// Kernels compute with any number. What is 0, negative or not finite has no writer of a cache made.
+  void read_scales(const char* name, DevicePtr from, const char* what) {
+    const bool per_head = kernel_.spec.scales == ScaleKind::kPerHead;
+    const std::vector<float> scales = read<float>(from, per_head ? static_cast<std::size_t>(kernel_.kv_heads) : 1);
+    for (std::size_t i = 0; i < scales.size(); ++i)
+      if (!(scales[i] > 0) || std::isinf(scales[i]))
+        text_.add("{}[{}] is {}, and a scale is finite and above 0; it multiplies {} all the same", name, i, scales[i],
+                  what);
   }
 
   const LoadedAttention& kernel_;

@@ -33,6 +33,16 @@ inline void expect_no_reports(Engine& engine) {
     ADD_FAILURE() << name << ": " << report.text();
 }
 
+/// Scales that are 0 or negative are told, and kernels compute with them: a call that has one may cause that report.
+inline void expect_no_reports_but_of_scales(Engine& engine, const AttentionCase& call) {
+  bool has_odd = false;
+  for (const auto* scales : {&call.k_scale, &call.v_scale})
+    for (const float scale : *scales) has_odd |= scale <= 0;
+  for (const auto& [name, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports())
+    if (!has_odd || report.kind != emulator::HazardKind::kData || report.what.find("_scale[") == std::string::npos)
+      ADD_FAILURE() << name << ": " << report.text();
+}
+
 /// The inputs of a case, with the changes that the case asks for. Case 36 puts NaN into random values, which then are
 /// not random.
 inline AttentionCase inputs_of(const CudaCase& test) {
@@ -51,7 +61,7 @@ inline AttentionOutput run_checked(Engine& engine, const CudaCase& test, const A
   on_device.launch();
   const AttentionOutput output = on_device.download();
   EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
-  expect_no_reports(engine);
+  expect_no_reports_but_of_scales(engine, call);
   return output;
 }
 

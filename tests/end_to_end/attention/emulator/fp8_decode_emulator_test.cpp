@@ -164,6 +164,25 @@ TEST_F(Fp8Decode, TakesScalesOfEverySize) {
   }
 }
 
+/// No writer of a cache makes them. The report says what they do.
+TEST_F(Fp8Decode, TellsScalesThatAreNotAboveZero) {
+  const CudaCase test{"odd scales", narrow(default_problem(), ScaleKind::kPerHead), lists({}, {9})};
+  AttentionCase call = inputs_of(test);
+  call.k_scale = {-0.5f, 0}, call.v_scale = {INFINITY, NAN};
+  DeviceCase on_device(engine_.device(0), call, engine_.prepare(test.problem, test.schedule));
+  on_device.poison();
+  on_device.launch();
+  EXPECT_TRUE(on_device.guards_are_intact());
+  std::vector<std::string> told;
+  for (const auto& [kernel, report] : dynamic_cast<EmulatorBackend&>(engine_.backend()).take_reports())
+    told.push_back(report.what);
+  const std::string rule = ", and a scale is finite and above 0; it multiplies ";
+  EXPECT_EQ(told, (std::vector{"k_scale[0] is -0.5" + rule + "scores all the same",
+                               "k_scale[1] is 0" + rule + "scores all the same",
+                               "v_scale[0] is inf" + rule + "values all the same",
+                               "v_scale[1] is nan" + rule + "values all the same"}));
+}
+
 /// Weights far below that of key 0 still add up: f16 alone would lose half of their bits.
 TEST_F(Fp8Decode, KeepsSmallWeightsBehindALargeOne) {
   for (const float nats : {0.f, 7.f, 14.f}) {
