@@ -142,8 +142,8 @@ TEST(RandomKernels, SayWhatTheyAreOf) {
   std::set<std::string> kinds;
   for (const DrawnKernel& drawn : draw_kernels(128, 1, Arch::kSm90a)) kinds.insert(kind_of(drawn, Arch::kSm90a));
   for (const char* kind :
-       {"attention_sm90, q e4m3, kv e4m3, scales per_head", "attention_sm90, q bf16, kv e5m2, scales per_tensor",
-        "attention_decode_sm90, q bf16, kv e4m3, scales none",
+       {"attention_sm90, q e4m3, kv e4m3, scales per_head", "attention_sm90, q bf16, kv e5m2, scales per_head",
+        "attention_decode_sm90, q bf16, kv e4m3, scales none", "attention_decode_sm90, q e4m3, kv e4m3, scales none",
         "attention_portable, q bf16, kv bf16, pages below 16 keys"})
     EXPECT_TRUE(kinds.contains(kind)) << kind << " is not drawn:\n" << fmt::format("{}", fmt::join(kinds, "\n"));
 
