@@ -118,8 +118,7 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   const bool decode = means_decode(problem, schedule);
   if (decode) queries.push_back(DType::kE4m3);
   portable.takes("/problem/dtype/q", problem.dtype.q, queries);
-  if (decode && problem.dtype.q == DType::kE4m3)
-    portable.takes("/problem/dtype/kv", problem.dtype.kv, {DType::kE4m3});
+  if (decode && problem.dtype.q == DType::kE4m3) portable.takes("/problem/dtype/kv", problem.dtype.kv, {DType::kE4m3});
   portable.takes("/problem/dtype/out", problem.dtype.out, {DType::kF16, DType::kBf16, DType::kF32});
   portable.takes("/problem/head_dim/qk", problem.head_dim.qk, kHeadDims);
   portable.takes("/problem/head_dim/v", problem.head_dim.v, kHeadDims);

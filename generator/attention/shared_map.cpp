@@ -112,8 +112,7 @@ std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::
 
 std::vector<SharedRegion> detail::portable_map(const AttentionSpec& spec) {
   const int slots = spec.kv_slots(), qk = spec.head_dim_qk, v = spec.head_dim_v;
-  if (spec.token_gen)
-    return decode_map(spec, portable_decode_layout_of(spec), qk, v);
+  if (spec.token_gen) return decode_map(spec, portable_decode_layout_of(spec), qk, v);
   const contract::AttentionLayout map =
       contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots, spec.num_warps_n());
   const std::int32_t values_end = map.values + contract::align_up(slots * spec.block_n * v * 2, 1024);

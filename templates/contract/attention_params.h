@@ -26,8 +26,8 @@ struct AttentionParams {
   const void* k;
   const void* v;
   void* o;
-  float* lse;          // null: not wanted
-  float* partial_o;    // [splits, batch * q_len or tokens, q_heads, head_dim.v] f32, normalised; only if num_splits > 1
+  float* lse;        // null: not wanted
+  float* partial_o;  // [splits, batch * q_len or tokens, q_heads, head_dim.v] f32, normalised; only if num_splits > 1
   // [splits, batch * q_len or tokens, q_heads] f32, base 2; -inf where a split saw no key. A part weighs 2^this. Decode
   // forms with fp8 queries and an LSE have as many LSEs behind these.
   float* partial_lse;

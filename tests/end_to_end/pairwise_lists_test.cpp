@@ -54,18 +54,16 @@ std::vector<Factor<DrawnKernel>> attention_factors(Arch arch) {
   const Family mapped = blackwell ? Family::kBlackwell : Family::kHopper;
   std::vector<Factor<K>> factors = {
       choice<K, S, Family>("family", &S::family, {mapped, Family::kPortable}),
-      of_problem(
-          "dtype",
-          and_if<AttentionDTypes>(
-              blackwell,
-              {{bf16, bf16, bf16},
-               {f16, f16, f16},
-               {bf16, bf16, f32},
-               {bf16, e4m3, bf16},
-               {f16, e5m2, f32},
-               {e4m3, e4m3, bf16}},
-              {{e4m3, e4m3, e4m3}}),
-          &AttentionProblem::dtype),
+      of_problem("dtype",
+                 and_if<AttentionDTypes>(blackwell,
+                                         {{bf16, bf16, bf16},
+                                          {f16, f16, f16},
+                                          {bf16, bf16, f32},
+                                          {bf16, e4m3, bf16},
+                                          {f16, e5m2, f32},
+                                          {e4m3, e4m3, bf16}},
+                                         {{e4m3, e4m3, e4m3}}),
+                 &AttentionProblem::dtype),
       of_problem("head_dim",
                  std::vector<HeadDim>{{128, 128},
                                       {16, 16},

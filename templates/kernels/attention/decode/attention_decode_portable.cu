@@ -20,9 +20,8 @@ class Stream {
   using Keys =
       tile::KvBuffer<tile::KeyTrait<kWarpKeys, spec::kBlockK, spec::kHeadDimQk, kWarpKeys>, kForm, spec::kKvDType,
                      Products::computed(), spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
-  using Values =
-      tile::KvBuffer<tile::ValueTrait<kWarpKeys, spec::kHeadDimV>, kForm, spec::kKvDType, Products::computed(),
-                     spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
+  using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, spec::kHeadDimV>, kForm, spec::kKvDType,
+                                Products::computed(), spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
   using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
   // Beside the accumulators of a wide head no tile can wait in registers. So keys are loaded when they are needed, and
   // values after Q K^T. Other warps and CTAs hide that latency.
@@ -30,9 +29,8 @@ class Stream {
   static_assert(!kLate || spec::kNumStages == 1, "the planner counts the same");
 
  public:
-  static constexpr contract::DecodeLayout layout =
-      contract::decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV,
-                              Keys::num_slots, 2, kSums);
+  static constexpr contract::DecodeLayout layout = contract::decode_layout(
+      spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV, Keys::num_slots, 2, kSums);
   static_assert(Keys::bytes <= layout.ring_values && Values::bytes <= layout.ring_bytes - layout.ring_values,
                 "the host counts the same");
   // Tiles in flight before the loop: one for each slot except the one that is read, or one for each stage of registers.

@@ -58,9 +58,11 @@ void expect_close(const std::vector<double>& one, const std::vector<double>& oth
   for (std::size_t i = 0; i < one.size(); ++i) {
     double scale = std::fabs(one[i]);
     for (int e = 0; e < row; ++e)
-      scale = std::max(scale, std::fabs(one[i / static_cast<std::size_t>(row) * static_cast<std::size_t>(row) +
-                                            static_cast<std::size_t>(e)]) /
-                                  16);
+      scale = std::max(
+          scale,
+          std::fabs(
+              one[i / static_cast<std::size_t>(row) * static_cast<std::size_t>(row) + static_cast<std::size_t>(e)]) /
+              16);
     ASSERT_LE(std::fabs(one[i] - other[i]), 2 * std::exp2(std::floor(std::log2(scale)) - 7)) << "element " << i;
   }
 }
@@ -145,7 +147,8 @@ TEST_F(Fp8QueryDecode, GivesARowThatPrefillGives) {
 }
 
 /// Rounding lowers the probabilities of the second half of the keys by 3 %, and those of the first half by a tenth of
-/// that. Values are 1 and -1. So O is far from right wherever a part weighs by another sum than the one that divided it.
+/// that. Values are 1 and -1. So O is far from right wherever a part weighs by another sum than the one that divided
+/// it.
 TEST_F(Fp8QueryDecode, WeighsPartsByTheSumsThatDividedThem) {
   constexpr int kKeys = 256;
   for (const Family family : {Family::kHopper, Family::kPortable})
