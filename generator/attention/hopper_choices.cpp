@@ -216,7 +216,13 @@ class Tile {
 
   void choose_order() {
     const bool alone = spec_.math_warpgroups == 1;
-    spec_.overlap = resolve_("overlap", schedule_.overlap, alone ? Overlap::kIntra : target_.overlap,
+    // Where a product with V has registers of its own, kernels without turns spilled a few bytes.
+    const bool in_turn = target_.overlap == Overlap::kNone && spec_.head_dim_v <= 128 &&
+                         !contract::shares_scores(true, spec_.block_n, spec_.head_dim_v);
+    spec_.overlap = resolve_("overlap", schedule_.overlap,
+                             alone     ? Overlap::kIntra
+                             : in_turn ? Overlap::kPingPong
+                                       : target_.overlap,
                              alone ? "one warpgroup has nobody to take turns with"
                              : target_.overlap == Overlap::kBoth
                                  ? "exponentials hide behind the other warpgroups' products and behind the tile's own"

@@ -1,14 +1,14 @@
-/// The online softmax of row_softmax.cuh where exponentials become e4m3. Its reference is not the row's maximum, but a
-/// power of two above it: M >= ceil(maximum * scale), and an exponential is 2^(score * scale - M + 7).
+/// The online softmax of row_softmax.cuh where exponentials become e4m3. Its reference is not the row's maximum, but
+/// the power of two above it: M = ceil(maximum * scale), and an exponential is 2^(score * scale - M + 6).
 ///
 /// So every rescale is a power of two. It commutes with the rounding to e4m3, as far as that neither overflows nor ends
 /// in subnormals. An exponential then does not depend on the tiles before it: on their width, their order, or which
 /// part of split keys they are in.
 ///
-/// A reference that moves costs a warp as much as two tiles, and the other warps of its warpgroup wait. So references
-/// leave room. The first tile's is one power of two above the maximum. And scores may rise above a reference until an
-/// exponential rounds to 448, where the format ends. The largest exponential of a row is 2^5 at least. The format is
-/// coarse below 2^-6: keys of weights down to 2^-11 of the largest keep their bits.
+/// A reference that moves costs a warp as much as two tiles, and the other warps of its warpgroup wait. So it moves
+/// late: scores may rise above it until an exponential rounds to 448, where the format ends. The largest exponential of
+/// a row is 2^5 at least. The format is coarse below 2^-6: keys of weights down to 2^-11 of the largest keep their
+/// bits.
 #pragma once
 
 #include "policy/integer_reference.cuh"
@@ -24,7 +24,7 @@ namespace kernelwright::policy {
 /// by the sum of rounded ones, which the products give.
 template <bool kSums>
 class IntegerSoftmax {
-  enum : int { kLift = 7, kHeadroom = 1 };  // log2; the latter of a row's first tile
+  enum : int { kLift = 6 };  // log2
   // Added to four packed e4m3, sets the sign bits of 448, which larger ones become, and of NaN.
   enum : uint32_t { kToSign = 0x02020202, kSigns = 0x80808080 };
 
@@ -111,8 +111,7 @@ class IntegerSoftmax {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         factor[r] = grown(r) ? power_of_two(reference[r] - largest[r]) : 1;
-        const bool first = reference[r] == ptx::minus_infinity();  // its factor is 0
-        if (grown(r)) reference[r] = first ? largest[r] + kHeadroom : largest[r];
+        if (grown(r)) reference[r] = largest[r];
         if constexpr (kSums) sum[r] *= factor[r];
       }
     }

@@ -131,37 +131,62 @@ class TransposedTiles {
     // Of stmatrix, the lane's row of 16 and piece of two: matrices have even and odd elements of 16 keys, then of 16
     // more.
     const uint32_t to_row = lane_ / 8 % 2 * 8 + lane_ % 4 * 2 + lane_ / 4 % 2, to_keys = lane_ / 16;
-    // A warp takes every third piece, all keys of it: addresses then differ by constants. Two reads are on their way
-    // before the first write. Masks of rows leave registers for one, and so do three math warpgroups.
-    constexpr bool kNarrow = spec::kMathWarpgroups == 3;
-    constexpr int kAtOnce = kCleans || kNarrow ? 1 : 2, kUnrolled = kNarrow ? 1 : int{kKeyBlocks};
+    // Two reads are on their way before the first write. Masks of rows leave registers for one.
+    uint32_t pairs[2][4];
+    if constexpr (kByPieces) {
+      constexpr int kAtOnce = kCleans ? 1 : 2;
 #pragma unroll 1
-    for (uint32_t piece = warp_; piece < kDepthBlocks; piece += contract::kConvertingWarps) {
-      const uint32_t source = from + raw_offset(lane_, piece), target = to + piece * (16 * kRowBytes);
-#pragma unroll kUnrolled
-      for (int first = 0; first < kKeyBlocks; first += kAtOnce) {
-        uint32_t pairs[kAtOnce][4];
+      for (uint32_t piece = warp_; piece < kDepthBlocks; piece += contract::kConvertingWarps) {
+        const uint32_t source = from + raw_offset(lane_, piece), target = to + piece * (16 * kRowBytes);
 #pragma unroll
-        for (int n = first; n < first + kAtOnce && n < kKeyBlocks; ++n) {
-          ptx::ldmatrix_x4_trans(pairs[n - first], source + n * (kKeys * kRowBytes));
-          if constexpr (kCleans) {
+        for (int first = 0; first < kKeyBlocks; first += kAtOnce) {
 #pragma unroll
-            for (int m = 0; m < 4; ++m)
-              pairs[n - first][m] &= mask_of(kept, static_cast<int>(n * kKeys + m * 8 + lane_ % 4 * 2));
-          }
+          for (int n = first; n < first + kAtOnce; ++n)
+            read<kCleans>(pairs[n - first], source + n * (kKeys * kRowBytes), n * kKeys, kept);
+#pragma unroll
+          for (int n = first; n < first + kAtOnce; ++n)
+            store(pairs[n - first], target + offset(to_row, 2 * n + to_keys));
+        }
+      }
+    } else {
+      constexpr uint32_t kBlocks = kKeyBlocks * kDepthBlocks;
+#pragma unroll 1
+      for (uint32_t first = warp_; first < kBlocks; first += 2 * contract::kConvertingWarps) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          const uint32_t block = first + n * contract::kConvertingWarps, key = block / kDepthBlocks * kKeys;
+          if (block >= kBlocks) break;
+          read<kCleans>(pairs[n], from + raw_offset(key + lane_, block % kDepthBlocks), static_cast<int>(key), kept);
         }
 #pragma unroll
-        for (int n = first; n < first + kAtOnce && n < kKeyBlocks; ++n) {
-          const uint32_t(&of)[4] = pairs[n - first];
-          const uint32_t words[4] = {ptx::prmt(of[0], of[1], 0x6420), ptx::prmt(of[0], of[1], 0x7531),
-                                     ptx::prmt(of[2], of[3], 0x6420), ptx::prmt(of[2], of[3], 0x7531)};
-          ptx::stmatrix_x4(target + offset(to_row, 2 * n + to_keys), words);
+        for (int n = 0; n < 2; ++n) {
+          const uint32_t block = first + n * contract::kConvertingWarps;
+          if (block >= kBlocks) break;
+          store(pairs[n], to + offset(block % kDepthBlocks * 16 + to_row, 2 * (block / kDepthBlocks) + to_keys));
         }
       }
     }
   }
 
  private:
+  // Whether a warp takes every third 16 elements of all keys. Addresses then differ by constants, which takes registers
+  // that other tiles, and a third math warpgroup, do not leave.
+  enum : bool { kByPieces = spec::kMathWarpgroups < 3 && kRowPieces == 8 && (kKeyBlocks == 2 || kKeyBlocks == 4) };
+
+  /// Reads a block whose first key is `key`.
+  template <bool kCleans>
+  __device__ __forceinline__ void read(uint32_t (&pairs)[4], uint32_t address, int key, const KeptRows& kept) const {
+    ptx::ldmatrix_x4_trans(pairs, address);
+    if constexpr (kCleans) {
+#pragma unroll
+      for (int m = 0; m < 4; ++m) pairs[m] &= mask_of(kept, key + m * 8 + static_cast<int>(lane_ % 4 * 2));
+    }
+  }
+  __device__ __forceinline__ static void store(const uint32_t (&of)[4], uint32_t address) {
+    const uint32_t words[4] = {ptx::prmt(of[0], of[1], 0x6420), ptx::prmt(of[0], of[1], 0x7531),
+                               ptx::prmt(of[2], of[3], 0x6420), ptx::prmt(of[2], of[3], 0x7531)};
+    ptx::stmatrix_x4(address, words);
+  }
   /// Piece `piece` of key `key` in a raw tile; piece `piece` of keys of element `row` in a transposed one.
   __device__ __forceinline__ static uint32_t raw_offset(uint32_t key, uint32_t piece) {
     return place(key, piece, RawTile::kSlabBytes);
