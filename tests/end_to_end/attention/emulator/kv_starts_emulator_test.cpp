@@ -265,7 +265,7 @@ const Fault kFaults[] = {
     {"first_values_not_cleaned", "hopper_pages", {drop("take_values", "clean_first")}, "wrong result"},
     {"a_value_too_few_cleaned",
      "hopper_pages",
-     {change("clean_first", "clear_first_rows", "hidden_keys()", "hidden_keys() - 1")},
+     {change("clean_first", "clear_first_keys", "hidden_keys()", "hidden_keys() - 1")},
      "wrong result"},
     {"cleaned_before_they_land", "hopper_pages", {drop("clean_first", "wait_more_v")}, "race"},
     {"multiplied_before_all_have_cleaned", "hopper_pages", {drop("clean_first", "bar_sync")}, "race"},

@@ -128,7 +128,7 @@ const SwizzleFault kFaults[] = {
     // ---- slabs that threads write and read ----
     {"foreign_values_cleaned_in_part",
      Form::k64B,
-     {change("take_values", "thread kBlockN", "kRowPieces", "kRowPieces / 8")},
+     {change("clear_last_keys", "thread kBlockN", "kRowPieces", "kRowPieces / 8")},
      "wrong result"},
     {"output_lines_a_slab_apart",
      Form::k64B,
