@@ -89,6 +89,10 @@ TEST_P(KvWriteColumns, AreWhatAttentionReads) {
     const CudaCase prefill{"columns", attention.problem, {}, {}};
     test::expect_right(attention, run_checked(engine_, prefill, attention));
 
+    const AttentionCase narrow = reading(call, written, 1);
+    const CudaCase narrow_decode{"columns", narrow.problem, {}, {}};
+    test::expect_right(narrow, run_checked(engine_, narrow_decode, narrow));
+
     const KvWriteCase in_16_bits = one_sequence(page, DType::kBf16);
     const AttentionCase last = reading(in_16_bits, run_checked(engine_, in_16_bits), 1);
     const CudaCase decode{"columns", last.problem, {}, {}};
