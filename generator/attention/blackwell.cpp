@@ -95,8 +95,7 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
                         .gathers = true,
                         .multiplies_narrow = true,
                         .widens = true,
-                        .most_rope = kMostRope,
-                        .scales_tokens = true},
+                        .most_rope = kMostRope},
                        blackwell);
   blackwell.has_only(schedule, kBlackwellFields);
   if (!schedule.scheduler.is_auto())
@@ -104,8 +103,8 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
                     {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
   if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {1, 2});
   if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1, 2});
-  if (schedule.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued && problem.scales == ScaleKind::kPerToken)
-    blackwell.refuse("/schedule/scheduler", "\"queued\"", "grid, longest_first for scales of tokens");
+  if (schedule.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued && scales_differ_by_key(problem.scales))
+    blackwell.refuse("/schedule/scheduler", "\"queued\"", "grid, longest_first for scales that differ by key");
   const bool pair = schedule.cta_group.value_or(1) == 2;
   const ClusterShape cluster = schedule.cluster.value_or(ClusterShape{pair ? 2 : 1, 1});
   if (pair ? cluster != ClusterShape{2, 1} : cluster.m != 1 || !is_one_of(cluster.n, {1, 2, 4, 8}))
@@ -222,7 +221,7 @@ std::vector<KernelRole> roles_of(const AttentionSpec& spec) {
   } else {
     roles.push_back({1, "clean"});
     roles.push_back({1, spec.scheduler == Scheduler::kQueued  ? "load queries"
-                        : spec.scales == ScaleKind::kPerToken ? "load scales"
+                        : scales_differ_by_key(spec.scales) ? "load scales"
                                                               : "idle"});
   }
   return roles;

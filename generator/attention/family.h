@@ -177,7 +177,7 @@ inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
           .parts = spec.cluster_n,
           .element_bytes = bits_of(spec.q) / 8,
           .rope_depth = spec.rope_width,
-          .token_scales = spec.scales == ScaleKind::kPerToken,
+          .token_scales = scales_differ_by_key(spec.scales),
           .mma_stages = spec.num_mma_stages,
           .swizzle_bytes = bytes_of(spec.swizzle),
           .splits_keys = spec.split_keys};

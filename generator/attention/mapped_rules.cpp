@@ -63,7 +63,7 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
                  fmt::format("values no wider than keys, {}", problem.head_dim.qk));
   // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows. The gathering warps
   // copy k and v alone: no warp copies the rotary part or the scales.
-  if (!(takes.gathers && problem.rope.width == 0 && problem.scales != ScaleKind::kPerToken) &&
+  if (!(takes.gathers && problem.rope.width == 0 && !scales_differ_by_key(problem.scales)) &&
       problem.kv_layout.kind == KvLayoutKind::kPaged && contract::hopper_gathers_kv(problem.kv_layout.page_size))
     rules.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                  fmt::format("multiples of {}", contract::kMinPagedBoxRows));
@@ -73,8 +73,8 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
     rules.refuse("/problem/v_layout", "\"columns\"",
                  converts ? "rows here, and columns with e4m3 queries and in its decode form" : "rows");
   std::vector<ScaleKind> scales{ScaleKind::kNone};
-  if (narrow || converts) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
-  if (narrow && takes.scales_tokens) scales.push_back(ScaleKind::kPerToken);
+  if (narrow || converts)
+    scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerPage, ScaleKind::kPerToken});
   rules.takes("/problem/scales", problem.scales, scales);
   const int rope = problem.rope.width, plain = problem.head_dim.qk - rope;
   if (rope != 0 && takes.most_rope == 0)

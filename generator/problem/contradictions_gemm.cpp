@@ -34,10 +34,10 @@ void check_scales(const GemmProblem& problem, Violations& violations) {
     if (problem.scales != ScaleKind::kPerBlock)
       violations.push_back({"/problem/scales", in_quotes(to_string(problem.scales)) + " does not fit " +
                                                    std::string(to_string(a)) + " operands; they take per_block"});
-  } else if (problem.scales == ScaleKind::kPerHead) {
-    violations.push_back({"/problem/scales",
-                          "\"per_head\" has no meaning for a GEMM; it takes none, per_tensor, per_block "
-                          "or per_token"});
+  } else if (problem.scales == ScaleKind::kPerHead || problem.scales == ScaleKind::kPerPage) {
+    violations.push_back({"/problem/scales", in_quotes(to_string(problem.scales)) +
+                                                 " has no meaning for a GEMM; it takes none, per_tensor, per_block "
+                                                 "or per_token"});
   } else if (problem.scales != ScaleKind::kNone && !is_fp8(a)) {
     violations.push_back({"/problem/scales", in_quotes(to_string(problem.scales)) + " has no meaning for " +
                                                  std::string(to_string(a)) +

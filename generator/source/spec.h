@@ -202,8 +202,11 @@ struct AttentionSpec {
   /// Portable: warps that own the same query rows, and share the keys of a tile.
   int num_warps_n() const { return token_gen ? num_warps : block_n / warp_n; }
   /// Sums of exponentials that a decode form has for each row. Queries of fp8 divide an output by the sum of rounded
-  /// exponentials, and the LSE is of those that are not: policy/narrow_softmax.cuh.
-  int row_sums() const { return token_gen && bits_of(q) == 8 && lse ? 2 : 1; }
+  /// exponentials, and the LSE is of those that are not: policy/narrow_softmax.cuh. With scales that differ by key, one
+  /// sum serves both: policy/key_scales.cuh.
+  int row_sums() const { return token_gen && bits_of(q) == 8 && lse && !scales_differ_by_key(scales) ? 2 : 1; }
+  /// Whether each query and head has a scale.
+  bool scales_queries() const { return scales == ScaleKind::kPerToken && bits_of(q) == 8; }
   /// Whether each score is handled by itself: policy/open_scores.cuh.
   bool opens_scores() const {
     return mask_tensor || score_mod == ScoreModKind::kTensor || mask_source.exists() || score_source.exists();

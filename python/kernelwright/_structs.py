@@ -131,7 +131,8 @@ class AttentionTensors(Struct):
                 ("kv_tokens", c_int64), ("sm_budget", c_int32), ("alibi_slopes", c_uint64), ("pdl", c_int32),
                 ("q_rope", c_uint64), ("k_rope", c_uint64), ("q_rope_strides", Strides), ("k_rope_strides", Strides),
                 ("q_scale", c_uint64), ("num_pages", c_int32), ("zero_padding", c_int32), ("mask", c_uint64),
-                ("mask_strides", Strides), ("bias", c_uint64), ("bias_strides", Strides), ("kv_starts", c_uint64)]
+                ("mask_strides", Strides), ("bias", c_uint64), ("bias_strides", Strides), ("kv_starts", c_uint64),
+                ("k_scale_strides", Strides), ("v_scale_strides", Strides)]
 
 
 SET_ALPHA = 1

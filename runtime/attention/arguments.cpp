@@ -31,6 +31,8 @@ class AttentionRules : public ArgumentRules {
     per_score(kMask, "/mask_strides", strides.mask, kernel.mask, 1);
     per_score(kBias, "/bias_strides", strides.bias, kernel.bias, bits_of(spec_.bias) / 8);
     extras();
+    scales("/k_scale_strides", tensors.k_scale, tensors.k_scale_strides, strides.k_scale);
+    scales("/v_scale_strides", tensors.v_scale, tensors.v_scale_strides, strides.v_scale);
     pages();
     numbers();
   }
@@ -47,6 +49,7 @@ class AttentionRules : public ArgumentRules {
   void per_score(const OptionalOperand& operand, const char* strides_path, const TensorStrides& stride,
                  const ScoreTensor& shape, std::int64_t bytes);
   void extras();
+  void scales(const char* path, DevicePtr address, const TensorStrides& given, const TensorStrides& stride);
   void given_as_taken(const OptionalOperand& operand, bool needed);
   void pages();
   void numbers();
@@ -279,6 +282,36 @@ void AttentionRules::extras() {
     const DevicePtr address = tensors_.*operand.address;
     bad((address & 3) != 0, operand.path, [&] { return fmt::format("address {:#x} is not a multiple of 4", address); });
   }
+}
+
+/// Of scales that differ by key. They may broadcast.
+void AttentionRules::scales(const char* path, DevicePtr address, const TensorStrides& given,
+                            const TensorStrides& stride) {
+  if (!scales_differ_by_key(spec_.scales)) {
+    bad((given.batch | given.token | given.head) != 0, path, [] {
+      return std::string("is given, and the problem's scales are neither \"per_token\" nor \"per_page\"; leave it zero");
+    });
+    return;
+  }
+  const bool negative = (stride.batch | stride.token | stride.head) < 0;
+  bad(negative, path, [&] {
+    return fmt::format("strides [batch {}, token {}, head {}] have a negative one", stride.batch, stride.token,
+                       stride.head);
+  });
+  bad(spec_.scales == ScaleKind::kPerPage && stride.token != 0, path,
+      [&] { return fmt::format("token stride {}: a page has one scale for all of its tokens; give 0", stride.token); });
+  if (negative || !lengths_fit_) return;
+  const auto along = [](std::int64_t value, std::int64_t extent) {
+    return CheckedInt(value) * (std::max<std::int64_t>(extent, 1) - 1);
+  };
+  const std::int64_t batches = paged_ && tensors_.num_pages > 0 ? tensors_.num_pages : kv_batches();
+  const CheckedInt bytes =
+      (along(stride.batch, batches) + along(stride.token, kv_rows()) + along(stride.head, kernel_.kv_heads) + 1) * 4;
+  bad(!bytes.at_most(kMostBytes) || !is_span(address, static_cast<std::uint64_t>(bytes.or_most())), path, [&] {
+    return fmt::format("strides [batch {}, token {}, head {}] bring scales at {:#x} behind what 64-bit addresses reach, "
+                       "or to more than {} bytes",
+                       stride.batch, stride.token, stride.head, address, kMostBytes);
+  });
 }
 
 /// An operand must be given if the problem needs it, and must be null if the problem does not take it. `needed` is

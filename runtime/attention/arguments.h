@@ -17,6 +17,7 @@ struct ResolvedStrides {
   TensorStrides q, k, v, o;
   TensorStrides q_rope, k_rope;  // if the problem has a rotary part
   TensorStrides mask, bias;      // if it has such tensors
+  TensorStrides k_scale, v_scale;  // of scales that differ by key
 };
 
 inline TensorStrides resolve(const TensorStrides& given, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
@@ -50,6 +51,15 @@ inline TensorStrides resolve(const TensorStrides& given, const ScoreTensor& shap
           static_cast<std::int64_t>(shape.heads ? head : 0)};
 }
 
+/// Those of scales: as k without its last dimension, or one for each page and head.
+inline TensorStrides resolve_scales(const TensorStrides& given, const AttentionSpec& spec, std::int64_t rows,
+                                    std::int64_t heads) noexcept {
+  if (!scales_differ_by_key(spec.scales)) return {};
+  const bool contiguous = !(given.batch | given.token | given.head);
+  if (spec.scales == ScaleKind::kPerPage) return contiguous ? TensorStrides{heads, 0, 1} : given;
+  return resolve(given, rows, heads, 1, spec.kv_layout == KvLayoutKind::kRagged);
+}
+
 inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const AttentionTensors& tensors) noexcept {
   const AttentionSpec& spec = kernel.spec;
   const bool ragged_q = spec.q_layout == QLayout::kRagged, ragged_kv = spec.kv_layout == KvLayoutKind::kRagged;
@@ -68,7 +78,9 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
           k_rope,
           spec.mask_tensor ? resolve(tensors.mask_strides, kernel.mask, tensors, kernel.q_heads) : TensorStrides{},
           spec.score_mod == ScoreModKind::kTensor ? resolve(tensors.bias_strides, kernel.bias, tensors, kernel.q_heads)
-                                                  : TensorStrides{}};
+                                                  : TensorStrides{},
+          resolve_scales(tensors.k_scale_strides, spec, kv_rows, kernel.kv_heads),
+          resolve_scales(tensors.v_scale_strides, spec, kv_rows, kernel.kv_heads)};
 }
 
 /// The most queries of all heads, if each sequence had q_len. With more, a launch of any kernel would have too many
@@ -98,7 +110,7 @@ inline std::uint64_t all_bits(const ResolvedStrides& strides) noexcept {
   const auto bits = [](const TensorStrides& s) { return s.batch | s.token | s.head; };
   return static_cast<std::uint64_t>(bits(strides.q) | bits(strides.k) | bits(strides.v) | bits(strides.o) |
                                     bits(strides.q_rope) | bits(strides.k_rope) | bits(strides.mask) |
-                                    bits(strides.bias));
+                                    bits(strides.bias) | bits(strides.k_scale) | bits(strides.v_scale));
 }
 
 /// True only if no rule of broken_rules() is broken; may be false for arguments that are fine too (broadcasts, no
@@ -152,6 +164,7 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
     return false;
   if (t.kv_tokens < 0 || (kernel.tensor_maps && ragged_kv && kv_tokens_of(t) == 0)) return false;
   const auto contiguous = [](const TensorStrides& s) { return !(s.batch | s.token | s.head); };
+  if (!contiguous(t.k_scale_strides) || !contiguous(t.v_scale_strides)) return false;
   if (!contiguous(t.mask_strides) || !contiguous(t.bias_strides) || static_cast<std::int64_t>(t.mask | t.bias) < 0)
     return false;
   return !breaks_number_rule(kernel, t) && !t.softcap && !t.window;

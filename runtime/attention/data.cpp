@@ -38,9 +38,22 @@ class Checker {
     std::vector<std::int64_t> starts(batch, 0);
     if (tensors_.kv_starts) read_starts(kv_lens, starts);
     if (spec.kv_layout == KvLayoutKind::kPaged && tensors_.page_table) read_pages(q_lens, kv_lens, starts);
-    const bool of_tokens = spec.scales == ScaleKind::kPerToken;  // those of q and k then lie beside tokens
-    if (spec.scales != ScaleKind::kNone && !of_tokens) read_scales("k_scale", tensors_.k_scale, "scores");
-    if (spec.scales != ScaleKind::kNone) read_scales("v_scale", tensors_.v_scale, "values");
+    const bool of_keys = scales_differ_by_key(spec.scales);  // they lie beside tokens or pages
+    if (spec.scales != ScaleKind::kNone && !of_keys) {
+      read_scales("k_scale", tensors_.k_scale, "scores");
+      read_scales("v_scale", tensors_.v_scale, "values");
+    }
+    if (of_keys) {
+      const ResolvedStrides strides = resolve_strides(kernel_, tensors_);
+      for (std::size_t b = 0; b < batch; ++b) {
+        if (q_lens[b] <= 0 || starts[b] >= kv_lens[b]) continue;
+        const std::int64_t first = first_key(q_lens[b], kv_lens[b], starts[b]);
+        read_key_scales("k_scale", tensors_.k_scale, strides.k_scale, b, first, kv_lens[b],
+                        "it multiplies scores all the same");
+        read_key_scales("v_scale", tensors_.v_scale, strides.v_scale, b, first, kv_lens[b],
+                        "values weigh as if it were 2^-100, or 2^100 if it is infinite");
+      }
+    }
     return text_.take();
   }
 
@@ -141,6 +154,41 @@ class Checker {
       if (!(scales[i] > 0) || std::isinf(scales[i]))
         text_.add("{}[{}] is {}, and a scale is finite and above 0; it multiplies {} all the same", name, i, scales[i],
                   what);
+  }
+
+  /// Of the keys [first, last) of a sequence; `then` says what a kernel does with a scale that is none.
+  void read_key_scales(const char* name, DevicePtr from, const TensorStrides& strides, std::size_t sequence,
+                       std::int64_t first, std::int64_t last, const char* then) {
+    const AttentionSpec& spec = kernel_.spec;
+    const bool paged = spec.kv_layout == KvLayoutKind::kPaged, per_page = spec.scales == ScaleKind::kPerPage;
+    const std::int64_t block = paged ? spec.page_size : last, heads = kernel_.kv_heads;  // keys between two look-ups
+    for (std::int64_t begin = first / block * block; begin < last; begin += block) {
+      const std::int64_t place = block_of(sequence, begin / block, strides);
+      if (place < 0) continue;  // no page: read_pages() has the words
+      const std::int64_t low = std::max(first - begin, std::int64_t{0}), high = std::min(last - begin, block);
+      const std::int64_t start = low * strides.token, end = (high - 1) * strides.token + (heads - 1) * strides.head + 1;
+      const std::vector<float> scales =
+          read<float>(from + static_cast<DevicePtr>(place + start) * sizeof(float), static_cast<std::size_t>(end - start));
+      for (std::int64_t key = low; key < (per_page ? low + 1 : high); ++key)
+        for (std::int64_t head = 0; head < heads; ++head) {
+          const float scale = scales[static_cast<std::size_t>((key - low) * strides.token + head * strides.head)];
+          if (scale > 0 && !std::isinf(scale)) continue;
+          text_.add("{} of sequence {}, key {}, head {} is {}, and a scale is finite and above 0; {}", name, sequence,
+                    begin + key, head, scale, then);
+        }
+    }
+  }
+
+  /// Where the scales of a sequence's block of keys begin: of a page, or of all keys. -1: there is no such page.
+  std::int64_t block_of(std::size_t sequence, std::int64_t block, const TensorStrides& strides) const {
+    if (kernel_.spec.kv_layout == KvLayoutKind::kPadded) return static_cast<std::int64_t>(sequence) * strides.batch;
+    if (kernel_.spec.kv_layout == KvLayoutKind::kRagged) {
+      const std::int32_t offset = read(tensors_.kv_offsets + sequence * sizeof(std::int32_t), 1)[0];
+      return offset < 0 ? -1 : offset * strides.token;  // read_offsets() has the words
+    }
+    const std::size_t entry = sequence * static_cast<std::size_t>(tensors_.page_table_stride) + static_cast<std::size_t>(block);
+    const std::int32_t page = read(tensors_.page_table + entry * sizeof(std::int32_t), 1)[0];
+    return page < 0 || (tensors_.num_pages > 0 && page >= tensors_.num_pages) ? -1 : page * strides.batch;
   }
 
   const LoadedAttention& kernel_;

@@ -43,7 +43,8 @@ struct AttentionTensors {
   DevicePtr kv_lengths = 0;
   DevicePtr page_table = 0;            // [batch, page_table_stride] i32, paged keys; see num_pages
   DevicePtr sinks = 0;                 // [q_heads] f32
-  DevicePtr k_scale = 0, v_scale = 0;  // [1] or [kv_heads] f32
+  /// f32. Scales "per_tensor": [1]; "per_head": [kv_heads]; others: by k_scale_strides.
+  DevicePtr k_scale = 0, v_scale = 0;
   /// See AttentionKernel::workspace_bytes(). Aligned to 16 bytes.
   DevicePtr workspace = 0;
   std::uint64_t workspace_bytes = 0;
@@ -82,8 +83,7 @@ struct AttentionTensors {
   /// lacks. A k_rope whose head stride alone is 0 is one for all KV heads.
   DevicePtr q_rope = 0, k_rope = 0;
   TensorStrides q_rope_strides, k_rope_strides;
-  /// Scales "per_token": f32, as q without its last dimension, contiguous. k_scale is then as k without its last
-  /// dimension, and v_scale [1].
+  /// Scales "per_token" with e4m3 queries: f32, as q without its last dimension, contiguous.
   DevicePtr q_scale = 0;
 
   /// Pages that k and v have, paged keys. Give it. An entry of page_table that is negative or too large then stands for
@@ -112,6 +112,10 @@ struct AttentionTensors {
   /// diagonals, windows, chunks and ALiBi stay where they are. A start is read as the nearest of 0 and the sequence's
   /// keys. 0: every sequence begins with its key 0.
   DevicePtr kv_starts = 0;
+
+  /// Of scales "per_token", as k and v without their last dimension, and "per_page", [pages, kv_heads], whose `token`
+  /// is 0. Elements, each 0 or more. `batch` is the stride of a page or a sequence. All zero: contiguous.
+  TensorStrides k_scale_strides, v_scale_strides;
 };
 
 /// The one list of the fields that the C ABI's struct has too, by the same names. `field` takes a field of `tensors`
@@ -158,6 +162,8 @@ void visit_fields(AttentionTensors& tensors, Other& other, Field&& field, IfSet&
   field(tensors.bias, other.bias);
   field(tensors.bias_strides, other.bias_strides);
   field(tensors.kv_starts, other.kv_starts);
+  field(tensors.k_scale_strides, other.k_scale_strides);
+  field(tensors.v_scale_strides, other.v_scale_strides);
   if_set(tensors.scale, other.scale);
   if_set(tensors.softcap, other.softcap);
   if_set(tensors.window, other.window_left, other.window_right);

@@ -117,6 +117,8 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
       .bias = pointer<const void>(tensors.bias),
       .mask_strides = packed(strides.mask),
       .bias_strides = packed(strides.bias),
+      .k_scale_strides = packed(strides.k_scale),
+      .v_scale_strides = packed(strides.v_scale),
   };
 }
 

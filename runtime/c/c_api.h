@@ -351,7 +351,7 @@ typedef struct kernelwright_attention_tensors {
   int32_t pdl; /* programmatic dependent launch: may start while the kernel ahead of it ends; sm_90 and newer */
   uint64_t q_rope, k_rope; /* the rotary part of a head, if the problem has one */
   kernelwright_strides q_rope_strides, k_rope_strides;
-  uint64_t q_scale; /* scales "per_token" */
+  uint64_t q_scale; /* scales "per_token" of e4m3 queries */
   /* Pages that paged k and v have: an entry of page_table that names none of them stands for a page of zeros. Give it.
    * 0: not known, and a wrong entry makes the kernel read what is not its own. */
   int32_t num_pages;
@@ -364,6 +364,9 @@ typedef struct kernelwright_attention_tensors {
   uint64_t bias;
   kernelwright_strides bias_strides;
   uint64_t kv_starts; /* [batch] i32: the first key of each sequence, for a problem with kv_starts; 0: its key 0 */
+  /* Of scales "per_token", as k and v without head_dim, and "per_page", [pages, kv_heads], whose token is 0. Elements;
+   * all zero: contiguous. */
+  kernelwright_strides k_scale_strides, v_scale_strides;
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

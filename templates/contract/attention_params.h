@@ -6,7 +6,7 @@
 
 namespace kernelwright::contract {
 
-constexpr int kContractVersion = 7;
+constexpr int kContractVersion = 8;
 
 /// Strides of one operand. For paged keys and values, `batch` is the stride of a page. For ragged operands it is 0.
 struct Strides {
@@ -45,8 +45,8 @@ struct AttentionParams {
   const int32_t* kv_lengths;
   const int32_t* page_table;  // [batch, page_table_stride]; keys of a page outside of [0, num_pages) are zeros
   const float* sinks;         // [q_heads]
-  const float* k_scale;       // [1] or [kv_heads]; per_token: as k without its last dimension, contiguous
-  const float* v_scale;       // [1] or [kv_heads]; per_token: [1]
+  const float* k_scale;       // [1] or [kv_heads]; per_token and per_page: by k_scale_strides
+  const float* v_scale;       // likewise
   Strides q_strides, k_strides, v_strides, o_strides;
   float scale;           // multiplies Q K^T; any finite number
   float exponent_scale;  // |scale| * log2(e), or log2(e) if scale is 0. Used where no score modifier and no key scale
@@ -64,7 +64,7 @@ struct AttentionParams {
   const float* alibi_slopes;  // [q_heads]; null: the geometric series of policy/score_mod.cuh
   int32_t chunk_reach;        // chunked: number of keys left of the diagonal that a query sees across the chunk's start
   int32_t num_pages;          // pages of k and v; kUnknownExtent: every non-negative number is a valid page
-  const float* q_scale;       // per_token: as q without its last dimension, contiguous
+  const float* q_scale;       // per_token with e4m3 queries: as q without its last dimension, contiguous
   int32_t q_tokens;           // rows of ragged q and o
   int32_t kv_tokens;          // rows of ragged k and v, or kUnknownExtent
   int32_t zero_padding;       // 1: rows of ragged o that belong to no sequence become zeros; 0: they are not written
@@ -74,6 +74,9 @@ struct AttentionParams {
   const uint8_t* mask;  // 0: hidden
   const void* bias;     // added to the scaled score
   Strides mask_strides, bias_strides;
+  // Of scales that differ by key. `batch` is the stride of a page or a sequence, and 0 for ragged keys. per_page: `token`
+  // is 0.
+  Strides k_scale_strides, v_scale_strides;
 };
 
 /// An extent that the caller did not give.

@@ -52,7 +52,8 @@
   X(kPerTensor, "per_tensor")       \
   X(kPerHead, "per_head")           \
   X(kPerBlock, "per_block")         \
-  X(kPerToken, "per_token")
+  X(kPerToken, "per_token")         \
+  X(kPerPage, "per_page")
 #define KERNELWRIGHT_NORM_KINDS(X) \
   X(kNone, "none")                 \
   X(kRms, "rms")                   \
@@ -120,6 +121,10 @@ constexpr int scale_vector(DType dtype) {
   return 0;
 }
 constexpr bool is_block_scaled(DType dtype) { return scale_vector(dtype) > 0; }
+/// Whether keys of one head and sequence, and their values, have scales that differ.
+constexpr bool scales_differ_by_key(ScaleKind scales) {
+  return scales == ScaleKind::kPerToken || scales == ScaleKind::kPerPage;
+}
 /// A float of 8 bits whose scale, if any, is an operand of its own.
 constexpr bool is_fp8(DType dtype) { return bits_of(dtype) == 8 && !is_block_scaled(dtype); }
 

@@ -122,11 +122,6 @@ struct KvOperands<kQuery, kQuery, kArch> {
   using Keys = Buffer;
   template <class Buffer>
   using Values = Buffer;
-
-  template <bool kFolds>
-  static __device__ __forceinline__ int scales_of(int, float) {
-    return 0;  // there are none: one scale serves all rows
-  }
 };
 
 /// Queries of e4m3, whose rows need no factors: f16 holds them as they are. kBytes: keys and values stay bytes in
@@ -161,11 +156,6 @@ struct NarrowOperands {
 #pragma unroll
       for (int p = 0; p < 2; ++p) ptx::st_shared_v4(queries + Tile::offset(row, first + p), pieces[p]);
     }
-  }
-
-  template <bool kFolds>
-  static __device__ __forceinline__ int scales_of(int, float) {
-    return 0;  // there are none: one scale serves all rows
   }
 };
 

@@ -19,9 +19,12 @@
 
 namespace kernelwright::policy {
 
-/// Members and order of calls as in OnlineSoftmax. kLse: the sum of the LSE exists.
-template <int kRowTiles, bool kLse, int kArch>
+/// Members and order of calls as in OnlineSoftmax. kLse: the sum of the LSE exists. kKeyScales: keys have scales
+/// (key_scales.cuh). There is then one sum, of exponentials that are not rounded.
+template <int kRowTiles, bool kLse, int kArch, bool kKeyScales>
 class NarrowSoftmax {
+  enum : bool { kRounded = !kKeyScales, kUnrounded = kLse || kKeyScales };
+
  public:
   static constexpr int kRows = 2 * kRowTiles;
 
@@ -41,15 +44,31 @@ class NarrowSoftmax {
     reference_[r] = ceilf(logit * kLog2e);
     const float weight = ptx::ex2_approx_ftz(fmaf(logit, kLog2e, kNarrowLift - reference_[r]));
     rounded_[r / 2][r % 2 * 2] = weight;  // the product with ones gives the row's sum to all lanes
-    if constexpr (kLse) unrounded_[r] = mine ? weight : 0.f;
+    if constexpr (kUnrounded) unrounded_[r] = mine ? weight : 0.f;
+  }
+
+  /// Adds a sink to row r behind the last tile, where keys have scales. `mine` as above.
+  template <int kOutputTiles>
+  __device__ void add_last_sink(int r, float logit, float /*scale*/, bool mine,
+                                float (&output)[kRowTiles][kOutputTiles][4]) {
+    if (logit == ptx::minus_infinity()) return;
+    const float reference = fmaxf(reference_[r], ceilf(logit * kLog2e));
+    const float factor = power_of_two(reference_[r] - reference);
+    reference_[r] = reference;
+    const float weight = ptx::ex2_approx_ftz(fmaf(logit, kLog2e, kNarrowLift - reference));
+    unrounded_[r] = fmaf(unrounded_[r], factor, mine ? weight : 0.f);
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+      output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
   }
 
   /// Turns the scores of one tile into exponentials, packed as the A operand of the product with V. A unit of score is
   /// `scale` powers of two. `output` is rescaled if a reference moved.
-  template <DType kPacked, int kScoreTiles, int kOutputTiles>
+  template <DType kPacked, int kScoreTiles, int kOutputTiles, class Keys = EqualKeys>
   __device__ __forceinline__ void update(const float (&scores)[kRowTiles][kScoreTiles][4],
                                          uint32_t (&packed)[kRowTiles][kScoreTiles / 2][4],
-                                         float (&output)[kRowTiles][kOutputTiles][4], float scale) {
+                                         float (&output)[kRowTiles][kOutputTiles][4], float scale,
+                                         const Keys& keys = {}) {
     static_assert(kPacked == DType::kF16, "e4m3 becomes f16 exactly");
     follow(scores, output, scale);
 #pragma unroll
@@ -60,11 +79,12 @@ class NarrowSoftmax {
       for (int n = 0; n < kScoreTiles; ++n) {
         const float low = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2], scale, offset));
         const float high = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2 + 1], scale, offset));
-        if constexpr (kLse) part[0] += low, part[1] += high;
+        if constexpr (kUnrounded) add_weights(part, low, high, keys, 2 * n);
         packed[r / 2][n / 2][n % 2 * 2 + r % 2] = tile::e4m3_rounded_f16<kArch>(low, high);
       }
-      if constexpr (kLse) unrounded_[r] += part[0] + part[1];
+      if constexpr (kUnrounded) unrounded_[r] += part[0] + part[1];
     }
+    if constexpr (!kRounded) return;
     constexpr uint32_t kOnes[2] = {0x3c003c00, 0x3c003c00};  // f16
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
@@ -75,14 +95,16 @@ class NarrowSoftmax {
 
   /// Adds up the quads' sums: afterwards total() is the row's in all four lanes.
   __device__ void finish() {
-    if constexpr (kLse) {
+    if constexpr (kUnrounded) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) unrounded_[r] = sum_of_quad(unrounded_[r]);
     }
   }
 
   /// Row r's sum that divides the output, or, as sum 1, that of the LSE.
-  __device__ float total(int r, int which) const { return which == 0 ? rounded_[r / 2][r % 2 * 2] : unrounded_[r]; }
+  __device__ float total(int r, int which) const {
+    return kRounded && which == 0 ? rounded_[r / 2][r % 2 * 2] : unrounded_[r];
+  }
 
   /// The maximum, base 2, on which row r's exponentials count; -inf for a row that saw no key.
   __device__ float base2_maximum(int r, float /*scale*/) const { return reference_[r] - kNarrowLift; }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "contract/words.h"
+#include "policy/key_scales.cuh"
 #include "policy/row_scales.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
@@ -57,13 +58,29 @@ class OnlineSoftmax {
     sum[r] = mine ? unit_of(scale) : 0.f;
   }
 
+  /// Adds a sink to row r behind the last tile, where keys have scales (key_scales.cuh). `mine` as above.
+  template <class Scale, int kOutputTiles>
+  __device__ void add_last_sink(int r, float logit, Scale scale, bool mine,
+                                float (&output)[kRowTiles][kOutputTiles][4]) {
+    if (logit == ptx::minus_infinity()) return;
+    const float at = logit * kLog2e / scale_of(scale, r), largest = fmaxf(maximum[r], at);
+    const float factor = ptx::ex2_approx_ftz((maximum[r] - largest) * scale_of(scale, r));
+    const float weight = ptx::ex2_approx_ftz((at - largest) * scale_of(scale, r)) * unit_of(scale);
+    maximum[r] = largest;
+    sum[r] = fmaf(sum[r], factor, mine ? weight : 0.f);
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+      output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
+  }
+
   /// Turns the scores of one tile into exponentials, packed as the A operand of the product with V. A unit of score is
   /// `scale` powers of two: a float, or RowScales. `output` is rescaled if a maximum moved. The exponentials are added
-  /// to the sum before they are rounded.
-  template <DType kPacked, int kScoreTiles, int kOutputTiles, class Scale>
+  /// to the sum before they are rounded, over the scales of the keys' values.
+  template <DType kPacked, int kScoreTiles, int kOutputTiles, class Scale, class Keys = EqualKeys>
   __device__ __forceinline__ void update(const float (&scores)[kRowTiles][kScoreTiles][4],
                                          uint32_t (&packed)[kRowTiles][kScoreTiles / 2][4],
-                                         float (&output)[kRowTiles][kOutputTiles][4], Scale scale) {
+                                         float (&output)[kRowTiles][kOutputTiles][4], Scale scale,
+                                         const Keys& keys = {}) {
     float tile_maximum[kRows];
     bool moved = kRescale == Rescale::kAlways;
 #pragma unroll
@@ -93,7 +110,7 @@ class OnlineSoftmax {
       for (int n = 0; n < kScoreTiles; ++n) {
         const float low = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2], scale_of(scale, r), -offset));
         const float high = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2 + 1], scale_of(scale, r), -offset));
-        part[0] += low, part[1] += high;
+        add_weights(part, low, high, keys, 2 * n);
         packed[r / 2][n / 2][n % 2 * 2 + r % 2] = tile::Element<kPacked>::pack(low, high);
       }
       sum[r] += part[0] + part[1];

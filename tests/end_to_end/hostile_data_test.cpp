@@ -147,10 +147,11 @@ Lie lie(const HostileCase& test) {
     made.num_pages = told.num_pages();
     for (HostTensor* tensor : {&told.k, &told.v}) *tensor = with_pages_behind(*tensor, 3, true);
     for (HostTensor* tensor : {&meant.k, &meant.v}) *tensor = with_pages_behind(*tensor, 1, false);
-    if (told.has_token_scales()) {
+    if (told.has_key_scales()) {
       const std::size_t page = told.k_scale.size() / static_cast<std::size_t>(made.num_pages);
-      told.k_scale.resize(told.k_scale.size() + 3 * page, std::numeric_limits<float>::quiet_NaN());
-      meant.k_scale.resize(meant.k_scale.size() + page, 1);
+      for (auto* scales : {&told.k_scale, &told.v_scale})
+        scales->resize(scales->size() + 3 * page, std::numeric_limits<float>::quiet_NaN());
+      for (auto* scales : {&meant.k_scale, &meant.v_scale}) scales->resize(scales->size() + page, 1);
     }
     const std::int32_t none[] = {-1, made.num_pages, made.num_pages + 2, INT_MAX, INT_MIN};
     std::size_t lies = 0;

@@ -77,7 +77,7 @@ class Reader {
     unread("alibi_slopes", problem_.score_mod.kind == ScoreModKind::kAlibi, "the problem's score_mod is not alibi");
     unread("k_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
     unread("v_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
-    unread("q_scale", problem_.scales == ScaleKind::kPerToken, "the problem's scales are not per_token");
+    unread("q_scale", call_.has_query_scales(), "the problem's scales are not per_token of e4m3 queries");
     unread("q_rope", problem_.rope.width > 0, "the problem has no rotary part");
     unread("k_rope", problem_.rope.width > 0, "the problem has no rotary part");
     unread("mask", open_mask(problem_.mask).tensor, "the problem's mask is not a tensor");
@@ -195,10 +195,18 @@ class Reader {
       read_beside("k_rope", k_shape_, "k", width, k_rope_);
     }
     if (problem_.scales == ScaleKind::kNone) return;
+    if (call_.has_query_scales()) read_beside("q_scale", q_shape_, "q", std::nullopt, call_.q_scale);
     if (problem_.scales == ScaleKind::kPerToken) {
-      read_beside("q_scale", q_shape_, "q", std::nullopt, call_.q_scale);
       read_beside("k_scale", k_shape_, "k", std::nullopt, call_.k_scale);
-      list("v_scale", 1, "scales are per_token", call_.v_scale);
+      read_beside("v_scale", k_shape_, "k", std::nullopt, call_.v_scale);
+      return;
+    }
+    if (problem_.scales == ScaleKind::kPerPage) {
+      if (k_shape_.empty()) return;
+      const Dim pages{k_shape_[0], fmt::format("k.npy has {} pages", k_shape_[0])};
+      const Dim heads = exactly(problem_.heads.kv, "heads.kv");
+      if (const auto array = read_array<float>("k_scale", {pages, heads})) call_.k_scale = array->values;
+      if (const auto array = read_array<float>("v_scale", {pages, heads})) call_.v_scale = array->values;
       return;
     }
     const bool per_head = problem_.scales == ScaleKind::kPerHead;

@@ -9,11 +9,12 @@
 ///   kv_lengths   [batch]; required for paged keys and cache_length "prompt", optional for padded keys
 ///   kv_starts    [batch], for a problem with kv_starts; without it every sequence begins with its key 0
 ///   alibi_slopes [q_heads], for score_mod alibi; without it the slopes are the geometric series
-///   sinks        [q_heads];  k_scale, v_scale  [1] or [kv_heads]
+///   sinks        [q_heads];  k_scale, v_scale  [1] or [kv_heads]; with scales per_token as k without its last
+///                dimension, and with per_page [pages, kv_heads]
 ///   q_rope, k_rope  as q and k with rope.width, if the problem has a rotary part; q and k then lack that part
 ///   mask         [batch or 1, q_heads or 1, q_len or 1, kv_len] as the problem's mask "tensor" says; 0 hides a key
 ///   bias         the same for score_mod "tensor"; rounded to its dtype
-///   q_scale      with scales per_token: as q without its last dimension; then k_scale as k without, and v_scale [1]
+///   q_scale      with scales per_token of e4m3 queries: as q without its last dimension
 /// and out: o as q with head_dim.v, lse [batch, q_heads, q_len] or [tokens, q_heads].
 #pragma once
 

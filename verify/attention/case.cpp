@@ -143,13 +143,14 @@ std::size_t AttentionCase::q_scale_index(int sequence, int query, int head) cons
   return static_cast<std::size_t>(token * problem.heads.q + head);
 }
 
-std::size_t AttentionCase::k_scale_index(int sequence, int key, int kv_head) const {
+std::size_t AttentionCase::key_scale_index(int sequence, int key, int kv_head) const {
   std::int64_t token = std::int64_t{sequence} * kv_len + key;
   if (problem.kv_layout.kind == KvLayoutKind::kRagged) token = kv_offsets[sequence] + key;
   if (problem.kv_layout.kind == KvLayoutKind::kPaged) {
     const int size = problem.kv_layout.page_size;
     const std::int64_t entry = static_cast<std::int64_t>(sequence) * page_table_stride + key / size;
-    token = std::int64_t{page_table[static_cast<std::size_t>(entry)]} * size + key % size;
+    const std::int64_t page = page_table[static_cast<std::size_t>(entry)];
+    token = problem.scales == ScaleKind::kPerPage ? page : page * size + key % size;
   }
   return static_cast<std::size_t>(token * problem.heads.kv + kv_head);
 }

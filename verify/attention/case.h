@@ -62,8 +62,9 @@ struct AttentionCase {
   std::vector<std::int32_t> page_table;  // [batch, page_table_stride]
   int page_table_stride = 0;
   std::vector<float> sinks;             // [q_heads]
-  std::vector<float> k_scale, v_scale;  // [1] or [kv_heads]; per_token: k_scale as k without its last dimension
-  std::vector<float> q_scale;           // per_token: as q without its last dimension
+  /// [1] or [kv_heads]; per_token: as k without its last dimension; per_page: [pages, kv_heads].
+  std::vector<float> k_scale, v_scale;
+  std::vector<float> q_scale;           // per_token with e4m3 queries: as q without its last dimension
   std::vector<float> alibi_slopes;      // [q_heads]; empty: the geometric series
   ScoreArray mask, bias;                // if the problem has them; bias is rounded to its dtype
   // The references of the problem's sources: whether a key is shown, and the score that replaces a score. Called from
@@ -111,12 +112,15 @@ struct AttentionCase {
   /// Writes `from`, a head in the layout of v_row(), to its place.
   void put_value(int sequence, int key, int kv_head, std::span<const std::byte> from) const;
   bool has_value_columns() const { return problem.v_layout == VLayout::kColumns; }
-  double k_scale_of(int kv_head) const { return scale_of(k_scale, kv_head); }
-  /// Whether scales are per_token.
-  bool has_token_scales() const { return problem.scales == ScaleKind::kPerToken; }
+  /// Whether scales are per_token or per_page.
+  bool has_key_scales() const { return scales_differ_by_key(problem.scales); }
+  /// Whether each query and head has a scale.
+  bool has_query_scales() const { return problem.scales == ScaleKind::kPerToken && is_fp8(problem.dtype.q); }
   std::size_t q_scale_index(int sequence, int query, int head) const;
-  std::size_t k_scale_index(int sequence, int key, int kv_head) const;
-  double v_scale_of(int kv_head) const { return scale_of(v_scale, kv_head); }
+  /// Of scales that differ by key: of k_scale and v_scale.
+  std::size_t key_scale_index(int sequence, int key, int kv_head) const;
+  double k_scale_of(int sequence, int key, int kv_head) const { return scale_of(k_scale, sequence, key, kv_head); }
+  double v_scale_of(int sequence, int key, int kv_head) const { return scale_of(v_scale, sequence, key, kv_head); }
   /// Floating-point operations of the two products over visible keys, a multiply and an add counted as two.
   double operations() const;
   /// Bytes of K and V that some query sees, each counted once.
@@ -126,8 +130,10 @@ struct AttentionCase {
   std::byte* kv_row(const HostTensor& tensor, int sequence, int key, int kv_head) const;
   /// The first element of a value in columns; the next one is a page's keys further on.
   std::byte* v_column(int sequence, int key, int kv_head) const;
-  static double scale_of(const std::vector<float>& scales, int kv_head) {
-    return scales.empty() ? 1 : scales[scales.size() == 1 ? 0 : static_cast<std::size_t>(kv_head)];
+  double scale_of(const std::vector<float>& scales, int sequence, int key, int kv_head) const {
+    if (scales.empty()) return 1;
+    if (has_key_scales()) return scales[key_scale_index(sequence, key, kv_head)];
+    return scales[scales.size() == 1 ? 0 : static_cast<std::size_t>(kv_head)];
   }
 };
 
@@ -157,7 +163,8 @@ struct InputOptions {
 /// NaN: unused pages, keys before a sequence's start, slots past its length, padding. The tail of each row of the page
 /// table holds numbers that are no pages. Three of four bytes of a mask show their key; one row of eight hides all
 /// keys. A bias is normal, and -inf for one key of 32; elements of a bias that no query reads are NaN. Scales are drawn
-/// from (0.25, 2), sinks from the standard normal distribution. Throws ConfigError if the shape does not fit the
+/// from (0.25, 2), and those of values from (2^-6, 4) where they differ by key; sinks are of the standard normal
+/// distribution. Throws ConfigError if the shape does not fit the
 /// problem
 /// ("/shapes/NAME/...").
 AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape,

@@ -94,9 +94,11 @@ void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, c
     call.k_rope.strides = {tokens * heads * rope, heads * rope, rope};
     give_memory(call.k_rope, blocks * tokens * heads * rope);
   }
-  if (call.has_token_scales())  // contiguous: only keys have padding
-    call.k_scale.assign(static_cast<std::size_t>(blocks * (tokens - options.padding_tokens) * heads),
-                        std::numeric_limits<float>::quiet_NaN());
+  if (call.has_key_scales()) {  // contiguous: only keys have padding
+    const std::int64_t each = call.problem.scales == ScaleKind::kPerPage ? 1 : tokens - options.padding_tokens;
+    call.k_scale.assign(static_cast<std::size_t>(blocks * each * heads), std::numeric_limits<float>::quiet_NaN());
+    call.v_scale = call.k_scale;
+  }
 }
 
 void assign_pages(AttentionCase& call, const InputOptions& options) {
@@ -126,20 +128,24 @@ void assign_pages(AttentionCase& call, const InputOptions& options) {
 
 std::vector<float> draw_scales(const AttentionProblem& problem, Random& random) {
   std::vector<float> scales;
-  if (problem.scales == ScaleKind::kPerTensor || problem.scales == ScaleKind::kPerToken) scales.resize(1);
+  if (problem.scales == ScaleKind::kPerTensor) scales.resize(1);
   if (problem.scales == ScaleKind::kPerHead) scales.resize(static_cast<std::size_t>(problem.heads.kv));
   for (float& scale : scales) scale = static_cast<float>(random.uniform(0.25, 2));
   return scales;
 }
 
-/// Draws a scale for each query and head, and for each key and head that a query may read. The other scales stay NaN.
-void draw_token_scales(AttentionCase& call, Random& random) {
-  const auto draw = [&] { return static_cast<float>(random.uniform(0.25, 2)); };
-  call.q_scale.resize(static_cast<std::size_t>(call.q_tokens) * call.problem.heads.q);
-  for (float& scale : call.q_scale) scale = draw();
+/// Draws scales of keys and values, and of queries that have some, for each head. Of keys, those that a query may read
+/// have scales; the others stay NaN.
+void draw_key_scales(AttentionCase& call, Random& random) {
+  const auto draw = [&](double low, double high) { return static_cast<float>(std::exp2(random.uniform(low, high))); };
+  if (call.has_query_scales()) call.q_scale.resize(static_cast<std::size_t>(call.q_tokens) * call.problem.heads.q);
+  for (float& scale : call.q_scale) scale = draw(-2, 1);
   for (int b = 0; b < call.batch; ++b)
     for (int key = call.first_key(b); key < call.kv_lens[b]; ++key)
-      for (int h = 0; h < call.problem.heads.kv; ++h) call.k_scale[call.k_scale_index(b, key, h)] = draw();
+      for (int h = 0; h < call.problem.heads.kv; ++h) {
+        const std::size_t at = call.key_scale_index(b, key, h);
+        if (std::isnan(call.k_scale[at])) call.k_scale[at] = draw(-2, 1), call.v_scale[at] = draw(-6, 2);
+      }
 }
 
 void fill_rope(AttentionCase& call, const InputOptions& options) {
@@ -331,11 +337,10 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
 
   if (problem.rope.width > 0) fill_rope(call, options);
   Random scales(options.seed, kScales);
-  if (call.has_token_scales())
-    draw_token_scales(call, scales);
+  if (call.has_key_scales())
+    draw_key_scales(call, scales);
   else
-    call.k_scale = draw_scales(problem, scales);
-  call.v_scale = draw_scales(problem, scales);
+    call.k_scale = draw_scales(problem, scales), call.v_scale = draw_scales(problem, scales);
   draw_score_tensors(call, options);
   if (problem.sinks) {
     Random sinks(options.seed, kSinks);

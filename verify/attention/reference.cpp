@@ -64,6 +64,7 @@ KERNELWRIGHT_WIDE void add_values(const double* p, const double* c, const double
   }
 }
 
+constexpr double kLeastScale = 0x1p-100;  // kernels take lower ones of single values for this one
 constexpr double kNegligible = 104;  // exp(-104) is less than half of the smallest f32
 
 // The state of a row while its chunk is computed.
@@ -88,13 +89,17 @@ class Chunk {
       state.row.visible = state.range.size();
       state.q.resize(static_cast<std::size_t>(call.problem.head_dim.qk));
       call.decode_query(id.sequence, id.query, id.head, state.q.data());
-      if (call.has_token_scales()) state.scale = call.q_scale[call.q_scale_index(id.sequence, id.query, id.head)];
+      if (call.has_query_scales()) state.scale = call.q_scale[call.q_scale_index(id.sequence, id.query, id.head)];
       state.score.resize(static_cast<std::size_t>(state.range.size()));
       state.error.resize(state.score.size());
       state.noise.resize(state.score.size());
       if (!state.range.size()) continue;
       first_ = std::min(first_, state.range.first);
       last_ = std::max(last_, state.range.last);
+    }
+    for (int j = first_; j < last_; ++j) {
+      const double scale = std::fabs(call.v_scale_of(sequence_, j, kv_head_));
+      value_scales_.push_back(call.has_key_scales() ? std::max(scale, kLeastScale) : scale);
     }
   }
 
@@ -104,14 +109,8 @@ class Chunk {
     for (int tile = first_; tile < last_; tile += kTile) weigh_tile(tile, std::min(tile + kTile, last_));
     for (RowState& state : rows_) {
       ReferenceRow& row = state.row;
-      const double scale = call_.v_scale_of(kv_head_);
       for (auto* sums : {&row.o, &row.abs_pv, &row.score_shift, &row.square_pv})
         sums->resize(static_cast<std::size_t>(call_.problem.head_dim.v));
-      for (double& value : row.o) value *= scale;
-      for (double& value : row.abs_pv) value *= std::fabs(scale);
-      for (double& value : row.score_shift) value *= std::fabs(scale);
-      for (double& value : row.square_pv) value *= scale * scale;
-      row.max_abs_v *= std::fabs(scale);
       visit(row);
     }
   }
@@ -119,13 +118,11 @@ class Chunk {
  private:
   void score_tile(int first, int last) {
     const int head_dim = call_.problem.head_dim.qk;
-    const bool by_token = call_.has_token_scales();
     double key_scales[kTile];
     std::vector<double> key(static_cast<std::size_t>(head_dim)), keys(key.size() * kTile);
     for (int j = first; j < last; ++j) {
       call_.decode_key(sequence_, j, kv_head_, key.data());
-      key_scales[j - first] =
-          by_token ? call_.k_scale[call_.k_scale_index(sequence_, j, kv_head_)] : call_.k_scale_of(kv_head_);
+      key_scales[j - first] = call_.k_scale_of(sequence_, j, kv_head_);
       for (int i = 0; i < head_dim; ++i) keys[static_cast<std::size_t>(i) * kTile + (j - first)] = key[i];
     }
     double score[kTile], magnitude[kTile];
@@ -164,6 +161,11 @@ class Chunk {
         }
         if (!call_.mask.values.empty() && call_.mask.at(id.sequence, id.query, id.head, j) == 0) value = -kInfinity;
         if (call_.shows || call_.modifies) ask_sources(id, j, value, error, noise);
+        if (call_.has_key_scales()) {
+          const double weight = std::log2(value_scale(j));  // joins the exponent
+          error += model_.exp_error * (1 + std::fabs(weight));
+          noise = std::max(noise, 0x1p-23 * std::fabs(weight));
+        }
         if (std::isfinite(value)) value = std::max(value, -0x1p127);  // docs/policies.md: no finite score is below this
         if (value == -kInfinity) error = 0, --state.row.visible;
         state.score[static_cast<std::size_t>(j - state.range.first)] = value;
@@ -255,7 +257,10 @@ class Chunk {
       double p, c;
       weigh(state.score[j], state.error[j], p, c);
       state.score[j] = p;
-      state.error[j] = c + model_.p_floor / sum;
+      // Where values have scales that differ, exponentials count from the largest product of weight and scale.
+      const double scale = value_scale(state.range.first + static_cast<int>(j));
+      const double below = call_.has_key_scales() ? largest_scale(state.range) / scale : 1;
+      state.error[j] = c + model_.p_floor / sum * below;
     }
     row.kept = std::min(1.0, kept);
     row.lse_shift = std::log(std::max(1.0, grown));
@@ -268,7 +273,8 @@ class Chunk {
     for (int j = first; j < last; ++j) {
       double* to = values.data() + static_cast<std::ptrdiff_t>(j - first) * stride;
       call_.decode_value(sequence_, j, kv_head_, to);
-      for (int i = 0; i < head_dim; ++i) largest = std::max(largest, std::fabs(to[i]));
+      const double scale = call_.v_scale_of(sequence_, j, kv_head_);
+      for (int i = 0; i < head_dim; ++i) largest = std::max(largest, std::fabs(to[i])), to[i] *= scale;
     }
     for (RowState& state : rows_) {
       ReferenceRow& row = state.row;
@@ -276,17 +282,26 @@ class Chunk {
         sums->resize(static_cast<std::size_t>(stride));
       const int from = std::max(first, state.range.first), to = std::min(last, state.range.last);
       if (from >= to) continue;
-      row.max_abs_v = std::max(row.max_abs_v, largest);  // an upper bound: may count a neighbour's key
+      // An upper bound: may count a neighbour's key.
+      row.max_abs_v = std::max(row.max_abs_v, largest * largest_scale(state.range));
       const std::ptrdiff_t shift = first - state.range.first;
       add_values(state.score.data() + shift, state.error.data() + shift, values.data(), stride, from - first,
                  to - first, row.o.data(), row.abs_pv.data(), row.score_shift.data(), row.square_pv.data());
     }
   }
 
+  /// The magnitude of a value's scale; and the largest of `keys`.
+  double value_scale(int key) const { return value_scales_[static_cast<std::size_t>(key - first_)]; }
+  double largest_scale(const AttentionCase::Range& keys) const {
+    if (!call_.has_key_scales()) return value_scale(keys.first);
+    return *std::max_element(value_scales_.begin() + (keys.first - first_), value_scales_.begin() + (keys.last - first_));
+  }
+
   const AttentionCase& call_;
   const ScoreErrorModel& model_;
   const int kv_head_, sequence_;
   int first_ = 0, last_ = 0;
+  std::vector<double> value_scales_;  // of [first_, last_)
   std::vector<RowState> rows_;
 };
 

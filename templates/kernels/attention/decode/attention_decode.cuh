@@ -29,6 +29,7 @@
 #include "kernels/attention/attention_open.cuh"
 #include "mma/sm80.cuh"
 #include "policy/attention_item.cuh"
+#include "policy/key_scales.cuh"
 #include "policy/mask.cuh"
 #include "policy/merge_parts.cuh"
 #include "policy/narrow_softmax.cuh"
@@ -65,14 +66,20 @@ using Bound = tile::RowBound<Mask::hides_low>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 // No variable of a binary. Queries of fp8 are bytes, and their exponentials are those of fp8 products.
 enum : bool { kNarrow = spec::kQDType == DType::kE4m3 };
-enum : int { kSums = kNarrow && spec::kLse ? 2 : 1 };  // of each row
-using Softmax = policy::Either<kNarrow, policy::NarrowSoftmax<kRowTiles, spec::kLse, spec::kArch>,
+enum : bool { kKeyScales = scales_differ_by_key(spec::kScales) };
+enum : int { kSums = kNarrow && spec::kLse && !kKeyScales ? 2 : 1 };  // of each row
+using KeyScales =
+    policy::Either<kKeyScales, policy::WarpKeyScales<kWarpKeys, 1, spec::kKvLayout, spec::kPageSize>,
+                   policy::EqualKeys>::type;
+using Softmax = policy::Either<kNarrow, policy::NarrowSoftmax<kRowTiles, spec::kLse, spec::kArch, kKeyScales>,
                                policy::OnlineSoftmax<kRowTiles, spec::kRescale>>::type;
 using Fragment = policy::MmaScores<kRowTiles, 2 * kKeySteps>;
 using PlaceRows = policy::PlaceRows<spec::kScoreMod, true, Fragment>;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
-// Modifiers and single keys take scores as they are; else the factors of rows join the softmax's scale.
-enum : bool { kFoldsFactors = spec::kScoreMod == ScoreModKind::kNone && !OpenRow::exists };  // no variable of a binary
+// Modifiers, single keys and their scales take scores as they are; else the factors of rows join the softmax's scale.
+enum : bool { kFoldsFactors = spec::kScoreMod == ScoreModKind::kNone && !OpenRow::exists && !kKeyScales };
+// Queries of fp8 may have scales.
+enum : bool { kQueryScales = kNarrow && spec::kScales == ScaleKind::kPerToken };
 
 /// What the warps leave for each other: for each warp and row, the maximum (base 2) and the sums, and the unnormalised
 /// output. The first sum divides outputs. The last one is that of the LSE.
@@ -98,18 +105,45 @@ __device__ __forceinline__ OpenRow open_row(const contract::AttentionParams& par
           row < item.num_rows};
 }
 
-/// Adds the sinks to the rows of a thread. A sink counts once: in the first part, in the first warp.
+/// Calls add(r, logit) for the thread's rows. A sink counts once: in the first part, in the first warp.
+template <class RowOf, class Add>
+__device__ __forceinline__ void for_each_sink(const contract::AttentionParams& params, const WorkItem& item, int warp,
+                                              const RowOf& row_of, const Add& add) {
+  if (item.coord.split == 0 && warp == 0) {
+#pragma unroll
+    for (int r = 0; r < Softmax::kRows; ++r)
+      if (row_of(r) < item.num_rows) add(r, params.sinks[item.q_head(row_of(r))]);
+  }
+}
+
+/// Adds the sinks to the rows of a thread.
 template <class RowOf, class Scales>
 __device__ __forceinline__ void add_sinks(Softmax& softmax, const contract::AttentionParams& params,
                                           const WorkItem& item, int warp, int lane, const RowOf& row_of,
                                           const Scales& scales) {
-  if constexpr (spec::kSinks) {
-    if (item.coord.split == 0 && warp == 0) {
-#pragma unroll
-      for (int r = 0; r < Softmax::kRows; ++r)
-        if (row_of(r) < item.num_rows) softmax.add_sink(r, params.sinks[item.q_head(row_of(r))], scales, lane % 4 == 0);
-    }
-  }
+  if constexpr (spec::kSinks && !kKeyScales)
+    for_each_sink(params, item, warp, row_of,
+                  [&](int r, float logit) { softmax.add_sink(r, logit, scales, lane % 4 == 0); });
+}
+
+/// The same behind the last tile, where keys have scales.
+template <class RowOf, class Scales>
+__device__ __forceinline__ void add_last_sinks(Softmax& softmax, Accumulator& output,
+                                               const contract::AttentionParams& params, const WorkItem& item, int warp,
+                                               int lane, const RowOf& row_of, const Scales& scales) {
+  if constexpr (spec::kSinks && kKeyScales)
+    for_each_sink(params, item, warp, row_of,
+                  [&](int r, float logit) { softmax.add_last_sink(r, logit, scales, lane % 4 == 0, output); });
+}
+
+/// What the softmax multiplies scores by: a float, or one for each row. Scores of keys that have scales are exponents.
+template <class Products, class Factors>
+__device__ __forceinline__ auto softmax_scales(const Factors& factors, float exponent_scale) {
+  const float scale = kKeyScales ? 1 : exponent_scale;
+  if constexpr (Products::scales_rows)
+    return Products::template scales_of<kFoldsFactors>(factors, scale);
+  else
+    return scale;
 }
 
 /// Writes a row of a warp's output, unnormalised; `e`: its first register of an MMA.
@@ -156,6 +190,23 @@ __device__ __forceinline__ auto query_factors(uint32_t shared, const RowOf& row_
     return Stream::Products::template factors_of<kRows>(shared + Stream::query_factors(), row_of);
   else
     return 0;
+}
+
+/// The scales of the queries of a thread's rows, as factors of their scores, where they have some.
+template <class RowOf>
+__device__ __forceinline__ policy::RowScales<Softmax::kRows> query_scales(const contract::AttentionParams& params,
+                                                                          const WorkItem& item, const RowOf& row_of) {
+  policy::RowScales<Softmax::kRows> scales;
+  if constexpr (!kQueryScales) return scales;
+  const int64_t first = spec::kQLayout == QLayout::kRagged ? 0 : int64_t{item.coord.batch} * params.q_len;
+#pragma unroll
+  for (int r = 0; r < Softmax::kRows; ++r) {
+    const int row = row_of(r);
+    scales.of[r] = row < item.num_rows
+                       ? params.q_scale[(first + item.token(row)) * params.q_heads + item.q_head(row)]
+                       : 1;
+  }
+  return scales;
 }
 
 /// Hides the scores of keys that a row does not see. `origin`: the key of the thread's first column.
@@ -211,25 +262,18 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   if (merges && thread == 0) last_arrival().open();  // while the first keys are in flight
 
   float key_scale = 1, value_scale = 1;
-  if constexpr (spec::kScales != ScaleKind::kNone) {
+  if constexpr (spec::kScales != ScaleKind::kNone && !kKeyScales) {
     const int index = spec::kScales == ScaleKind::kPerHead ? coord.head : 0;
     key_scale = params.k_scale[index];
     value_scale = params.v_scale[index];
   }
   const ScoreMod score_mod{params.scale * key_scale, params.softcap};
-  const float exponent_scale = score_mod.exponent_scale<spec::kScales != ScaleKind::kNone>(params.exponent_scale);
+  constexpr bool kScaled = spec::kScales != ScaleKind::kNone && !kKeyScales;
+  const float exponent_scale = score_mod.exponent_scale<kScaled>(params.exponent_scale);
 
   const auto row_of = [&](int r) { return r / 2 * 16 + r % 2 * 8 + lane / 4; };
   Softmax softmax;
-  if constexpr (spec::kSinks && !Products::scales_rows) {
-    // The sink counts once: in the first part, in the first warp.
-    if (coord.split == 0 && warp == 0) {
-#pragma unroll
-      for (int r = 0; r < Softmax::kRows; ++r)
-        if (row_of(r) < item.num_rows)
-          softmax.add_sink(r, params.sinks[item.q_head(row_of(r))], exponent_scale, lane % 4 == 0);
-    }
-  }
+  if constexpr (!Products::scales_rows) add_sinks(softmax, params, item, warp, lane, row_of, exponent_scale);
   Accumulator output;
   clear(output);
 
@@ -245,11 +289,16 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   queries.load_all();
 
   const auto factors = query_factors<Stream, Softmax::kRows>(shared, row_of);
-  const auto scales = Products::template scales_of<kFoldsFactors>(factors, exponent_scale);
+  const auto scales = softmax_scales<Products>(factors, exponent_scale);
   if constexpr (Products::scales_rows) add_sinks(softmax, params, item, warp, lane, row_of, scales);
+  const auto scales_of_queries = query_scales(params, item, row_of);
+  KeyScales key_scales(params, coord.batch, coord.head, item.sequence.kv_start,
+                       tiles.begin * spec::kBlockN + warp * kWarpKeys, static_cast<int>(spec::kBlockN), tiles.keys.low,
+                       tiles.keys.high, lane);
   const auto& keys = stream.keys();
   const auto& values = stream.values();
   for (int key_tile = tiles.begin; key_tile < tiles.end; ++key_tile) {
+    key_scales.step(params);
     stream.await_keys(key_tile);
     const uint32_t query_base = queries.base(), key_base = keys.fragment_base(stream.stage());
     float scores[kRowTiles][2 * kKeySteps][4] = {};
@@ -270,6 +319,8 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
     }
     const Fragment fragment{scores};
     if constexpr (Products::normalises && !kFoldsFactors) policy::multiply_rows(fragment, factors);
+    if constexpr (kQueryScales) policy::multiply_rows(fragment, scales_of_queries);
+    policy::multiply_keys(fragment, key_scales);
     policy::modify(fragment, score_mod, [&] {
       return [&, key = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2](int r) {
         return place_rows.row(r, key);
@@ -277,11 +328,9 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
     });
     if (OpenRow::exists || tiles.is_partial(key_tile))
       hide_unseen(params, item, mask, fragment, row_of, key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2);
+    policy::to_exponents(fragment, key_scales, exponent_scale);
     uint32_t exponentials[kRowTiles][kKeySteps][4];
-    if constexpr (Products::scales_rows)
-      softmax.template update<Products::computed()>(scores, exponentials, output, scales);
-    else
-      softmax.template update<Products::computed()>(scores, exponentials, output, exponent_scale);
+    softmax.template update<Products::computed()>(scores, exponentials, output, scales, key_scales);
 
     stream.await_values(key_tile);
     const uint32_t value_base = values.fragment_base(stream.stage());
@@ -304,6 +353,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // attention_combine may begin
 
   // The warps' results, each relative to a maximum of its own, are written over the rings.
+  add_last_sinks(softmax, output, params, item, warp, lane, row_of, scales);
   softmax.finish();
   __syncthreads();  // no warp streams into its ring any more
   const WarpResults results{reinterpret_cast<float*>(shared_memory + Stream::layout.statistics),
@@ -312,10 +362,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   for (int r = 0; r < Softmax::kRows; ++r) {
     const int row = row_of(r);
     if (lane % 4 == 0) {
-      if constexpr (Products::scales_rows)
-        results.maximum(warp, row) = softmax.base2_maximum(r, scales);
-      else
-        results.maximum(warp, row) = softmax.base2_maximum(r, exponent_scale);
+      results.maximum(warp, row) = softmax.base2_maximum(r, scales);
 #pragma unroll
       for (int i = 0; i < kSums; ++i) results.sum(warp, row, i) = softmax.total(r, i);
     }
