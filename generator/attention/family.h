@@ -220,7 +220,9 @@ inline int hopper_registers(const AttentionSpec& spec) {
   // Normalised rows have scales of their own (policy/row_scales.cuh). Elsewhere there is room for them.
   const bool normalises = spec.q == DType::kBf16 && converts_keys(spec);
   const int scales = !normalises ? 0 : spec.opens_scores() ? 10 : spec.score_mod == ScoreModKind::kAlibi ? 2 : 0;
-  const int rest = (may_skip ? 40 : 32) + mod + open + scales;
+  // Scales that differ by key: those of a tile, shared by the lanes of a warp, and of the next one.
+  const int keys = scales_differ_by_key(spec.scales) ? 14 + (spec.block_n + 31) / 32 * 6 : 0;
+  const int rest = (may_skip ? 40 : 32) + mod + open + scales + keys;
   const int q_bytes = bits_of(spec.q) / 8;
   const int output = (spec.head_dim_v + 1) / 2, scores = spec.block_n / 2;
   const int narrow = q_bytes == 1 ? contract::group_width(spec.head_dim_v) / 2 : 0;  // of an fp8 product with V

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
@@ -44,6 +45,10 @@ constexpr NarrowTarget kNarrowTargets[] = {{64, {64, 3, 96, 2, KvRing::kSplit, O
                                            {128, {192, 3, 64, 2, KvRing::kSplit, Overlap::kNone}},
                                            {256, {256, 2, 64, 2, KvRing::kSplit, Overlap::kNone}},
                                            {256, {256, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}}};
+/// Scales that differ by key take registers, too: no tile of 192 rows, and narrower ones.
+constexpr NarrowTarget kNarrowScaledTargets[] = {{64, {64, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}},
+                                                 {128, {192, 2, 64, 2, KvRing::kSplit, Overlap::kNone}},
+                                                 {256, {256, 2, 64, 2, KvRing::kSplit, Overlap::kBoth}}};
 /// Ragged batches of packed heads, whose sequences may be chunks or decode.
 constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
 constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are short
@@ -53,20 +58,23 @@ constexpr int kNarrowDepth = 32;  // such heads gain from sub-stages without a m
 
 /// The first that fits the heads. Steps of one product after the other are for products that take the registers of
 /// scores.
-const Target& narrow_target_for(const HeadDim& head_dim) {
-  for (const auto& [max_depth_v, target] : kNarrowTargets) {
+const Target& narrow_target_for(const HeadDim& head_dim, std::span<const NarrowTarget> targets) {
+  for (const auto& [max_depth_v, target] : targets) {
     const bool one_product = target.overlap != Overlap::kBoth;
     if (std::max(head_dim.qk, head_dim.v) > target.max_depth || head_dim.v > max_depth_v) continue;
     if (!one_product || contract::shares_scores(one_product, target.block_n, head_dim.v)) return target;
   }
-  return std::rbegin(kNarrowTargets)->target;
+  return targets.back().target;
 }
 
 const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
-  if (bits_of(problem.dtype.q) == 8) return narrow_target_for(problem.head_dim);
+  const bool scales_keys = scales_differ_by_key(problem.scales);
+  if (bits_of(problem.dtype.q) == 8)
+    return scales_keys ? narrow_target_for(problem.head_dim, kNarrowScaledTargets)
+                       : narrow_target_for(problem.head_dim, kNarrowTargets);
   const bool mixed = packs && problem.q_layout == QLayout::kRagged && mask != MaskKind::kSlidingWindow;
-  if (mixed && depth <= kPackedRagged.max_depth) return kPackedRagged;
+  if ((mixed || scales_keys) && depth <= kPackedRagged.max_depth) return kPackedRagged;
   const int queries = problem.max_q_len;  // 0: any
   int nearest = 0;                        // the rows of one depth follow each other
   for (const auto& [longest, longest_causal, target] : kShortTargets) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "policy/integer_reference.cuh"
+#include "policy/key_scales.cuh"
 #include "policy/quad_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
@@ -21,7 +22,8 @@ namespace kernelwright::policy {
 
 /// Members and order of calls as in RowSoftmax, with references in the place of maxima, and exponentials packed. The
 /// sum here is that of the LSE, of exponentials that are not rounded; without kSums there is none. An output is divided
-/// by the sum of rounded ones, which the products give.
+/// by the sum of rounded ones, which the products give. Where keys have scales (key_scales.cuh), the sum here serves
+/// both.
 template <bool kSums>
 class IntegerSoftmax {
   enum : int { kLift = 6 };  // log2
@@ -46,20 +48,32 @@ class IntegerSoftmax {
     if constexpr (kSums) sum[r] = mine ? weight_of(r, logit) : 0.f;
   }
 
+  /// Adds a sink to row r behind the last tile, where keys have scales. `mine` as above.
+  template <int kCount>
+  __device__ void add_last_sink(int r, float logit, float /*scale*/, bool mine, float (&output)[kCount]) {
+    if (logit == ptx::minus_infinity()) return;
+    const float raised = fmaxf(reference[r], ceilf(logit * kLog2e)), by = power_of_two(reference[r] - raised);
+    reference[r] = raised;
+    sum[r] = fmaf(sum[r], by, mine ? weight_of(r, logit) : 0.f);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (i / 2 % 2 == r) output[i] *= by;
+  }
+
   /// Packs the exponentials of one tile's scores as an operand; a unit of score is `scale` powers of two. They are
   /// added to the sum before they are rounded.
   ///
   /// Most tiles leave all references as they are. So a warp takes exponentials before it looks at the maxima, unless
   /// kRises says that references are likely to move. If a packed exponential is 448, its score may be too far above its
   /// reference. Then the warp finds the maxima, and begins again.
-  template <bool kRises, int kCount, int kSteps>
+  template <bool kRises, int kCount, int kSteps, class Keys>
   __device__ __forceinline__ void exponentiate(const float (&scores)[kCount], float scale,
-                                               uint32_t (&packed)[kSteps][4]) {
+                                               uint32_t (&packed)[kSteps][4], const Keys& keys) {
     moved = false;
     if constexpr (!kRises)
-      if (__builtin_expect(pack<false>(scores, scale, packed), true)) return;
+      if (__builtin_expect(pack<false>(scores, scale, packed, keys), true)) return;
     follow(scores, scale);
-    pack<true>(scores, scale, packed);
+    pack<true>(scores, scale, packed, keys);
   }
 
   /// Multiplies the sums so far by their factors, if any row of the warp needs it.
@@ -82,6 +96,8 @@ class IntegerSoftmax {
 
   /// What row r's output is divided by: the sum of rounded exponentials, beside a sink or -inf.
   __device__ void take_rounded_sum(int r, float sum, float logit) { rounded_[r] = sum + weight_of(r, logit); }
+  /// Or the sum of the LSE.
+  __device__ void take_own_sum(int r) { rounded_[r] = sum[r]; }
   /// 1 / that sum, or 0 for a row that saw no key.
   __device__ float inverse(int r) const { return rounded_[r] == 0 ? 0 : 1 / rounded_[r]; }
 
@@ -119,8 +135,9 @@ class IntegerSoftmax {
 
   /// Packs exponentials. Returns whether none of the warp is 448 or more; they count only then.
   /// kFollowed: the references have followed these scores.
-  template <bool kFollowed, int kCount, int kSteps>
-  __device__ __forceinline__ bool pack(const float (&scores)[kCount], float scale, uint32_t (&packed)[kSteps][4]) {
+  template <bool kFollowed, int kCount, int kSteps, class Keys>
+  __device__ __forceinline__ bool pack(const float (&scores)[kCount], float scale, uint32_t (&packed)[kSteps][4],
+                                       const Keys& keys) {
     static_assert(kCount == kSteps * 16, "an operand of 32 keys holds 16 scores of a thread");
     float offset[2];
 #pragma unroll
@@ -129,7 +146,7 @@ class IntegerSoftmax {
       const float unseen = kFollowed ? 0 : -ptx::minus_infinity();
       offset[r] = reference[r] == ptx::minus_infinity() ? unseen : kLift - reference[r];
     }
-    float part[2][2] = {};
+    float part[2][2] = {}, inverse[4] = {};
     uint32_t above = 0;
     // An accumulator of 32 columns is an operand of 32 k: a lane has four neighbours of k where it has pairs of scores
     // 8 columns apart. So the keys of every 16 come in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15.
@@ -140,7 +157,12 @@ class IntegerSoftmax {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         weights[k] = ptx::ex2_approx_ftz(fmaf(scores[at + k / 2 * 4 + k % 2], scale, offset[r]));
-        if constexpr (kSums) part[r][k % 2] += weights[k];
+        if constexpr (Keys::differ) {
+          if (r == 0) inverse[k] = keys.inverse(i / 2 * 4 + k);  // row 1 has the same keys
+          part[r][k % 2] = fmaf(weights[k], inverse[k], part[r][k % 2]);
+        } else if constexpr (kSums) {
+          part[r][k % 2] += weights[k];
+        }
       }
       packed[i / 4][i % 4] = tile::fp8_pair<DType::kE4m3>(weights[0], weights[1]) |
                              uint32_t{tile::fp8_pair<DType::kE4m3>(weights[2], weights[3])} << 16;

@@ -30,12 +30,12 @@ struct alignas(16) ItemRecord {
   // Keys of the last tile that belong to the sequence; memory behind them may hold anything. Where kHidesInTiles, the
   // upper 16 bits have the keys of the first tile that are before the sequence's start.
   int last_keys;
-  // What policy/open_scores.cuh needs beyond `rows`. Written and read only if the Spec has open scores.
+  // What policy/open_scores.cuh and policy/key_scales.cuh need beyond `rows`. Written and read only for these.
   int batch, origin;  // the key from which tiles are counted
 };
 static_assert(sizeof(ItemRecord) == 64, "kItemBytes");
 
-/// `origin`: the key from which tiles are counted. kOpen: whether the Spec uses policy/open_scores.cuh. kHidesInTiles:
+/// `origin`: the key from which tiles are counted. kOpen: whether the record has `batch` and `origin`. kHidesInTiles:
 /// whether the first tile may begin with keys before the start of the sequence.
 template <int kBlockN, bool kOpen, bool kHidesInTiles, class WorkItemT>
 __device__ __forceinline__ ItemRecord describe(const contract::AttentionParams& params, const WorkItemT& work,

@@ -37,6 +37,7 @@ class WarpKeyScales {
  public:
   enum : bool { differ = true };
 
+  WarpKeyScales() = default;
   /// `first`: the first key of the warp's first tile; `tile_keys`: keys from there to the next tile. The keys [low,
   /// high) exist. `start`: the place of key 0 among the tokens of its sequence or, ragged, of all. All lanes call it.
   __device__ __forceinline__ WarpKeyScales(const contract::AttentionParams& params, int batch, int kv_head,

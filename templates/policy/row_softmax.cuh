@@ -11,6 +11,7 @@
 #pragma once
 
 #include "contract/words.h"
+#include "policy/key_scales.cuh"
 #include "policy/quad_rows.cuh"
 #include "policy/row_scales.cuh"
 #include "policy/score_mod.cuh"
@@ -42,11 +43,25 @@ class RowSoftmax {
     sum[r] = mine ? unit_of(scale) : 0.f;
   }
 
+  /// Adds a sink to row r behind the last tile, where keys have scales (key_scales.cuh). `mine` as above.
+  template <class Scale, int kCount>
+  __device__ void add_last_sink(int r, float logit, Scale scale, bool mine, float (&output)[kCount]) {
+    if (logit == ptx::minus_infinity()) return;
+    const float at = logit * kLog2e / scale_of(scale, r), largest = fmaxf(maximum[r], at);
+    const float factor = ptx::ex2_approx_ftz((maximum[r] - largest) * scale_of(scale, r));
+    const float weight = ptx::ex2_approx_ftz((at - largest) * scale_of(scale, r)) * unit_of(scale);
+    maximum[r] = largest;
+    sum[r] = fmaf(sum[r], factor, mine ? weight : 0.f);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (i / 2 % 2 == r) output[i] *= factor;
+  }
+
   /// Turns the scores of one tile into exponentials; a unit of score is `scale` powers of two: a float, or
-  /// RowScales. The exponentials are added to the sum before they are rounded. A row depends on its own maximum only:
-  /// the other rows of the warp do not change its result.
-  template <int kCount, class Scale>
-  __device__ __forceinline__ void exponentiate(float (&scores)[kCount], Scale scale) {
+  /// RowScales. The exponentials are added to the sum before they are rounded, over the scales of the keys' values. A
+  /// row depends on its own maximum only: the other rows of the warp do not change its result.
+  template <int kCount, class Scale, class Keys>
+  __device__ __forceinline__ void exponentiate(float (&scores)[kCount], Scale scale, const Keys& keys) {
     float largest[2];
     largest_of_rows(scores, largest, [&](int r, float score) { return fmaxf(score, maximum[r]); });
     // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen no key stays as it is.
@@ -69,7 +84,16 @@ class RowSoftmax {
     for (int i = 0; i < kCount; ++i) {
       const int r = i / 2 % 2;
       scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale_of(scale, r), offset[r]));
-      part[r][i % 2] += scores[i];
+      if constexpr (!Keys::differ) part[r][i % 2] += scores[i];
+    }
+    if constexpr (Keys::differ) {
+#pragma unroll
+      for (int column = 0; column < kCount / 2; ++column) {
+        const float inverse = keys.inverse(column);
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          part[r][column % 2] = fmaf(scores[column / 2 * 4 + r * 2 + column % 2], inverse, part[r][column % 2]);
+      }
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) sum[r] += part[r][0] + part[r][1];

@@ -21,6 +21,7 @@
 #include "kernels/attention/attention_open.cuh"
 #include "mma/sm80.cuh"
 #include "policy/attention_item.cuh"
+#include "policy/key_scales.cuh"
 #include "policy/mask.cuh"
 #include "policy/padding_rows.cuh"
 #include "policy/score_mod.cuh"
@@ -79,6 +80,13 @@ using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Scores = float[kRowTiles][spec::kWarpN / 8][4];
 using Fragment = policy::MmaScores<kRowTiles, spec::kWarpN / 8>;
 using PlaceRows = policy::PlaceRows<spec::kScoreMod, spec::kPackGqa, Fragment>;
+enum : bool {  // no variables of a binary
+  kKeyScales = scales_differ_by_key(spec::kScales),
+  kScaled = spec::kScales != ScaleKind::kNone && !kKeyScales
+};
+using KeyScales =
+    policy::Either<kKeyScales, policy::WarpKeyScales<spec::kWarpN, -1, spec::kKvLayout, spec::kPageSize>,
+                   policy::EqualKeys>::type;
 using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
 // Whether rows see different keys. The weight of a key that a row does not see is 0, and 0 times an infinity or a NaN
 // is NaN.
@@ -243,17 +251,18 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   };
 
   float key_scale = 1;
-  if constexpr (spec::kScales != ScaleKind::kNone)
+  if constexpr (kScaled)
     key_scale = params.k_scale[spec::kScales == ScaleKind::kPerHead ? kv_head : 0];
   const ScoreMod score_mod{params.scale * key_scale, params.softcap};
-  const float exponent_scale = score_mod.exponent_scale<spec::kScales != ScaleKind::kNone>(params.exponent_scale);
+  const float exponent_scale = score_mod.exponent_scale<kScaled>(params.exponent_scale);
+  const float softmax_scale = kKeyScales ? 1 : exponent_scale;  // scores of keys that have scales become exponents
 
   // The warp's rows: row tile m holds rows warp_row + 16 m + lane / 4 and 8 more.
   const int warp_row = row_group(warp) * kRowTiles * 16;
   const auto row_of = [&](int r) { return warp_row + r / 2 * 16 + r % 2 * 8 + lane / 4; };
 
   Softmax softmax;
-  if constexpr (spec::kSinks) {
+  if constexpr (spec::kSinks && !kKeyScales) {
 #pragma unroll
     for (int r = 0; r < Softmax::kRows; ++r)
       if (row_of(r) < item.num_rows && column == 0)  // it counts once
@@ -271,12 +280,17 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, warp_row, lane);
 
   const PlaceRows place_rows(params, item, warp_row + lane / 4);
+  KeyScales key_scales(params, item.coord.batch, kv_head, item.sequence.kv_start,
+                       (tiles.end - 1) * spec::kBlockN + column * spec::kWarpN, static_cast<int>(spec::kBlockN),
+                       tiles.keys.low, tiles.keys.high, lane);
 
   /// Scores of tile `key_tile`, whose keys are in `stage`, to exponentials.
   const auto score = [&](Exponentials& exponentials, int key_tile, int stage) {
     Scores scores;
+    key_scales.step(params);
     multiply_keys(scores, queries, keys, stage);
     const Fragment fragment{scores};
+    policy::multiply_keys(fragment, key_scales);
     policy::modify(fragment, score_mod, [&] {
       return [&, key = key_tile * spec::kBlockN + column * spec::kWarpN + lane % 4 * 2](int r) {
         return place_rows.row(r, key);
@@ -296,7 +310,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
         policy::hide_keys<Mask::hides>(fragment, origin,
                                        [&](int r) { return limits.visible(again.query(row + Fragment::row(r))); });
     }
-    softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
+    policy::to_exponents(fragment, key_scales, exponent_scale);
+    softmax.template update<spec::kQDType>(scores, exponentials, output, softmax_scale, key_scales);
   };
 
   // Once V has landed: all threads wait for each other, and in a tile that some rows see in part nothing of it is left
@@ -383,14 +398,22 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const int end_warp = static_cast<int>(ptx::opaque(threadIdx.x)) / 32;
   const int end_row = row_group(end_warp) * kRowTiles * 16;
   float value_scale = 1;
-  if constexpr (spec::kScales != ScaleKind::kNone)
+  if constexpr (kScaled)
     value_scale = params.v_scale[spec::kScales == ScaleKind::kPerHead ? done.row_map.kv_head() : 0];
+  if constexpr (spec::kSinks && kKeyScales) {
+#pragma unroll
+    for (int r = 0; r < Softmax::kRows; ++r) {
+      const int row = end_row + Fragment::row(r) + end_lane / 4;
+      if (row < done.num_rows && column_of(end_warp) == 0)  // it counts once
+        softmax.add_last_sink(r, params.sinks[done.q_head(row)], softmax_scale, end_lane % 4 == 0, output);
+    }
+  }
   softmax.finish();
   if constexpr (kNumWarpsN > 1) {
     // Every copy has landed. Behind the first barrier of merge(), no warp reads a tile any more.
     const Columns columns{reinterpret_cast<float*>(shared_memory + kLayout.statistics),
                           reinterpret_cast<float4*>(shared_memory + kLayout.partials)};
-    columns.merge(softmax, output, column_of(end_warp), end_row, end_lane, exponent_scale);
+    columns.merge(softmax, output, column_of(end_warp), end_row, end_lane, softmax_scale);
     if (column_of(end_warp) != 0) return;  // the first column's warps have the whole result
   }
   if (kRowsDiffer && replaced) add_non_finite_values(output, params, done, end_row + end_lane / 4, end_lane);
@@ -403,7 +426,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     if constexpr (spec::kLse) {
       const int row = end_row + r / 2 * 16 + r % 2 * 8 + end_lane / 4;
       if (end_lane % 4 == 0 && row < done.num_rows)
-        params.lse[done.lse_index(params, row)] = softmax.log2_sum(r, exponent_scale) * policy::kLn2;
+        params.lse[done.lse_index(params, row)] = softmax.log2_sum(r, softmax_scale) * policy::kLn2;
     }
   }
   // A warp stages its output over the rows of Q that it alone reads. If the two tiles differ in shape, other warps'

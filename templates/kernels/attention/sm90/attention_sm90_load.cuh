@@ -54,7 +54,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     const policy::TileList& tiles = item.list;
     queries.template producer_wait<>();
     policy::post(shared.item(items.index),
-                 policy::describe<spec::kBlockN, OpenRow::exists, kHidesInTiles>(attention, work, tiles, item.origin));
+                 policy::describe<spec::kBlockN, OpenRow::exists || kKeyScales, kHidesInTiles>(attention, work, tiles, item.origin));
     if constexpr (kGathersKv)
       post_gather(shared, items.index,
                   {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});

@@ -1,6 +1,7 @@
 /// A math warpgroup of attention_sm90: scores, softmax and output of 64 query rows, step by step.
 #pragma once
 
+#include "kernels/attention/sm90/attention_sm90_keys.cuh"
 #include "kernels/attention/sm90/attention_sm90_queries.cuh"
 #include "kernels/attention/sm90/attention_sm90_rows.cuh"
 #include "kernels/attention/sm90/attention_sm90_scores.cuh"
@@ -16,7 +17,7 @@
 namespace kernelwright {
 namespace {
 
-class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormalisesQ>, Scales, Promotion {
+class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormalisesQ>, Scales, ItemKeys<kKeyScales>, Promotion {
  public:
   __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
                                            uint32_t warpgroup)
@@ -24,7 +25,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
         shared_(shared),
         warpgroup_(warpgroup),
         lane_(threadIdx.x % 32),
-        scale_{exponent_scale_of(params_.scale)},
+        scale_{softmax_scale_of(params_.scale)},
         queries_(QueryRing::consumer(shared.query_barriers())),
         items_(ItemRing::consumer()),
         tiles_(shared.kv_barriers(), shared.keys(), shared.values(), {threadIdx.x % 32}),
@@ -106,6 +107,11 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     items_.step();
     if constexpr (kScaled) take_scales(params_, item_);
     if constexpr (kScaled && !kNormalisesQ) scale_ = {exponent_scale_of(score_scale(params_))};
+    if constexpr (kKeyScales)
+      if (walk_.end >= 0) {
+        const policy::ItemRecord::Rows rows = item_.rows();
+        take_scales_of_keys(params_, item_, limits_of(rows).visible(Rows::query(rows.first_row)).low, row(), lane_);
+      }
     if constexpr (PlaceMod::exists) {
 #pragma unroll
       for (int r = 0; r < kPlaceHeads; ++r)
@@ -118,11 +124,16 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     return ScoreMod{scale, params_.softcap}.template exponent_scale<kScaled>(params_.exponent_scale);
   }
 
+  /// Of the softmax. Scores of keys that have scales become exponents.
+  __device__ __forceinline__ float softmax_scale_of(float scale) const {
+    return kKeyScales ? 1 : exponent_scale_of(scale);
+  }
+
   /// The item's queries have landed, and this warpgroup has rows of them.
   __device__ __forceinline__ void begin_item() {
     if constexpr (kNormalisesQ) {
       prepare_queries(own_queries(), warpgroup_);
-      scale_ = exponent_scales(exponent_scale_of(score_scale(params_)));
+      scale_ = exponent_scales(softmax_scale_of(score_scale(params_)));
     }
   }
   __device__ __forceinline__ uint32_t own_queries() const {
@@ -150,7 +161,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   }
 
   __device__ __forceinline__ void add_sinks(Softmax& softmax) {
-    if constexpr (spec::kSinks) {
+    if constexpr (spec::kSinks && !kKeyScales) {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         softmax.add_sink(r, params_.sinks[Rows{item_.rows().head}.q_head(row() + r * 8)], scale_, lane_ % 4 == 0);
@@ -342,6 +353,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     ptx::pin_registers(scores_);
     tiles_.release_whole_k();
     take_factors(Fragment{scores_});
+    scale_by_keys(params_, Fragment{scores_});
     const ScoreMod score_mod{score_scale(params_), params_.softcap};
     policy::modify(Fragment{scores_}, score_mod, [&] { return place_rows(tile); });
     policy::take_sign(Fragment{scores_}, score_mod);
@@ -415,10 +427,11 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   /// kRises: rows may have seen no key yet, or much smaller scores.
   template <bool kRises, class OnlineSoftmax>
   __device__ __forceinline__ void exponentiate(OnlineSoftmax& softmax) {
+    to_exponents(Fragment{scores_}, exponent_scale_of(params_.scale));
     if constexpr (kPacksAtOnce)
-      softmax.template exponentiate<kRises>(scores_, scale_, probabilities_);
+      softmax.template exponentiate<kRises>(scores_, scale_, probabilities_, keys());
     else
-      softmax.exponentiate(scores_, scale_);
+      softmax.exponentiate(scores_, scale_, keys());
   }
   __device__ __forceinline__ void pack() {
     if constexpr (!kPacksAtOnce) mma::pack<computed(), spec::kBlockN>(scores_, probabilities_);

@@ -11,8 +11,8 @@ namespace {
 
 enum : bool {
   kNormalisesQ = kConvertsKv && spec::kQDType == DType::kBf16,
-  // Modifiers and single keys take scores as they are; else the factors of rows join the softmax's scale.
-  kFoldsFactors = spec::kScoreMod == ScoreModKind::kNone && !OpenRow::exists
+  // Modifiers, single keys and their scales take scores as they are; else the factors of rows join the softmax's scale.
+  kFoldsFactors = spec::kScoreMod == ScoreModKind::kNone && !OpenRow::exists && !kKeyScales
 };
 
 /// What the thread's two rows were divided by. A base class: without it, it takes no room.

@@ -43,11 +43,12 @@ enum : bool { kRisesBehindDiagonal = kTransposesV && spec::kMask == MaskKind::kC
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
-using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse>, policy::RowSoftmax<spec::kRescale>>::type;
+using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKeyScales>,
+                               policy::RowSoftmax<spec::kRescale>>::type;
 constexpr bool kPacksAtOnce = kNarrow;  // that softmax makes an operand, and leaves the scores as they are
 using Promotion = mma::Promotion<kNarrow, contract::shares_scores(kOneProduct, spec::kBlockN, spec::kHeadDimV),
                                  spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>;
-using Scales = policy::ItemScales<spec::kScales, Rows>;
+using Scales = policy::ItemScales<kKeyScales ? ScaleKind::kNone : spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 
 /// A math thread's first row of a query tile; its second is 8 rows further on.
@@ -81,16 +82,20 @@ __device__ __forceinline__ void clear_last_keys(uint32_t values, const int& keys
 
 /// Ends the sums of fp8 products. Outputs are divided by the sum of e4m3 probabilities as they were rounded, which is a
 /// product with ones. A row whose weight is all on one key then has that key's value exactly. `first`: the thread's
-/// first row. Other products need no such end.
+/// first row. Other products need no such end. Where keys have scales, the sum is the softmax's own.
 template <class Softmax, class Sums>
 __device__ __forceinline__ void end_narrow(Softmax&, Sums&, const float*, const Rows&, int) {}
 template <bool kSums, class Sums>
 __device__ __forceinline__ void end_narrow(policy::IntegerSoftmax<kSums>& softmax, Sums& output, const float* sinks,
                                            const Rows& rows, int first) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r)
-    softmax.take_rounded_sum(r, output[spec::kHeadDimV / 2 + 2 * r],
-                             spec::kSinks ? sinks[rows.q_head(first + r * 8)] : ptx::minus_infinity());
+  for (int r = 0; r < 2; ++r) {
+    if constexpr (kKeyScales)
+      softmax.take_own_sum(r);
+    else
+      softmax.take_rounded_sum(r, output[spec::kHeadDimV / 2 + 2 * r],
+                               spec::kSinks ? sinks[rows.q_head(first + r * 8)] : ptx::minus_infinity());
+  }
   if constexpr (kTransposesV) mma::in_natural_order<spec::kHeadDimV>(output);
 }
 

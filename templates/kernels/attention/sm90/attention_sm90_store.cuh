@@ -9,6 +9,12 @@ namespace kernelwright {
 namespace {
 
 __device__ __forceinline__ void MathWarpgroup::store(const DoneItem& done, Softmax& softmax, Output& output) {
+  if constexpr (spec::kSinks && kKeyScales) {
+    const Rows heads{done.record.rows().head};
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      softmax.add_last_sink(r, params_.sinks[heads.q_head(row() + r * 8)], done.scale, lane_ % 4 == 0, output);
+  }
   softmax.finish();
   if constexpr (kNarrow) end_narrow(softmax, output, params_.sinks, Rows{done.record.rows().head}, row());
   const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;

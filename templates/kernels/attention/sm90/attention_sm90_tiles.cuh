@@ -26,6 +26,7 @@ enum : bool {  // not variables, which would be in every binary
   kTransposesV = kNarrow && !spec::kVColumns,
   // Whether warps make operands of what TMA brings.
   kRestagesKv = kConvertsKv || kTransposesV,
+  kKeyScales = scales_differ_by_key(spec::kScales),
 };
 
 /// The type of products.
