@@ -37,7 +37,8 @@ inline AttentionOutput simulate_attention(const AttentionCase& call, const Simul
     std::vector<double> q(d), k(d), v(dv);
     decode_row(problem.dtype.q, call.q_row(b, i, h), d, q.data());
     const auto range = call.visible(b, i);
-    const float scale = call.scale * static_cast<float>(call.k_scale_of(kv)) * faults.scale_factor;
+    const float query = call.has_query_scales() ? call.q_scale[call.q_scale_index(b, i, h)] : 1;
+    const float scale = call.scale * query * faults.scale_factor;
     std::vector<float> o(dv, 0.f);
     float top = problem.sinks ? call.sinks[h] : -infinity, sum = std::isfinite(top) ? 1.f : 0.f;
     for (int first = range.first; first < range.last; first += kTile) {
@@ -47,7 +48,7 @@ inline AttentionOutput simulate_attention(const AttentionCase& call, const Simul
         decode_row(problem.dtype.kv, call.k_row(b, j, kv), d, k.data());
         float score = 0;
         for (std::size_t e = 0; e < d; ++e) score += static_cast<float>(q[e]) * static_cast<float>(k[e]);
-        score *= scale;
+        score *= scale * static_cast<float>(call.k_scale_of(b, j, kv));
         if (problem.score_mod.kind == ScoreModKind::kSoftcap) score = call.softcap * std::tanh(score / call.softcap);
         if (problem.score_mod.kind == ScoreModKind::kAlibi)
           score += static_cast<float>(call.alibi_slope(h)) * static_cast<float>(j - call.diagonal_key(b, i));
@@ -66,12 +67,13 @@ inline AttentionOutput simulate_attention(const AttentionCase& call, const Simul
         const float p = std::exp2((scores[j - first] - top) * log2e), rounded = round_to(problem.dtype.q, p);
         sum += p;
         decode_row(problem.dtype.kv, call.v_row(b, j, kv), dv, v.data());
-        for (std::size_t e = 0; e < dv; ++e) o[e] += rounded * static_cast<float>(v[e]);
+        const float weight = rounded * static_cast<float>(call.v_scale_of(b, j, kv));
+        for (std::size_t e = 0; e < dv; ++e) o[e] += weight * static_cast<float>(v[e]);
       }
       if (faults.sixteen_bit_sums)
         for (float& value : o) value = round_to(problem.dtype.out, value);
     }
-    for (float& value : o) value = sum == 0 ? 0 : value / sum * static_cast<float>(call.v_scale_of(kv));
+    for (float& value : o) value = sum == 0 ? 0 : value / sum;
     encode_row(problem.dtype.out, o, output.o.data() + call.o_index(b, i, h) * bytes_of(problem.dtype.out));
     if (problem.lse) output.lse[call.lse_index(b, i, h)] = sum == 0 ? -infinity : top + std::log(sum);
   });
