@@ -356,17 +356,14 @@ typedef struct kernelwright_attention_tensors {
    * 0: not known, and a wrong entry makes the kernel read what is not its own. */
   int32_t num_pages;
   int32_t zero_padding; /* 1: rows of ragged o that are no sequence's become zeros; 0: they are left alone */
-  /* Mask "tensor" and score_mod "tensor": [batch or 1, q_heads or 1, q_len or 1, kv_len], as the problem says. A mask
-   * is bytes, of which 0 hides a key; a bias is elements of score_mod.dtype that join the scaled scores. Strides: token
-   * is that of a query; keys are contiguous; 0 where one element serves all. */
+  /* Mask "tensor", bytes of which 0 hides a key, and score_mod "tensor", elements of score_mod.dtype: [batch or 1,
+   * q_heads or 1, q_len or 1, kv_len]. Strides: token is a query's; keys are contiguous; 0: one element for all. */
   uint64_t mask;
   kernelwright_strides mask_strides;
   uint64_t bias;
   kernelwright_strides bias_strides;
   uint64_t kv_starts; /* [batch] i32: the first key of each sequence, for a problem with kv_starts; 0: its key 0 */
-  /* Of scales "per_token", as k and v without head_dim, and "per_page", [pages, kv_heads], whose token is 0. Elements;
-   * all zero: contiguous. */
-  kernelwright_strides k_scale_strides, v_scale_strides;
+  kernelwright_strides k_scale_strides, v_scale_strides; /* scales "per_token", "per_page"; zero: contiguous */
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

@@ -302,7 +302,7 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
   EXPECT_THAT(
       refused([](auto& problem, auto& schedule) {
         problem.dtype = {DType::kBf16, DType::kE4m3, DType::kF32};
-        problem.scales = ScaleKind::kPerToken;
+        problem.scales = ScaleKind::kPerBlock;
         problem.head_dim = {100, 260};
         schedule.splits = 2;
         schedule.cluster = ClusterShape{2, 2};
@@ -313,7 +313,8 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "/problem/dtype/out: \"f32\" is not built yet for the hopper family; it has bf16",
           "/problem/head_dim/qk: 100 is not built yet for the hopper family; it has multiples of 16 from 16 to 256",
           "/problem/head_dim/v: 260 is not built yet for the hopper family; it has multiples of 16 from 16 to 256",
-          "/problem/scales: \"per_token\" is not built yet for the hopper family; it has none, per_tensor, per_head",
+          "/problem/scales: \"per_block\" is not built yet for the hopper family; it has none, per_tensor, per_head, "
+          "per_page, per_token",
           "/schedule/num_warps: the hopper family has no num_warps; its fields are arch, family, block_m, block_n, "
           "token_gen, q_stages, num_kv_stages, num_qk_stages, num_mma_stages, kv_ring, math_warpgroups, overlap, "
           "swizzle, cluster, scheduler, pack_gqa, splits, rescale",

@@ -18,13 +18,14 @@ class ItemKeys {
   policy::RowScales<2> queries_;  // of the thread's two rows
 
  protected:
-  /// The role is now on `item`. `low`: the first key that a row of it sees; it and tiles count from the item's origin.
-  /// `row`: the thread's first row, and `lane` its lane.
+  /// The role is now on `item`. `limits` count keys from the item's origin, as tiles do. `row`: the thread's first row,
+  /// and `lane` its lane.
+  template <class Limits>
   __device__ __forceinline__ void take_scales_of_keys(const contract::AttentionParams& params,
-                                                      const policy::PostedItem& item, int low, int row,
+                                                      const policy::PostedItem& item, const Limits& limits, int row,
                                                       uint32_t lane) {
     const policy::ItemRecord::Rows rows = item.rows();
-    const int batch = item.batch(), origin = item.origin();
+    const int batch = item.batch(), origin = item.origin(), low = limits.visible(Rows::query(rows.first_row)).low;
     const Rows heads{rows.head};
     int64_t start = 0;
     if constexpr (spec::kKvLayout == KvLayoutKind::kRagged)
@@ -62,8 +63,9 @@ class ItemKeys {
 template <>
 class ItemKeys<false> {
  protected:
+  template <class Limits>
   __device__ __forceinline__ static void take_scales_of_keys(const contract::AttentionParams&,
-                                                             const policy::PostedItem&, int, int, uint32_t) {}
+                                                             const policy::PostedItem&, const Limits&, int, uint32_t) {}
   template <class Scores>
   __device__ __forceinline__ static void scale_by_keys(const contract::AttentionParams&, const Scores&) {}
   template <class Scores>

@@ -108,10 +108,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if constexpr (kScaled) take_scales(params_, item_);
     if constexpr (kScaled && !kNormalisesQ) scale_ = {exponent_scale_of(score_scale(params_))};
     if constexpr (kKeyScales)
-      if (walk_.end >= 0) {
-        const policy::ItemRecord::Rows rows = item_.rows();
-        take_scales_of_keys(params_, item_, limits_of(rows).visible(Rows::query(rows.first_row)).low, row(), lane_);
-      }
+      if (walk_.end >= 0) take_scales_of_keys(params_, item_, limits_of(item_.rows()), row(), lane_);
     if constexpr (PlaceMod::exists) {
 #pragma unroll
       for (int r = 0; r < kPlaceHeads; ++r)
@@ -160,13 +157,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if (exists) queries_.release(done.slot, pipeline::WarpRelease<>{lane_});
   }
 
-  __device__ __forceinline__ void add_sinks(Softmax& softmax) {
-    if constexpr (spec::kSinks && !kKeyScales) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        softmax.add_sink(r, params_.sinks[Rows{item_.rows().head}.q_head(row() + r * 8)], scale_, lane_ % 4 == 0);
-    }
-  }
+  __device__ __forceinline__ void add_sinks(Softmax& softmax);  // attention_sm90_store.cuh
 
   // ---- steps ----
 
@@ -474,15 +465,9 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
 
   /// attention_sm90_store.cuh
   __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, Output& output);
-  __device__ __forceinline__ float weight_of(const Softmax& softmax, int r, const DoneItem& done) const {
-    if constexpr (kScaled) return softmax.inverse(r) * value_scale(params_, done.record);
-    return softmax.inverse(r);
-  }
-  /// The next item has been taken, and its keys or its queries may have another scale.
-  __device__ __forceinline__ ExponentScale scale_of(const DoneItem& done) const {
-    if constexpr (kScaled && !kNormalisesQ) return {exponent_scale_of(score_scale(params_, done.record))};
-    return done.scale;
-  }
+  __device__ __forceinline__ void add_last_sinks(Softmax& softmax, Output& output, const DoneItem& done);
+  __device__ __forceinline__ float weight_of(const Softmax& softmax, int r, const DoneItem& done) const;
+  __device__ __forceinline__ ExponentScale scale_of(const DoneItem& done) const;
 
   // HiddenKeys: of the next tile of V, which must be cleaned of them.
   const contract::AttentionParams& params_;

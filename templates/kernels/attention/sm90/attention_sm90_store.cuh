@@ -1,4 +1,4 @@
-/// How a math warpgroup of attention_sm90 stores the rows of an item.
+/// How a math warpgroup of attention_sm90 stores the rows of an item, and where sinks join them.
 #pragma once
 
 #include "kernels/attention/sm90/attention_sm90_math.cuh"
@@ -8,13 +8,36 @@
 namespace kernelwright {
 namespace {
 
-__device__ __forceinline__ void MathWarpgroup::store(const DoneItem& done, Softmax& softmax, Output& output) {
-  if constexpr (spec::kSinks && kKeyScales) {
-    const Rows heads{done.record.rows().head};
+__device__ __forceinline__ void MathWarpgroup::add_sinks(Softmax& softmax) {
+  if constexpr (spec::kSinks && !kKeyScales) {
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      softmax.add_last_sink(r, params_.sinks[heads.q_head(row() + r * 8)], done.scale, lane_ % 4 == 0, output);
+      softmax.add_sink(r, params_.sinks[Rows{item_.rows().head}.q_head(row() + r * 8)], scale_, lane_ % 4 == 0);
   }
+}
+/// The same behind the last tile, where keys have scales.
+__device__ __forceinline__ void MathWarpgroup::add_last_sinks(Softmax& softmax, Output& output, const DoneItem& done) {
+  if constexpr (spec::kSinks && kKeyScales) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      softmax.add_last_sink(r, params_.sinks[Rows{done.record.rows().head}.q_head(row() + r * 8)], done.scale,
+                            lane_ % 4 == 0, output);
+  }
+}
+
+/// What the output of row r is multiplied by.
+__device__ __forceinline__ float MathWarpgroup::weight_of(const Softmax& softmax, int r, const DoneItem& done) const {
+  if constexpr (kScaled) return softmax.inverse(r) * value_scale(params_, done.record);
+  return softmax.inverse(r);
+}
+/// The next item has been taken, and its keys or its queries may have another scale.
+__device__ __forceinline__ MathWarpgroup::ExponentScale MathWarpgroup::scale_of(const DoneItem& done) const {
+  if constexpr (kScaled && !kNormalisesQ) return {exponent_scale_of(score_scale(params_, done.record))};
+  return done.scale;
+}
+
+__device__ __forceinline__ void MathWarpgroup::store(const DoneItem& done, Softmax& softmax, Output& output) {
+  if constexpr (kKeyScales) add_last_sinks(softmax, output, done);
   softmax.finish();
   if constexpr (kNarrow) end_narrow(softmax, output, params_.sinks, Rows{done.record.rows().head}, row());
   const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
