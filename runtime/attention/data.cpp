@@ -51,7 +51,7 @@ class Checker {
         read_key_scales("k_scale", tensors_.k_scale, strides.k_scale, b, first, kv_lens[b],
                         "it multiplies scores all the same");
         read_key_scales("v_scale", tensors_.v_scale, strides.v_scale, b, first, kv_lens[b],
-                        "values weigh as if it were 2^-100, or 2^100 if it is infinite");
+                        "values weigh as if it were 2^-60, or 2^100 if it is infinite");
       }
     }
     return text_.take();

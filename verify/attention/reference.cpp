@@ -64,7 +64,7 @@ KERNELWRIGHT_WIDE void add_values(const double* p, const double* c, const double
   }
 }
 
-constexpr double kLeastScale = 0x1p-100;  // kernels take lower ones of single values for this one
+constexpr double kLeastScale = 0x1p-60;  // kernels take lower ones of single values for this one
 constexpr double kNegligible = 104;  // exp(-104) is less than half of the smallest f32
 
 // The state of a row while its chunk is computed.

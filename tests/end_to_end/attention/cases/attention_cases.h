@@ -40,6 +40,10 @@ void add_value_cases(std::vector<CudaCase>& cases);
 void add_fp8_query_cases(std::vector<CudaCase>& cases);
 AttentionProblem fp8_queries(AttentionProblem problem, ScaleKind scales = ScaleKind::kPerTensor);
 
+/// Adds those of scales that differ by key. give_extreme_scales() makes them 0, tiny and huge beside each other.
+void add_key_scale_cases(std::vector<CudaCase>& cases);
+void give_extreme_scales(AttentionCase& call);
+
 /// The cases of attention_sm90: small, of every head size, tile and schedule, and of errors that its rings and its
 /// order of items could cause. Their schedules name the family.
 std::vector<CudaCase> hopper_cases();

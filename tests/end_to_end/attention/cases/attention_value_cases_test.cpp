@@ -204,6 +204,7 @@ void add_value_cases(std::vector<CudaCase>& cases) {
   not_finite(cases);
   values(cases);
   add_fp8_query_cases(cases);
+  add_key_scale_cases(cases);
 }
 
 namespace {

@@ -153,6 +153,38 @@ void columns(List& list) {
            [](AttentionSchedule& schedule) { schedule.pack_gqa = true; });
 }
 
+/// Scales that differ by key: tiles of each head size, pages, and what joins or hides a score between the two factors.
+void key_scales(List& list) {
+  int i = 0;
+  const auto scaled = [&](ScaleKind kind, int q_heads = 2, int kv_heads = 1) {
+    AttentionProblem problem = small(++i, q_heads, kv_heads);
+    problem.scales = kind;
+    return problem;
+  };
+  constexpr ScaleKind kToken = ScaleKind::kPerToken, kPage = ScaleKind::kPerPage;
+  const AttentionShape shape = several({150, 1, 0, 67}, 70);
+  list.add("tokens_d64", causal(with_sinks(dims(scaled(kToken), 64, 64))), shape);
+  list.add("tokens_d192_128", dims(scaled(kToken, 2, 2), 192, 128), shape);
+  list.add("tokens_d256", causal(dims(scaled(kToken), 256, 256)), shape);
+  list.add("pages_of_16", causal(with_sinks(paged(scaled(kPage), 16))), shape);
+  list.add("pages_of_48_window", windowed(paged(scaled(kPage), 48), 37, 9), shape);
+  list.add("tokens_paged_starts", causal(left_padded(paged(scaled(kToken), 64))), several({150, 100, 0, 67}, 60));
+  list.add("tokens_starts", left_padded(scaled(kToken)), several({150, 100, 0, 67}, 60));
+  list.add("tokens_capped", capped(scaled(kToken, 4, 2), 20), shape);
+  list.add("tokens_alibi", causal(with_alibi(scaled(kToken, 4, 2))), shape).change = [](AttentionCase& call) {
+    call.scale = -0.3f;
+  };
+  list.add("tokens_extreme", causal(with_sinks(scaled(kToken))), shape).change = give_extreme_scales;
+  AttentionProblem packed = causal(with_sinks(paged(scaled(kToken, 8, 2), 16)));
+  packed.q_layout = QLayout::kRagged;
+  list.add("tokens_mixed", packed, lists({1, 1, 0, 40, 1}, {130, 1, 60, 67, 0}),
+           [](AttentionSchedule& schedule) { schedule.pack_gqa = true; });
+  if (!list.narrow()) return;
+  AttentionProblem columns = causal(paged(scaled(kToken), 16));
+  columns.v_layout = VLayout::kColumns;
+  list.add("tokens_columns", columns, shape);
+}
+
 /// Packed heads of ragged batches: warpgroups without rows only keep step.
 void mixed(List& list) {
   const AttentionShape shape = lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150});
@@ -182,6 +214,7 @@ std::vector<CudaCase> hopper_fp8_cases() {
     hopper_fp8_cases_test::scores(list);
     hopper_fp8_cases_test::mixed(list);
     hopper_fp8_cases_test::columns(list);
+    hopper_fp8_cases_test::key_scales(list);
     for (CudaCase& test : list.take()) cases.push_back(std::move(test));
   }
   return cases;
@@ -201,7 +234,7 @@ TEST(HopperFp8Cases, HaveKernelsOfTheFamilyAndEveryKindOfScale) {
     scales.insert(test.problem.scales), types.insert(test.problem.dtype.kv);
     queries.insert(test.problem.dtype.q);
   }
-  EXPECT_EQ(scales.size(), 3u);
+  EXPECT_EQ(scales.size(), 5u);
   EXPECT_EQ(types.size(), 2u);
   EXPECT_EQ(queries.size(), 3u);
 }
