@@ -87,23 +87,40 @@ bool has_extent(const Rules& rules, const Operand& operand, const Tensor& tensor
   return operand.layout == Layout::kCount ? count == want : bytes >= want;
 }
 
-/// The strides of batch, token and head of [..., token, head, element]. For an extent of one a framework may give any
-/// stride, but the library needs a valid one.
-bool write_heads(const Operand& operand, const Tensor& tensor, Launch& launch) {
-  const std::int64_t *shape = tensor.shape, *strides = tensor.strides;
-  const int token_at = tensor.ndim - 3, head_at = tensor.ndim - 2, last = tensor.ndim - 1;
-  if (shape[last] > 1 && strides && strides[last] != 1) return false;
-  if (is_contiguous(tensor)) return true;
-  const std::int64_t head = shape[head_at] > 1 ? strides[head_at] : shape[last];
-  const std::int64_t densest = shape[head_at] * head > shape[last] ? shape[head_at] * head : shape[last];
-  const std::int64_t token = shape[token_at] > 1 ? strides[token_at] : densest;
-  std::int64_t batch = 0;
-  if (tensor.ndim == 4) batch = shape[0] > 1 ? strides[0] : (shape[token_at] > 1 ? shape[token_at] : 1) * token;
-  if (!batch && !token && !head) return false;  // the C ABI reads three zeros as contiguous
+/// False: all are zero, which the C ABI reads as contiguous.
+bool put_strides(const Operand& operand, std::int64_t batch, std::int64_t token, std::int64_t head, Launch& launch) {
+  if (!batch && !token && !head) return false;
   put(launch, operand.place_at, batch);
   put(launch, operand.place_at + 8, token);
   put(launch, operand.place_at + 16, head);
   return true;
+}
+
+/// The strides of batch, token and head. `dims`: those ahead of a head's elements. For an extent of one a framework may
+/// give any stride, but the library needs a valid one.
+bool write_strides(const Operand& operand, const Tensor& tensor, int dims, std::int64_t elements, Launch& launch) {
+  if (is_contiguous(tensor)) return true;
+  const std::int64_t *shape = tensor.shape, *strides = tensor.strides;
+  const int token_at = dims - 2, head_at = dims - 1;
+  const std::int64_t head = shape[head_at] > 1 ? strides[head_at] : elements;
+  const std::int64_t densest = shape[head_at] * head > elements ? shape[head_at] * head : elements;
+  const std::int64_t token = shape[token_at] > 1 ? strides[token_at] : densest;
+  std::int64_t batch = 0;
+  if (dims == 3) batch = shape[0] > 1 ? strides[0] : (shape[token_at] > 1 ? shape[token_at] : 1) * token;
+  return put_strides(operand, batch, token, head, launch);
+}
+
+bool write_heads(const Operand& operand, const Tensor& tensor, Launch& launch) {
+  const int last = tensor.ndim - 1;
+  if (tensor.shape[last] > 1 && tensor.strides && tensor.strides[last] != 1) return false;
+  return write_strides(operand, tensor, last, tensor.shape[last], launch);
+}
+
+bool write_page_scales(const Operand& operand, const Tensor& tensor, Launch& launch) {
+  if (is_contiguous(tensor)) return true;
+  const std::int64_t *shape = tensor.shape, *strides = tensor.strides;
+  const std::int64_t head = shape[1] > 1 ? strides[1] : 1, all_heads = shape[1] * head;
+  return put_strides(operand, shape[0] > 1 ? strides[0] : all_heads > 1 ? all_heads : 1, 0, head, launch);
 }
 
 bool write_scores(const Operand& operand, const Tensor& tensor, Launch& launch) {
@@ -112,11 +129,7 @@ bool write_scores(const Operand& operand, const Tensor& tensor, Launch& launch) 
   if (shape[3] > 1 && strides[3] != 1) return false;
   std::int64_t own[3];
   for (int i = 0; i < 3; ++i) own[i] = shape[i] > 1 ? strides[i] : 0;
-  if (!own[0] && !own[1] && !own[2]) return false;
-  put(launch, operand.place_at, own[0]);
-  put(launch, operand.place_at + 8, own[2]);
-  put(launch, operand.place_at + 16, own[1]);
-  return true;
+  return put_strides(operand, own[0], own[2], own[1], launch);
 }
 
 /// The stride of the rows of a matrix, as the size `place_at`.
@@ -170,6 +183,8 @@ bool write_tensor(const Rules& rules, int index, const Tensor& tensor, Launch& l
   put(launch, operand.address_at, reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset);
   switch (operand.layout) {
     case Layout::kHeads: return write_heads(operand, tensor, launch);
+    case Layout::kTokenScales: return write_strides(operand, tensor, tensor.ndim, 1, launch);
+    case Layout::kPageScales: return write_page_scales(operand, tensor, launch);
     case Layout::kScores: return write_scores(operand, tensor, launch);
     case Layout::kRows:
     case Layout::kScaleRows:

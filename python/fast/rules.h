@@ -31,17 +31,19 @@ struct Dim {
 
 /// Which strides a tensor may have, and what the struct says of them.
 enum class Layout : std::int32_t {
-  kHeads,       // [batch, token, head, element] or [token, head, element]: three strides, zeros if contiguous
-  kScores,      // [batch, head, token, key]: three strides, 0 for an extent of one, all zeros if contiguous
-  kRows,        // [row, element]: the stride of rows
-  kPages,       // [row, element]: the stride of rows, in 32 bits; a number beside an address
-  kScaleRows,   // [row, element]: the stride of rows, whatever their number
-  kContiguous,  // no stride
-  kItemBytes,   // contiguous: the bytes of an element, as a size
-  kRowStride,   // [row, element]: the stride of rows, as a size
-  kCount,       // contiguous, of any rank: the product of the extents is that of the first dim
-  kBytes,       // contiguous, of any rank: as many bytes as the dims ask for, or more
-  kWorkspace,   // contiguous, of any rank: its size in bytes; a number beside an address
+  kHeads,        // [batch, token, head, element] or [token, head, element]: three strides, zeros if contiguous
+  kTokenScales,  // [batch, token, head] or [token, head]: likewise
+  kPageScales,   // [page, head]: likewise, and 0 as the stride of tokens
+  kScores,       // [batch, head, token, key]: three strides, 0 for an extent of one, all zeros if contiguous
+  kRows,         // [row, element]: the stride of rows
+  kPages,        // [row, element]: the stride of rows, in 32 bits; a number beside an address
+  kScaleRows,    // [row, element]: the stride of rows, whatever their number
+  kContiguous,   // no stride
+  kItemBytes,    // contiguous: the bytes of an element, as a size
+  kRowStride,    // [row, element]: the stride of rows, as a size
+  kCount,        // contiguous, of any rank: the product of the extents is that of the first dim
+  kBytes,        // contiguous, of any rank: as many bytes as the dims ask for, or more
+  kWorkspace,    // contiguous, of any rank: its size in bytes; a number beside an address
 };
 
 struct Operand {

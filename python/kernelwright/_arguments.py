@@ -7,12 +7,13 @@ from ctypes import c_uint64
 
 from . import _structs as structs
 from ._errors import ConfigError
-from ._tensors import is_contiguous, read
+from ._tensors import View, is_contiguous, read
 
 DTYPE_FIELDS = {"q": "q", "k": "kv", "v": "kv", "o": "out"}
 STRIDED = ("q", "o", "k", "v", "q_rope", "k_rope")  # in the order in which they are checked
 # int32 vectors: entries beyond one a sequence
 PER_SEQUENCE = {"q_offsets": 1, "kv_offsets": 1, "kv_lengths": 0, "kv_starts": 0}
+EVERY_STRIDE_IS_0 = "every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions"
 
 
 def check_place(name, view, device, own_memory):
@@ -68,8 +69,25 @@ def head_strides(name, view):
     if len(shape) == 4:
         batch = view.strides[0] if shape[0] > 1 else max(shape[1], 1) * token
     if not (batch or token or head):
-        raise ConfigError(f"{name}: every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions")
+        raise ConfigError(f"{name}: {EVERY_STRIDE_IS_0}")
     return structs.Strides(batch, token, head)
+
+
+def scale_strides(name, view):
+    """The strides of scales [..., token, head], one for each head of a token."""
+    return head_strides(name, View(view.address, (*view.shape, 1), (*view.strides, 1)))
+
+
+def page_scale_strides(name, view):
+    """The strides of scales [page, head]. All tokens of a page have the same, so their stride is 0."""
+    if is_contiguous(view):
+        return structs.Strides()
+    (pages, heads), (page, head) = view.shape, view.strides
+    head = head if heads > 1 else 1
+    page = page if pages > 1 else max(heads * head, 1)
+    if not (page or head):
+        raise ConfigError(f"{name}: {EVERY_STRIDE_IS_0}")
+    return structs.Strides(page, 0, head)
 
 
 def column_strides(name, view, heads, head_dim, page_size):
@@ -116,8 +134,8 @@ class Problem:
                       "v": problem["heads"]["kv"]}
         rope = problem.get("rope", {})
         scales = problem.get("scales", "none")
-        self.rope_width, self.token_scales = rope.get("width", 0), scales == "per_token"
-        self.scale_count = self.heads["k"] if scales == "per_head" else 1  # of k_scale and v_scale, unless of tokens
+        self.rope_width, self.scales = rope.get("width", 0), scales
+        self.query_scales = scales == "per_token" and self.dtypes["q"] == "e4m3"
         for name in ("q", "k"):  # a rotary part is a separate operand
             self.head_dims[name] -= self.rope_width
             self.head_dims[name + "_rope"] = self.rope_width
@@ -127,6 +145,21 @@ class Problem:
         self.ragged_q = problem.get("q_layout", "padded") == "ragged"
         self.kv_kind, self.page_size = kv_layout.get("kind", "padded"), kv_layout.get("page_size", 0)
         self.v_columns = problem.get("v_layout", "rows") == "columns"
+
+    def rows(self, name):
+        """The dimensions of an operand ahead of heads: names of sizes, and the keys of a page."""
+        if name in ("q", "o", "q_rope"):
+            return ("q_tokens",) if self.ragged_q else ("batch", "q_len")
+        return {"padded": ("batch", "kv_len"), "ragged": ("kv_tokens",), "paged": ("num_pages", self.page_size)}[self.kv_kind]
+
+    def scales_differ_by_key(self):
+        return self.scales in ("per_token", "per_page")
+
+    def key_scale_dims(self):
+        """The dimensions of k_scale and of v_scale, whichever order the values have."""
+        heads = self.heads["k"]
+        return {"per_token": (*self.rows("k"), heads), "per_page": ("num_pages", heads),
+                "per_head": (heads,)}.get(self.scales, (1,))
 
 
 class Arguments:
@@ -153,6 +186,7 @@ class Arguments:
         if "page_table" in self.views:
             c.page_table_stride = self.page_table(self.views["page_table"], known, page_table_stride)
         self.small_operands(known)
+        self.scales(c, known)
         if self.problem.kv_kind == "paged" and known["kv_len"] is None:
             known["kv_len"] = c.page_table_stride * self.problem.page_size
         for name in ("mask", "bias"):
@@ -223,7 +257,7 @@ class Arguments:
             return structs.Strides()
         batch, head, token = (stride if size > 1 else 0 for stride, size in zip(view.strides, view.shape[:3]))
         if not (batch or head or token):
-            raise ConfigError(f"{name}: every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions")
+            raise ConfigError(f"{name}: {EVERY_STRIDE_IS_0}")
         return structs.Strides(batch, token, head)
 
     def page_table(self, view, known, given_stride):
@@ -240,8 +274,8 @@ class Arguments:
         return view.strides[0] if view.shape[0] > 1 else view.shape[1]
 
     def small_operands(self, known):
-        """Offsets, lengths, sinks, slopes, scales, the LSE and the workspace: contiguous, each of one dtype and one
-        shape."""
+        """Offsets, lengths, sinks, slopes, scales of heads, the LSE and the workspace: contiguous, each of one dtype and
+        one shape."""
         problem = self.problem
         for name, more in PER_SEQUENCE.items():
             view = self.views.get(name)
@@ -249,23 +283,14 @@ class Arguments:
                 continue
             self.vector(name, view, "i32", f"batch + {more}" if more else "batch", None)
             self.settle(known, "batch", view.shape[0] - more, name)
-        sizes = {"sinks": problem.heads["q"], "alibi_slopes": problem.heads["q"], "k_scale": problem.scale_count,
-                 "v_scale": problem.scale_count}
-        if problem.token_scales:
-            del sizes["k_scale"]
+        sizes = {"sinks": problem.heads["q"], "alibi_slopes": problem.heads["q"]}
+        if not problem.scales_differ_by_key():
+            sizes |= {"k_scale": problem.key_scale_dims()[0], "v_scale": problem.key_scale_dims()[0]}
         for name, size in sizes.items():
             view = self.views.get(name)
             if view is not None and view.shape is not None:
                 self.vector(name, view, "f32", str(size), (size,))
-        for name, of in (("q_scale", "q"), ("k_scale", "k")) if problem.token_scales else ():
-            view, beside = self.views.get(name), self.views.get(of)
-            if view is None or view.shape is None:
-                continue
-            self.dtype(name, view, "f32")
-            if beside is not None and beside.shape is not None and tuple(view.shape) != tuple(beside.shape[:-1]):
-                raise ConfigError(f"{name}: has shape {list(view.shape)}; it is {of}'s without the last dimension, "
-                                  f"{list(beside.shape[:-1])}")
-        for name in ("lse", "workspace") + (("q_scale", "k_scale") if problem.token_scales else ()):
+        for name in ("lse", "workspace"):
             view = self.views.get(name)
             if view is not None and view.shape is not None and not is_contiguous(view):
                 raise ConfigError(f"{name}: has strides {list(view.strides)}; give a contiguous one")
@@ -278,6 +303,28 @@ class Arguments:
                 wanted = (known["batch"], problem.heads["q"], known["q_len"])
             if None not in wanted and tuple(view.shape) != wanted:
                 raise ConfigError(f"lse: has shape {list(view.shape)}, and the problem's is {list(wanted)}")
+
+    def scales(self, c, known):
+        """Scales of queries, and of keys, of which each token or each page has its own."""
+        problem, dims = self.problem, {}
+        if problem.query_scales:
+            dims["q_scale"] = (*problem.rows("q"), problem.heads["q"])
+        if problem.scales_differ_by_key():
+            dims |= {"k_scale": problem.key_scale_dims(), "v_scale": problem.key_scale_dims()}
+        for name, wanted in dims.items():
+            view = self.views.get(name)
+            if view is None or view.shape is None:
+                continue
+            self.dtype(name, view, "f32")
+            extents = [known[dim] if isinstance(dim, str) else dim for dim in wanted]
+            if len(view.shape) != len(wanted) or any(want not in (None, have) for have, want in zip(view.shape, extents)):
+                words = ", ".join(str(dim if extent is None else extent) for dim, extent in zip(wanted, extents))
+                raise ConfigError(f"{name}: has shape {list(view.shape)}, and the problem's is [{words}]")
+            if name != "q_scale":
+                strides = scale_strides if problem.scales == "per_token" else page_scale_strides
+                setattr(c, name + "_strides", strides(name, view))
+            elif not is_contiguous(view):
+                raise ConfigError(f"q_scale: has strides {list(view.strides)}; give a contiguous one")
 
     def vector(self, name, view, dtype, words, sizes):
         self.dtype(name, view, dtype)

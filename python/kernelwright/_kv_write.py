@@ -2,7 +2,7 @@
 import json
 
 from . import _structs as structs
-from ._arguments import check_place, column_strides, head_strides, set_numbers
+from ._arguments import check_place, column_strides, head_strides, scale_strides, set_numbers
 from ._errors import ConfigError
 from ._tensors import View, is_contiguous, read
 
@@ -52,7 +52,7 @@ class KvWriteProblem:
         self.small(shaped, known)
         for name in ("k_scale", "v_scale"):
             if name in shaped and self.scales[name] == "per_token":
-                setattr(c, name + "_strides", self.scale_strides(shaped[name]))
+                setattr(c, name + "_strides", scale_strides(name, shaped[name]))
         if known["tokens"] is None:
             raise ConfigError("tokens: is missing; addresses do not tell it")
         set_numbers(c, known | numbers)
@@ -135,13 +135,6 @@ class KvWriteProblem:
             if isinstance(extent, str):
                 self.settle(known, extent, size, name)
         return head_strides(name, view)
-
-    @staticmethod
-    def scale_strides(view):
-        """Those of scales [..., token, head] of a cache."""
-        if is_contiguous(view):
-            return structs.Strides()
-        return structs.Strides(view.strides[0] if len(view.shape) == 3 else 0, *view.strides[-2:])
 
     def cache_rows(self):
         """The dimensions of a cache ahead of heads: names of sizes, and the keys of a page."""

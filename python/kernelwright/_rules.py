@@ -16,7 +16,8 @@ CODES = {name: code for code, name in DLPACK_DTYPES.items()}
 EXTENSION_DEVICE = 12  # kDLExtDev: memory of the emulator, as tests lend it
 # enum class DimKind, Layout and NumberKind
 ANY, FIXED, SIZE, AT_LEAST, PART_OF_SIZE, SCALE_BYTES = range(6)
-HEADS, SCORES, ROWS, PAGES, SCALE_ROWS, CONTIGUOUS, ITEM_SIZE, ROW_STRIDE, COUNT, BYTES, WORKSPACE = range(11)
+(HEADS, TOKEN_SCALES, PAGE_SCALES, SCORES, ROWS, PAGES, SCALE_ROWS, CONTIGUOUS, ITEM_SIZE, ROW_STRIDE, COUNT, BYTES,
+ WORKSPACE) = range(13)
 INTEGER, FLOAT, WINDOW, POSITIVE = range(4)
 
 
@@ -95,29 +96,26 @@ def attention_rules(problem, names):
              ("q_tokens", "q_tokens" if problem.ragged_q else None, problem.ragged_q), ("kv_tokens", "kv_tokens", False),
              ("num_pages", "num_pages", False)]
     rules = Rules(names, 3, structs.AttentionTensors, "o", sizes)
-    q_rows = ("q_tokens",) if problem.ragged_q else ("batch", "q_len")
-    kv_rows = {"padded": ("batch", "kv_len"), "ragged": ("kv_tokens",), "paged": ("num_pages", problem.page_size)}[problem.kv_kind]
     for name in STRIDED:
         if name == "v" and problem.v_columns:
             dims = "num_pages", problem.heads[name], problem.head_dims[name], problem.page_size
             rules.operand(name, (problem.dtypes[name],), CONTIGUOUS, dims, required=True)
         elif problem.head_dims[name] > 0:
-            rows = q_rows if name in ("q", "o", "q_rope") else kv_rows
-            rules.operand(name, (problem.dtypes[name],), HEADS, (*rows, problem.heads[name], problem.head_dims[name]),
+            dims = *problem.rows(name), problem.heads[name], problem.head_dims[name]
+            rules.operand(name, (problem.dtypes[name],), HEADS, dims,
                           name + "_strides", required=name in ("q", "k", "v"), settles=name != "o", allocated=name == "o")
     rules.operand("page_table", ("i32",), PAGES, ("batch", (ANY, None, 0)), "page_table_stride", "page_table_stride")
     for name, more in PER_SEQUENCE.items():
         if name in rules.names:
             rules.operand(name, ("i32",), CONTIGUOUS, (("batch", more),))
-    small = {"sinks": problem.heads["q"], "alibi_slopes": problem.heads["q"], "k_scale": problem.scale_count,
-             "v_scale": problem.scale_count}
-    if problem.token_scales:
-        del small["k_scale"]
-        for name, rows, of in (("q_scale", q_rows, "q"), ("k_scale", kv_rows, "k")):
-            rules.operand(name, ("f32",), CONTIGUOUS, (*rows, problem.heads[of]), settles=False)
-    for name, extent in small.items():
-        rules.operand(name, ("f32",), CONTIGUOUS, (extent,))
     heads = problem.heads["q"]
+    for name in ("sinks", "alibi_slopes"):
+        rules.operand(name, ("f32",), CONTIGUOUS, (heads,))
+    layout = {"per_token": TOKEN_SCALES, "per_page": PAGE_SCALES}.get(problem.scales, CONTIGUOUS)
+    for name in ("k_scale", "v_scale"):
+        rules.operand(name, ("f32",), layout, problem.key_scale_dims(), name + "_strides", settles=False)
+    if problem.query_scales:
+        rules.operand("q_scale", ("f32",), CONTIGUOUS, (*problem.rows("q"), heads), settles=False)
     rules.operand("lse", ("f32",), CONTIGUOUS, ("q_tokens", heads) if problem.ragged_q else ("batch", heads, "q_len"),
                   settles=False, allocated=problem.lse)
     for name, (own, dtypes) in problem.score_tensors.items():
@@ -195,6 +193,8 @@ def kv_write_rules(problem, names, positional):
         dims = {"per_tensor": (1,), "per_head": (heads,), "per_token": (*token_rows, heads)}.get(kind)
         if dims:
             dtype = problem.scale_dtype if kind == "per_token" else "f32"
-            rules.operand(name, (dtype,), CONTIGUOUS, dims, settles=False)
+            layout = TOKEN_SCALES if kind == "per_token" and name != "q_scale" else CONTIGUOUS
+            place = name + "_strides" if layout == TOKEN_SCALES else None
+            rules.operand(name, (dtype,), layout, dims, place, settles=False)
     rules.other_numbers()
     return rules

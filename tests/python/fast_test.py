@@ -88,12 +88,14 @@ class Draw:
         pick = self.random.choice
         heads, kv_heads = pick(((2, 1), (4, 4), (1, 1)))
         ragged, kind, rope = pick((False, True)), pick(("padded", "ragged", "paged")), pick((0, 0, 32))
-        scales, lse = pick(("none", "per_tensor", "per_head", "per_token")), pick((False, True))
-        problem = {"dtype": {"q": "f16", "kv": "f16", "out": pick(("f16", "f32"))}, "head_dim": {"qk": HEAD, "v": pick((HEAD, 32))},
+        paged, lse = kind == "paged", pick((False, True))
+        scales = pick(("none", "per_tensor", "per_head", "per_token") + ("per_page",) * paged)
+        columns, e4m3 = paged and pick((False, True)), scales == "per_token" and pick((False, True))
+        of, depth_v = "e4m3" if e4m3 else "f16", pick((HEAD, 32))
+        problem = {"dtype": {"q": of, "kv": of, "out": pick(("f16", "f32"))}, "head_dim": {"qk": HEAD, "v": depth_v},
                    "heads": {"q": heads, "kv": kv_heads}, "lse": lse, "q_layout": "ragged" if ragged else "padded",
-                   "kv_layout": {"kind": kind} | ({"page_size": 4} if kind == "paged" else {}),
-                   "scales": scales}
-        per_token, count = scales == "per_token", kv_heads if scales == "per_head" else 1
+                   "kv_layout": {"kind": kind} | ({"page_size": 4} if paged else {}),
+                   "scales": scales, "v_layout": "columns" if columns else "rows"}
         if rope:
             problem["rope"] = {"width": rope, "dtype": "f16"}
         if pick((0, 0, 1)):
@@ -103,9 +105,9 @@ class Draw:
         batch, q_len, kv_len, pages = pick((1, 2, 3)), pick((1, 5)), pick((1, 8, 9)), 6
         q_rows = (7,) if ragged else (batch, q_len)
         kv_rows = {"padded": (batch, kv_len), "ragged": (11,), "paged": (pages, 4)}[kind]
-        tensors = {"q": self.tensor((*q_rows, heads, HEAD - rope)), "k": self.tensor((*kv_rows, kv_heads, HEAD - rope)),
-                   "v": self.tensor((*kv_rows, kv_heads, problem["head_dim"]["v"])),
-                   "o": self.tensor((*q_rows, heads, problem["head_dim"]["v"]), problem["dtype"]["out"])}
+        tensors = {"q": self.tensor((*q_rows, heads, HEAD - rope), of), "k": self.tensor((*kv_rows, kv_heads, HEAD - rope), of),
+                   "v": self.tensor((pages, kv_heads, depth_v, 4) if columns else (*kv_rows, kv_heads, depth_v), of, not columns),
+                   "o": self.tensor((*q_rows, heads, depth_v), problem["dtype"]["out"])}
         numbers = {}
         if rope:
             tensors |= {"q_rope": self.tensor((*q_rows, heads, rope)), "k_rope": self.tensor((*kv_rows, kv_heads, rope))}
@@ -116,12 +118,13 @@ class Draw:
         if kind == "paged":
             tensors["page_table"] = self.tensor((batch, 3), "i32")
         small = {"kv_lengths": ((batch,), "i32"), "kv_starts": ((batch,), "i32"), "sinks": ((heads,), "f32"),
-                 "alibi_slopes": ((heads,), "f32"), "v_scale": ((count,), "f32"), "workspace": ((512,), "u8"),
-                 "k_scale": ((*kv_rows, kv_heads) if per_token else (count,), "f32"),
+                 "alibi_slopes": ((heads,), "f32"), "workspace": ((512,), "u8"),
                  "lse": ((*q_rows, heads) if ragged else (batch, heads, q_len), "f32")}
-        if per_token:
+        if e4m3:
             small["q_scale"] = (*q_rows, heads), "f32"
         tensors |= {name: self.tensor(shape, dtype, False) for name, (shape, dtype) in small.items() if pick((0, 1))}
+        shape = {"per_head": (kv_heads,), "per_token": (*kv_rows, kv_heads), "per_page": (pages, kv_heads)}.get(scales, (1,))
+        tensors |= {name: self.tensor(shape, "f32", len(shape) > 1) for name in ("k_scale", "v_scale") if pick((0, 1))}
         for name, own in (("mask", problem.get("mask")), ("bias", problem.get("score_mod"))):
             if own:
                 extents = zip((batch, heads, q_len), ("batch", "heads", "q"))
@@ -176,9 +179,9 @@ class Draw:
                         for of, count in zip("qk", heads)}
         if per != "none":
             shape = {"per_tensor": (1,), "per_head": (heads[1],), "per_token": (*rows, heads[1])}[per]
-            tensors["k_scale"] = self.tensor(shape, "u8" if ue8m0 else "f32", False)
+            tensors["k_scale"] = self.tensor(shape, "u8" if ue8m0 else "f32", per == "per_token")
             if v_out:
-                tensors["v_scale"] = self.tensor(shape, "u8" if ue8m0 else "f32", False)
+                tensors["v_scale"] = self.tensor(shape, "u8" if ue8m0 else "f32", per == "per_token")
         if not v_out:
             del tensors["v"], tensors["v_cache"]
         extra = {"eps": 1e-5, "pdl": True, "tokens": tokens, "cos_sin_rows": 32, "position_bytes": pick((4, 8)), "batch": 3}
