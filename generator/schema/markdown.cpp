@@ -126,11 +126,25 @@ from there on take 2^(-4 (2 (head - n) + 1) / n).
 q_rope and k_rope, tensors of the same layout, hold the last w, in `rope.dtype`. k_rope may be one
 for all key/value heads (head stride 0).
 
-**Scales of tokens.** Scales `per_token` are f32. q_scale has the shape of q without its last
-dimension: one for each query and query head. k_scale has that of k without its last: one for each
-key and key/value head. v_scale is a single number. They multiply the whole score, its rotary part
-included: the score is scale * q_scale * k_scale * (q k + q_rope k_rope), ahead of a modifier. To
-keep the rotary part unscaled, divide q_rope and k_rope by the scales when you write them.
+**Scales of keys.** Scales of fp8 keys and values are f32: what is stored, times its scale, is the
+value. `scales` says the shape that both k_scale and v_scale have:
+
+| `scales` | k_scale, v_scale |
+|---|---|
+| `per_tensor` | `[1]` |
+| `per_head` | `[kv_heads]` |
+| `per_token` | k without its last dimension: a scale for each key and key/value head |
+| `per_page`, of paged keys | `[pages, kv_heads]`: a scale for all keys of a page |
+
+With `per_token` and e4m3 queries there is a q_scale, which is q without its last dimension: a scale
+for each query and query head. It is contiguous. k_scale and v_scale of tokens and pages may have
+any strides. v_scale has the shape of k_scale even if values lie in columns. kv_write makes scales
+of tokens, where attention reads them.
+
+The score is scale * q_scale * k_scale * (q k + q_rope k_rope), ahead of a modifier. So a scale of
+tokens or pages multiplies the rotary part too. To keep that part unscaled, divide q_rope and k_rope
+by the scales when you write them. The output is the sum of weight * v_scale * v. k_scale and
+v_scale are finite and above 0.
 
 **Between fields.** Query heads are a multiple of key/value heads. The output is no narrower than
 the queries. Keys and values have the queries' dtype, or e4m3 or e5m2; `scales` go with the latter

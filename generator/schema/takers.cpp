@@ -119,6 +119,10 @@ const std::vector<Change<AttentionConfig>>& starts(const AttentionConfig&) {
         c.problem.kv_layout = {KvLayoutKind::kPaged, 64};
         c.problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
       },
+      [](C& c) {
+        c.problem.kv_layout = {KvLayoutKind::kPaged, 64};
+        c.problem.dtype = {DType::kBf16, DType::kE4m3, DType::kBf16};
+      },
       [](C& c) { c.problem.max_q_len = 1, c.schedule.splits = 4; },
       [](C& c) { c.problem.max_q_len = 1, c.schedule.token_gen = true; },
       [](C& c) { c.problem.max_q_len = 1, c.problem.q_layout = QLayout::kRagged; },
