@@ -439,9 +439,13 @@ class Kernel(AttentionCalls, _Handle):
 
         sm_budget limits the SMs that a persistent kernel takes; 0: all. pdl, programmatic dependent launch, lets the
         kernel start while the kernel ahead of it in the stream ends. q_rope and k_rope are a head's rotary part, if
-        the problem has one. q_scale and k_scale go with scales per_token, in the shapes of q and k without their last
-        dimension. zero_padding sets rows of ragged o that belong to no sequence to zero; otherwise they are not
+        the problem has one. zero_padding sets rows of ragged o that belong to no sequence to zero; otherwise they are not
         written.
+
+        Scales are f32: what is stored, times its scale, is the value. k_scale and v_scale are both [1] (per_tensor),
+        [kv_heads] (per_head), [pages, kv_heads] (per_page) or k without its last dimension (per_token: [batch, kv_len,
+        kv_heads], ragged [tokens, kv_heads], paged [pages, page_size, kv_heads]). Those of pages and tokens may have any
+        strides. q_scale goes with per_token and e4m3 queries, and is q without its last dimension, contiguous.
 
         kv_starts (i32 [batch]), if the problem has "kv_starts", is the first key of each sequence: left padding. Keys
         before it do not exist for any query.
