@@ -200,8 +200,8 @@ std::vector<SharedRegion> detail::blackwell_map(const AttentionSpec& spec) {
     map.ring("items", layout.items, contract::kBlackwellItemSlots,
              (layout.key_scales - layout.items) / contract::kBlackwellItemSlots, "which item is the CTA's next");
   if (shape.token_scales)
-    map.ring("key scales", layout.key_scales, contract::kScaleSlots, spec.block_n * 4,
-             fmt::format("[{}] f32", spec.block_n));
+    map.ring("key scales", layout.key_scales, contract::kScaleSlots, contract::kKeyNumbers * spec.block_n * 4,
+             fmt::format("[factor, shift, weight][{}] f32", spec.block_n));
   struct Named {
     const char* name;
     std::int32_t first;

@@ -34,6 +34,10 @@ constexpr int32_t kBlackwellItemSlots = 2;  // slots for answers to a CTA that a
 constexpr int32_t kScoreTiles = 2;          // accumulators of scores, and of outputs, in use at a time
 constexpr int32_t kScaleSlots = 4;          // tiles of key scales in flight
 
+/// Numbers of a key that has scales: its scores are multiplied by kKeyFactor, their exponents grow by kKeyShift, and
+/// its exponentials count kKeyWeight times in sums. (An enum, not variables, which would be in every binary.)
+enum KeyNumber : int32_t { kKeyFactor, kKeyShift, kKeyWeight, kKeyNumbers };
+
 /// The parameters from which the layouts below follow. Depths are in elements, of one head.
 struct BlackwellShape {
   int32_t num_q;    // query tiles of a CTA
@@ -48,7 +52,7 @@ struct BlackwellShape {
   int32_t parts = 1;     // CTAs of a cluster that each take a part of an item's keys
   int32_t element_bytes = 2;  // of q, k and v
   int32_t rope_depth = 0;     // part of depth_qk: 16-bit columns that come from their own tensors
-  bool token_scales = false;  // each key has a scale
+  bool token_scales = false;  // scales differ by key
   int32_t mma_stages = 1;     // sub-stages of a tile of V; if K and V share a slot, equal to qk_stages
   int32_t swizzle_bytes = 128;
   bool splits_keys = false;  // keys may be cut into parts that are merged in the workspace
@@ -119,7 +123,7 @@ struct BlackwellLayout {
   int32_t published;    // parts > 1: [maximum, sum][kQueryTileRows] f32 of this CTA's part, for the other CTAs
   int32_t gather_rows;  // if threads gather keys: addresses of rows, [1 tile of K, 2 of V][block_n]
   int32_t items;        // if queued: kBlackwellItemSlots answers of 16 bytes
-  int32_t key_scales;   // with token scales: [kScaleSlots][block_n] f32
+  int32_t key_scales;   // with token scales: [kScaleSlots][kKeyNumbers][block_n] f32
   int32_t barriers;     // mbarriers, in the order of blackwell_barriers()
   int32_t tensor_address;  // 4 bytes: address at which the tensor memory begins
   int32_t arrived_last;    // 4 bytes: whether this CTA merges the parts of split keys
@@ -193,7 +197,7 @@ constexpr BlackwellLayout blackwell_layout(const BlackwellShape& shape) {
   layout.gather_rows = layout.published + (shape.parts > 1 ? 2 * kQueryTileRows * 4 : 0);
   layout.items = layout.gather_rows + (shape.gathers ? 3 * shape.block_n * 8 : 0);
   layout.key_scales = layout.items + (shape.queued ? kBlackwellItemSlots * 16 : 0);
-  layout.barriers = layout.key_scales + (shape.token_scales ? kScaleSlots * shape.block_n * 4 : 0);
+  layout.barriers = layout.key_scales + (shape.token_scales ? kScaleSlots * kKeyNumbers * shape.block_n * 4 : 0);
   layout.tensor_address = layout.barriers + blackwell_barriers(shape).count * kBarrierBytes;
   layout.arrived_last = layout.tensor_address + 4;
   layout.total = align_up(layout.arrived_last + 4, 16);

@@ -71,8 +71,15 @@ class WarpKeyScales {
     look_up(key_ + step_);
   }
 
-  /// Of the key of score `column` of the lane, counted as in MmaScores and WgmmaScores: keys 8 * j + 2 * (lane % 4) + e.
-  /// All lanes call them.
+  /// Calls use(key, score, shift, inverse) for the lane's own keys, counted from the tile's first.
+  template <class Use>
+  __device__ __forceinline__ void for_each_of_lane(const Use& use) const {
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) use(lane_ + 32 * i, score_[i], shift_[i], inverse_[i]);
+  }
+
+  /// Of the key of score `column` of the lane, counted as in MmaScores and WgmmaScores: keys 8 * j + 2 * (lane % 4) +
+  /// e. All lanes call them.
   __device__ __forceinline__ float score(int column) const { return of(score_, column); }
   __device__ __forceinline__ float shift(int column) const { return of(shift_, column); }
   __device__ __forceinline__ float inverse(int column) const { return of(inverse_, column); }
@@ -100,7 +107,8 @@ class WarpKeyScales {
       next_key_[i] = next_value_[i] = 1;
       if constexpr (kPaged) {
         if (static_cast<unsigned>(page_[i]) < static_cast<unsigned>(params.num_pages)) {
-          next_key_[i] = keys_[page_[i] * params.k_scale_strides.batch + key % kPageSize * params.k_scale_strides.token];
+          next_key_[i] =
+              keys_[page_[i] * params.k_scale_strides.batch + key % kPageSize * params.k_scale_strides.token];
           next_value_[i] =
               values_[page_[i] * params.v_scale_strides.batch + key % kPageSize * params.v_scale_strides.token];
         }

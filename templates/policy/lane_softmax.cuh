@@ -28,6 +28,20 @@ class LaneSoftmax {
     sum = kNarrow ? static_cast<float>(1 << static_cast<int>(kLift)) : 1;
   }
 
+  /// Adds a sink behind the last tile, where keys have scales (key_scales.cuh). Returns the factor for the row's
+  /// output.
+  __device__ float add_last_sink(float logit, float scale) {
+    if (logit == ptx::minus_infinity()) return 1;
+    const float at = logit * kLog2e / scale, largest = fmaxf(maximum, at);
+    const auto weigh = [&](float score) {
+      return score == largest ? 1 : ptx::ex2_approx_ftz((score - largest) * scale);
+    };
+    const float factor = weigh(maximum);
+    sum = fmaf(sum, factor, weigh(at) * (kNarrow ? static_cast<float>(1 << static_cast<int>(kLift)) : 1.f));
+    maximum = largest;
+    return factor;
+  }
+
   /// Takes the largest score of the next tile; a unit of score is `scale` powers of two. Returns the factor for the
   /// row's output and sum so far: 1 unless the maximum moved.
   __device__ __forceinline__ float follow(float largest, float scale) {
@@ -56,9 +70,11 @@ class LaneSoftmax {
     }
   }
 
-  /// The softmax over the keys of both. weights: the factors for their outputs.
+  /// The softmax over the keys of both. weights: the factors for their outputs. add_last(softmax) adds a sink and
+  /// returns the factor for the outputs.
+  template <class AddLast>
   __device__ static LaneSoftmax merge(const LaneSoftmax& first, const LaneSoftmax& second, float scale,
-                                      float (&weights)[2]) {
+                                      float (&weights)[2], const AddLast& add_last) {
     LaneSoftmax merged;
     merged.maximum = fmaxf(first.maximum, second.maximum);
     // A part that saw no key weighs nothing: 2^(-inf - finite). If neither part saw a key, their maxima are equal.
@@ -67,7 +83,7 @@ class LaneSoftmax {
     };
     weights[0] = weigh(first), weights[1] = weigh(second);
     merged.sum = weights[0] * first.sum + weights[1] * second.sum;
-    const float inverse = merged.inverse();
+    const float kept = add_last(merged), inverse = merged.inverse() * kept;
     weights[0] *= inverse, weights[1] *= inverse;
     return merged;
   }

@@ -14,13 +14,14 @@
 ///     warp 14          cleans values                   zeros for keys that are not the sequence's
 ///     warps 14, 15     gather keys of small pages      K, V, row by row, in place of warp 13
 ///     warp 15          queued: loads queries           Q, unless it gathers
-///     warp 15          loads scales of keys            where each has its own
+///     warp 15          loads scales                    where they differ by key
 ///
 /// In a pair of CTAs (cta_group 2) the CTAs share each product. It has 256 rows: each CTA's shared memory holds 128 of
 /// them, half of K's keys and half of V's columns. The first CTA issues the products for both; the other roles run in
 /// each CTA as without pairs.
 ///
-/// attention_sm100_load.cuh, _mma.cuh and _softmax.cuh have the roles. attention_sm100_tiles.cuh has what they share.
+/// attention_sm100_load.cuh, _mma.cuh, _scales.cuh and _softmax.cuh have the roles. attention_sm100_tiles.cuh has what
+/// they share.
 /// attention_sm100_parts.cuh merges the outputs of several CTAs that share an item's keys.
 #include "spec.h"
 
@@ -28,6 +29,7 @@
 #include "kernels/attention/sm100/attention_sm100_load.cuh"
 #include "kernels/attention/sm100/attention_sm100_mma.cuh"
 #include "kernels/attention/sm100/attention_sm100_parts.cuh"
+#include "kernels/attention/sm100/attention_sm100_scales.cuh"
 #include "kernels/attention/sm100/attention_sm100_softmax.cuh"
 #include "kernels/attention/sm100/attention_sm100_walk.cuh"
 #include "ptx/barrier.cuh"

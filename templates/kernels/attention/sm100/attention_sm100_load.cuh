@@ -157,49 +157,6 @@ __device__ __forceinline__ void gather(const contract::AttentionParams& params, 
   rings.drain();  // so no copy and no commit arrives at a CTA that has exited
 }
 
-/// The index of the scale of a key and head: as in k without its last dimension. A negative result: the key's page does
-/// not exist, and the key is zeros.
-__device__ __forceinline__ int64_t scale_index(const contract::AttentionParams& params, const WorkItem& work, int key,
-                                               int head) {
-  int64_t token = work.sequence.kv_start + key;
-  if constexpr (kPaged) {
-    constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
-    const int64_t entry = static_cast<int64_t>(work.coord.batch) * params.page_table_stride + key / kPage;
-    const int page = params.page_table[entry];
-    if (static_cast<uint32_t>(page) >= static_cast<uint32_t>(params.num_pages)) return -1;
-    token = static_cast<int64_t>(page) * kPage + key % kPage;
-  } else if constexpr (spec::kKvLayout == KvLayoutKind::kPadded) {
-    token = static_cast<int64_t>(work.coord.batch) * params.kv_len + key;
-  }
-  return token * params.kv_heads + head;
-}
-
-/// Role of one warp: copies the scales of each tile's keys, for both softmax warpgroups or for the one that takes the
-/// tile.
-__device__ __forceinline__ void load_key_scales(const contract::AttentionParams& params, const Shared& shared) {
-  static_assert(!(kQueued && kTokenScales), "slots are counted over one item");
-  const Work work(params, ptx::opaque(blockIdx.x));
-  const policy::TileList& tiles = work.tiles.list;
-  const int low = work.tiles.origin + tiles.keys.low, high = work.tiles.origin + tiles.keys.high;
-  const int lane = static_cast<int>(threadIdx.x % 32), head = work.item.row_map.kv_head();
-#pragma unroll 1
-  for (int j = 0; j < tiles.end - tiles.begin; ++j) {
-    const int slot = j % contract::kScaleSlots, lap = j / contract::kScaleSlots;
-    const int first_key = work.tiles.origin + (tiles.end - 1 - j) * spec::kBlockN;
-    shared.scale_empty(slot).wait_before(lap);
-#pragma unroll 1
-    for (int i = lane; i < spec::kBlockN; i += 32) {
-      const int key = first_key + i;
-      // Keys that no row sees may lie past the tensor's end, or have no page.
-      const int64_t at = key >= low && key < high ? scale_index(params, work.item, key, head) : -1;
-      const float scale = at >= 0 ? params.k_scale[at] : 0;
-      ptx::st_shared_f32(shared.key_scales(slot) + static_cast<uint32_t>(i) * 4, scale);
-    }
-    __syncwarp();
-    if (lane == 0) shared.scale_full(slot).arrive();
-  }
-}
-
 /// Role of one warp: writes zeros into the tile of V that comes first for keys behind the sequence's, if there are
 /// some. Their probability is 0, but 0 times the bytes there may be NaN. It does the same in the tile that comes last
 /// for keys before the sequence's start.

@@ -3,6 +3,7 @@
 
 #include "kernels/attention/attention_open.cuh"
 #include "kernels/attention/sm100/attention_sm100_parts.cuh"
+#include "kernels/attention/sm100/attention_sm100_scales.cuh"
 #include "kernels/attention/sm100/attention_sm100_tiles.cuh"
 #include "policy/lane_softmax.cuh"
 #include "policy/score_mod.cuh"
@@ -56,7 +57,7 @@ class SoftmaxThread {
         output_(tensor.output(tile_) + Tensor::lanes(warp_)),
         outputs_{tensor.output(0), tensor.output(1)},
         mod_{params.scale * row_scale(), params.softcap},
-        scale_(mod_.template exponent_scale<kScaled>(params.exponent_scale)) {}
+        scale_(kTokenScales ? 1 : exponent_scale()) {}
 
   __device__ __forceinline__ void run() {
     if constexpr (kMergesInMemory)  // long before it arrives
@@ -69,7 +70,7 @@ class SoftmaxThread {
     const policy::KeyRange seen = mask.visible(work_.item.query(row()));
     policy::PlaceHead place_head;
     if constexpr (PlaceMod::exists) place_head = {params_, work_.item.q_head(row())};
-    if constexpr (spec::kSinks)
+    if constexpr (spec::kSinks && !kTokenScales)
       if (exists() && (kTwoQueryTiles || tile_ == 0) && work_.item.coord.split == 0)
         softmax_.add_sink(params_.sinks[work_.item.q_head(row())], scale_);
     const int steps = steps_of(tile_, tiles.end - tiles.begin);
@@ -80,18 +81,22 @@ class SoftmaxThread {
       // The product of the step before was issued ahead of these scores: it has ended, and its barrier's phase too.
       float scores[spec::kBlockN];
       float largest = read_scores(scores);
-      if constexpr (kTokenScales) scale_by_keys(scores, key_tile_of(tile_, n));
+      const TileNumbers numbers(shared_, key_tile_of(tile_, n));
+      if constexpr (kTokenScales) numbers.scale_by_keys(scores);
       if (OpenRow::exists || modifies() || tiles.is_partial(tile)) {
         modify(scores, place_head, mask.diagonal + work_.item.query(row()) - tile * spec::kBlockN);
+        if constexpr (kTokenScales && !OpenRow::exists) numbers.shift_by_values(scores, exponent_scale());
         if constexpr (OpenRow::exists)
           open(scores, seen, tile * spec::kBlockN);
         else if (tiles.is_partial(tile))
           policy::hide_keys<TileMask::hides>(Fragment{scores}, tile * spec::kBlockN, [&](int) { return seen; });
+        if constexpr (kTokenScales && OpenRow::exists) numbers.shift_by_values(scores, exponent_scale());
         largest = largest_of(scores);
       }
       const float factor = softmax_.follow(largest, scale_);
       if (n > 0) hand_over_factor(factor);
-      hand_over_probabilities(scores);
+      hand_over_probabilities(scores, numbers);
+      if constexpr (kTokenScales) numbers.let_go(lane_);
     }
     if constexpr (kTwoQueryTiles)
       store(steps);
@@ -111,10 +116,15 @@ class SoftmaxThread {
   static __device__ uint32_t thread_index() { return kQueued ? ptx::opaque(threadIdx.x) : threadIdx.x; }
 
   static constexpr bool kScaled = spec::kScales != ScaleKind::kNone;
+  enum : bool {
+    kQueryScales = spec::kScales == ScaleKind::kPerToken,
+    // Whether the factor of exponents has the sign that scores would take.
+    kSignsExponents = kTokenScales && !OpenRow::exists && !ScoreMod::changes_scores,
+  };
 
   /// The factor of the row's scores, and of its output.
   __device__ float row_scale() const {
-    if constexpr (!kTokenScales) return scale_of(params_.k_scale);
+    if constexpr (!kQueryScales) return scale_of(params_.k_scale);
     // The layout is that of q without its last dimension. A row that does not exist has no scale.
     const int64_t batch = spec::kQLayout == QLayout::kRagged ? 0 : int64_t{work_.item.coord.batch} * params_.q_len;
     return exists() ? params_.q_scale[(batch + work_.item.token(row())) * params_.q_heads + work_.item.q_head(row())]
@@ -122,8 +132,14 @@ class SoftmaxThread {
   }
   __device__ float value_scale() const { return scale_of(params_.v_scale); }
   __device__ float scale_of(const float* scales) const {
-    if constexpr (!kScaled) return 1;
+    if constexpr (!kScaled || kTokenScales) return 1;
     return scales[spec::kScales == ScaleKind::kPerHead ? work_.item.row_map.kv_head() : 0];
+  }
+
+  /// What a score, modified, is multiplied by to be an exponent of 2.
+  __device__ float exponent_scale() const {
+    if constexpr (kSignsExponents) return mod_.scale * policy::kLog2e;
+    return mod_.template exponent_scale<kScaled>(params_.exponent_scale);
   }
 
   __device__ int first_row() const { return (kTwoQueryTiles ? tile_ * kTileRows : 0) + warp_ * kWarpRows; }
@@ -131,6 +147,9 @@ class SoftmaxThread {
   __device__ bool exists() const { return row() < work_.item.num_rows; }
 
   // ---- scores ----
+
+  /// Where keys have scales, the addresses that follow from it are computed anew in each tile: they hold no registers.
+  __device__ __forceinline__ uint32_t scores_address() const { return kTokenScales ? ptx::opaque(scores_) : scores_; }
 
   /// kCount values from `first` on, as an array.
   template <int kCount, int kScores>
@@ -141,8 +160,9 @@ class SoftmaxThread {
   /// The row's scores, and the largest of them.
   __device__ __forceinline__ float read_scores(float (&scores)[spec::kBlockN]) {
     float largest[2] = {ptx::minus_infinity(), ptx::minus_infinity()};
+    const uint32_t from = scores_address();
 #pragma unroll
-    for (int first = 0; first < spec::kBlockN; first += 16) ptx::tcgen05_ld(scores_ + first, part<16>(scores, first));
+    for (int first = 0; first < spec::kBlockN; first += 16) ptx::tcgen05_ld(from + first, part<16>(scores, first));
     ptx::tcgen05_wait_ld(scores);
 #pragma unroll
     for (int i = 0; i < spec::kBlockN; ++i) largest[i % 2] = fmaxf(largest[i % 2], scores[i]);
@@ -151,25 +171,11 @@ class SoftmaxThread {
 
   __device__ bool modifies() const { return kTokenScales || ScoreMod::changes_scores || mod_.changes_queries(); }
 
-  /// Each key has a scale. `step`: of the key tile, in the order in which they are walked.
-  __device__ __forceinline__ void scale_by_keys(float (&scores)[spec::kBlockN], int step) const {
-    const int slot = step % contract::kScaleSlots;
-    shared_.scale_full(slot).wait(step / contract::kScaleSlots);
-#pragma unroll
-    for (int i = 0; i < spec::kBlockN; i += 4) {
-      const ptx::Vector16 scales = ptx::ld_shared_v4(shared_.key_scales(slot) + i * 4);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) scores[i + k] *= __uint_as_float(scales.word[k]);
-    }
-    __syncwarp();
-    if (lane_ == 0) shared_.scale_empty(slot).arrive();
-  }
-
   /// `own`: the column of the row's diagonal key.
   __device__ __forceinline__ void modify(float (&scores)[spec::kBlockN], const policy::PlaceHead& place_head,
                                          int own) const {
     policy::modify(Fragment{scores}, mod_, [&] { return [&](int) { return PlaceMod(place_head, -own); }; });
-    policy::take_sign(Fragment{scores}, mod_);
+    if constexpr (!kSignsExponents) policy::take_sign(Fragment{scores}, mod_);
   }
 
   /// policy/open_scores.cuh, which hides what `seen` does, too. `first`: the first column's key, counted as in `seen`.
@@ -203,14 +209,14 @@ class SoftmaxThread {
   }
 
   /// Writes P over its scores, in two parts: the product with V begins while the last exponentials run.
-  __device__ __forceinline__ void hand_over_probabilities(float (&scores)[spec::kBlockN]) {
+  __device__ __forceinline__ void hand_over_probabilities(float (&scores)[spec::kBlockN], const TileNumbers& numbers) {
     const float offset = softmax_.offset(scale_);
     float part[2] = {};
-    put<0, kFirstKeys>(scores, offset, part);
+    put<0, kFirstKeys>(scores, numbers, offset, part);
     ptx::tcgen05_wait_st();
     arrive(shared_.probability_ready(tile_));
     if constexpr (kFirstKeys < spec::kBlockN) {
-      put<kFirstKeys, spec::kBlockN - kFirstKeys>(scores, offset, part);
+      put<kFirstKeys, spec::kBlockN - kFirstKeys>(scores, numbers, offset, part);
       ptx::tcgen05_wait_st();
       arrive(shared_.probability_rest(tile_));
     }
@@ -218,20 +224,29 @@ class SoftmaxThread {
   }
 
   template <int kFirst, int kCount>
-  __device__ __forceinline__ void put(float (&scores)[spec::kBlockN], float offset, float (&part)[2]) {
+  __device__ __forceinline__ void put(float (&scores)[spec::kBlockN], const TileNumbers& numbers, float offset,
+                                      float (&part)[2]) {
     LaneSoftmax::template exponentiate<kFirst, kCount>(scores, scale_, offset);
+    const uint32_t to = scores_address();
 #pragma unroll
     for (int first = kFirst; first < kFirst + kCount; first += kKeyStep) {
       uint32_t words[8];
-#pragma unroll
-      for (int i = 0; i < kKeyStep; i += 2) part[0] += scores[first + i], part[1] += scores[first + i + 1];
+      numbers.add_to_sums<kKeyStep>(part, scores, first);
 #pragma unroll
       for (int i = 0; i < 8; ++i) words[i] = tile::pack_word<spec::kQDType>(scores, first + i * kKeyStep / 8);
-      ptx::tcgen05_st(scores_ + first * kElementBytes / 4, words);
+      ptx::tcgen05_st(to + first * kElementBytes / 4, words);
     }
   }
 
   // ---- the end ----
+
+  /// Where keys have scales, adds the row's sink to the sum of all key tiles. Returns the factor for the row's output.
+  __device__ __forceinline__ float add_last_sink(LaneSoftmax& softmax) const {
+    if constexpr (spec::kSinks && kTokenScales)
+      if (exists() && work_.item.coord.split == 0)
+        return softmax.add_last_sink(params_.sinks[work_.item.q_head(row())], scale_);
+    return 1;
+  }
 
   // A row of the output goes through the place of its query in shared memory, in passes if it is longer.
   static constexpr uint32_t kMergeBarrier = 1;
@@ -243,7 +258,8 @@ class SoftmaxThread {
   /// Stores O / sum, through the slot of the tile's queries: no product reads them any more.
   __device__ __forceinline__ void store(int steps) {
     await(shared_.output_full(tile_), before_.steps + steps - 1);
-    const float factor = softmax_.inverse() * value_scale();
+    const float kept = add_last_sink(softmax_);
+    const float factor = softmax_.inverse() * value_scale() * kept;
     const auto columns_of = [&](float(&columns)[kBatch], int first) {
       read_output(columns, output_ + first);
 #pragma unroll
@@ -288,8 +304,9 @@ class SoftmaxThread {
     other.maximum = ptx::ld_shared_f32(shared_.statistic(1 - tile_, 0, lane_row));
     other.sum = ptx::ld_shared_f32(shared_.statistic(1 - tile_, 1, lane_row));
     float weights[2];
-    const LaneSoftmax merged = tile_ == 0 ? LaneSoftmax::merge(softmax_, other, scale_, weights)
-                                          : LaneSoftmax::merge(other, softmax_, scale_, weights);
+    const auto add_last = [&](LaneSoftmax& softmax) { return add_last_sink(softmax); };
+    const LaneSoftmax merged = tile_ == 0 ? LaneSoftmax::merge(softmax_, other, scale_, weights, add_last)
+                                          : LaneSoftmax::merge(other, softmax_, scale_, weights, add_last);
     const float scale = value_scale();
     weights[0] *= scale, weights[1] *= scale;
     const uint32_t lanes = output_ & 0xffff0000u;
@@ -450,7 +467,7 @@ class SoftmaxThread {
   const uint32_t scores_, output_;  // of the warp's lanes
   const uint32_t outputs_[2];       // lane 0
   const ScoreMod mod_;
-  const float scale_;  // powers of two per unit of score
+  const float scale_;  // powers of two per unit of score; keys with scales make exponents of scores: 1
   LaneSoftmax softmax_;
 };
 

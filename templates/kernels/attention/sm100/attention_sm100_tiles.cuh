@@ -42,8 +42,8 @@ constexpr int kSoftmaxRegisters = 192, kCorrectionRegisters = 64, kOtherRegister
 static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 4 * 128, "the pool of the CTA");
 
 constexpr bool kNarrow = kElementBytes == 1;
-constexpr bool kTokenScales = spec::kScales == ScaleKind::kPerToken;
-constexpr int kKeyStep = 32 / kElementBytes;  // keys that a product takes at a time
+constexpr bool kTokenScales = scales_differ_by_key(spec::kScales);  // of keys and values: policy/key_scales.cuh
+constexpr int kKeyStep = 32 / kElementBytes;                        // keys that a product takes at a time
 static_assert(kStageKeys % kKeyStep == 0, "whole steps of the product with V");
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
 // The keys of an item may be cut into parts, one for each CTA. Either the parts are the CTAs of a cluster, or the
@@ -153,8 +153,10 @@ struct Shared {
   __device__ uint32_t statistic(int tile, int which, int row) const {
     return base + kLayout.statistics + static_cast<uint32_t>((tile * 2 + which) * kTileRows + row) * 4;
   }
-  __device__ uint32_t key_scales(int slot) const {
-    return base + kLayout.key_scales + static_cast<uint32_t>(slot * spec::kBlockN) * 4;
+  /// The address of a number of key `key` of the tile in a slot. The numbers of neighbours are neighbours.
+  __device__ uint32_t key_number(int slot, contract::KeyNumber which, int key) const {
+    const int row = slot * contract::kKeyNumbers + which;
+    return base + kLayout.key_scales + static_cast<uint32_t>(row * spec::kBlockN + key) * 4;
   }
   __device__ uint32_t gather_rows() const { return base + kLayout.gather_rows; }
   __device__ uint32_t item(uint32_t slot) const {
