@@ -239,7 +239,7 @@ TEST(BlackwellPlan, OfARotaryPartHasSlabsOfBothAndScalesOfKeysBesideTheRings) {
     if (region.name == "key scales") scales = region.bytes;
     if (region.name == "keys") EXPECT_EQ(region.stage_bytes, 128u * (128 + 64 * 2));
   }
-  EXPECT_EQ(scales, 4u * 128 * 4);
+  EXPECT_EQ(scales, 4u * 3 * 128 * 4);
   EXPECT_EQ((end + 15) / 16 * 16, shared_bytes(spec));
   contract::BlackwellShape shape{2, 128, 192, 128, 3, 1, false};
   shape.element_bytes = 1;
@@ -270,7 +270,7 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
               }),
               ElementsAre(lacks("/problem/dtype/kv: \"e5m2\"", "e4m3"),
                           lacks("/problem/head_dim/v: 72", "multiples of 16 from 16 to 128"),
-                          lacks("/problem/scales: \"per_block\"", "none, per_tensor, per_head, per_token")));
+                          lacks("/problem/scales: \"per_block\"", "none, per_tensor, per_head, per_page, per_token")));
   EXPECT_THAT(
       problem([](auto& p) {
         p.head_dim = {200, 128};
@@ -305,14 +305,15 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
 TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
   EXPECT_THAT(refused_schedule([&](auto& s) { s.scheduler = Scheduler::kPersistent; }),
               ElementsAre(lacks("/schedule/scheduler: \"persistent\"", "grid, longest_first, queued")));
-  EXPECT_THAT(refused([](auto& p, auto& s) {
-                p.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
-                p.kv_layout = {KvLayoutKind::kPaged, 12};
-                p.scales = ScaleKind::kPerToken;
-                s.scheduler = Scheduler::kQueued;
-              }),
-              ElementsAre(lacks("/problem/kv_layout/page_size: 12", "multiples of 8"),
-                          lacks("/schedule/scheduler: \"queued\"", "grid, longest_first for scales of tokens")));
+  EXPECT_THAT(
+      refused([](auto& p, auto& s) {
+        p.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+        p.kv_layout = {KvLayoutKind::kPaged, 12};
+        p.scales = ScaleKind::kPerToken;
+        s.scheduler = Scheduler::kQueued;
+      }),
+      ElementsAre(lacks("/problem/kv_layout/page_size: 12", "multiples of 8"),
+                  lacks("/schedule/scheduler: \"queued\"", "grid, longest_first for scales that differ by key")));
   for (const bool rotary : {false, true})
     EXPECT_THAT(refused([&](auto& p, auto&) {
                   p.kv_layout = {KvLayoutKind::kPaged, 12};

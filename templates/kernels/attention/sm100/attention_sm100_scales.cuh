@@ -68,9 +68,8 @@ struct TileNumbers {
       for (int i = 0; i < kCount; i += 2) part[0] += scores[first + i], part[1] += scores[first + i + 1];
     }
   }
-  /// The warp has read all that it needs.
+  /// All lanes have read what they need: they have handed over the tile's probabilities.
   __device__ __forceinline__ void let_go(int lane) const {
-    __syncwarp();
     if (lane == 0) shared.scale_empty(slot).arrive();
   }
 

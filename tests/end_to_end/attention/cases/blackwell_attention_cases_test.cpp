@@ -385,6 +385,49 @@ void rotary_parts(List& list) {
   list.add("mla_cluster", latent(causal(small())), lengths_of(100, {500, 0, 129}), cluster);
 }
 
+/// Scales of keys and values that differ by token or by page, in every layout and wherever a sink joins a sum.
+void key_scales(List& list) {
+  constexpr auto kToken = ScaleKind::kPerToken, kPage = ScaleKind::kPerPage;
+  const AttentionShape odd = lengths_of(150, {300, 0, 129}), few = lengths_of(40, {500, 0, 129});
+  const auto add = [&](const std::string& name, const AttentionProblem& problem, const AttentionShape& shape,
+                       const std::function<void(AttentionSchedule&)>& change = {}) -> CudaCase& {
+    AttentionSchedule schedule = blackwell();
+    if (change) change(schedule);
+    return list.add("scales_" + name, problem, shape, schedule);
+  };
+  for (const int num_q : {1, 2}) {
+    const auto parts = [num_q](AttentionSchedule& schedule) {
+      schedule.num_q = num_q, schedule.splits = 3;
+      schedule.merge = num_q == 1 ? Merge::kInKernel : Merge::kCombine;
+    };
+    add(fmt::format("split_{}q", num_q), narrow(with_sinks(paged(small(), 64)), kPage), few, parts);
+  }
+  add("token_1q", narrow(causal(with_sinks(small())), kToken), odd,
+      [](AttentionSchedule& schedule) { schedule.num_q = 1; });
+  add("page", narrow(with_sinks(windowed(paged(small(), 16), 100, 3)), kPage), odd);
+  add("ragged", narrow(heads(ragged(causal(with_sinks(small()))), 4, 2), kToken),
+      lists({1, 0, 33, 190}, {200, 7, 33, 400}));
+  add("token_paged", narrow(capped(with_sinks(paged(small(), 8)), 20), kToken, DType::kF32), odd,
+      [](AttentionSchedule& schedule) { schedule.exp2_emulated = 0.25, schedule.rescale = Rescale::kAlways; });
+  add("page_alibi", narrow(left_padded(with_alibi(paged(small(), 64))), kPage), odd);
+  add("cluster", narrow(with_sinks(small(128)), kToken), few, [](AttentionSchedule& schedule) {
+    schedule.cluster = ClusterShape{1, 2};
+  });
+  add("pair", narrow(causal(with_sinks(paged(small(128), 128))), kPage), lengths_of(300, {400, 0, 129}),
+      [](AttentionSchedule& schedule) { schedule.cta_group = 2; });
+  add("tensor", narrow(masked(with_sinks(small()), {MaskKind::kTensor, {}, 0, {}}), kToken), odd).change =
+      [](AttentionCase& call) {
+        for (std::size_t i = 0; i < call.q_scale.size(); i += 3) call.q_scale[i] = -call.q_scale[i];
+      };
+  // Values of scale 0, and some far above the others.
+  add("extreme", narrow(with_sinks(small()), kToken, DType::kF32), odd).change = [](AttentionCase& call) {
+    for (std::size_t i = 0; i < call.v_scale.size(); i += 3) call.v_scale[i] = 0;
+    for (std::size_t i = 1; i < call.v_scale.size(); i += 50) call.v_scale[i] = 0x1p6f;
+    for (std::size_t i = 0; i < call.k_scale.size(); i += 5) call.k_scale[i] = -call.k_scale[i];
+    call.scale = -call.scale;
+  };
+}
+
 /// Narrower swizzles than 128B, and none: for each size of element, with everything that lies in slabs or is stored
 /// through them.
 void swizzles(List& list) {
@@ -437,6 +480,7 @@ std::vector<CudaCase> blackwell_cases() {
   types(list);
   narrow_forms(list);
   rotary_parts(list);
+  key_scales(list);
   swizzles(list);
   return list.take();
 }

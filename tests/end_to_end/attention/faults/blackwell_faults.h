@@ -25,7 +25,7 @@ enum class BlackwellForm {
   kCluster,        // of two CTAs, each with a part of the keys of one query tile
   kNarrow,         // two query tiles, 8 bits, a scale for each head
   kStages,         // two query tiles, one ring whose slots have two sub-stages
-  kRotary,         // two query tiles, 8 bits, a rotary part of 16, a scale for each token
+  kRotary,         // two query tiles, 8 bits, a rotary part of 16, scales for each token
 };
 
 struct BlackwellFault {
@@ -63,6 +63,7 @@ inline CudaCase call_of(BlackwellForm form) {
   if (form == BlackwellForm::kRotary) {
     test.problem.head_dim.qk = 192;
     test.problem.rope.width = 64;
+    test.problem = with_sinks(test.problem);
     test.problem.scales = ScaleKind::kPerToken;
   }
   if (form != BlackwellForm::kOneQueryTile && form != BlackwellForm::kQueuedOne && !parts) {
