@@ -60,8 +60,8 @@ class WarpKeyScales {
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
       score_[i] = next_key_[i];
-      // Whatever is no scale, NaN too, weighs as the least one. An exponential is flushed to 0 below 2^-126, and with it
-      // the key's share of the sum: weights that far below the largest product of weight and scale do not count.
+      // Whatever is no scale, NaN too, weighs as the least one. An exponential below 2^-126 is flushed to 0, and so is the
+      // key's share of the sum. The least scale keeps shares down to 2^-46 beside a scale of 2^20.
       const float scale = next_value_[i] >= 0x1p-60f ? fminf(next_value_[i], 0x1p100f) : 0x1p-60f;
       shift_[i] = ptx::lg2_approx_ftz(scale);
       inverse_[i] = ptx::rcp_approx_ftz(scale);

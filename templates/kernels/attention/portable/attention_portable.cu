@@ -49,8 +49,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   };
 
   float key_scale = 1;
-  if constexpr (kScaled)
-    key_scale = params.k_scale[spec::kScales == ScaleKind::kPerHead ? kv_head : 0];
+  if constexpr (kScaled) key_scale = params.k_scale[spec::kScales == ScaleKind::kPerHead ? kv_head : 0];
   const ScoreMod score_mod{params.scale * key_scale, params.softcap};
   const float exponent_scale = score_mod.exponent_scale<kScaled>(params.exponent_scale);
   const float softmax_scale = kKeyScales ? 1 : exponent_scale;  // scores of keys that have scales become exponents
@@ -194,10 +193,11 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   float value_scale = 1;
   if constexpr (kScaled)
     value_scale = params.v_scale[spec::kScales == ScaleKind::kPerHead ? done.row_map.kv_head() : 0];
+  const auto add_last_sink = [&](int r, float logit) {
+    softmax.add_last_sink(r, logit, softmax_scale, end_lane % 4 == 0, output);
+  };
   if constexpr (spec::kSinks && kKeyScales)
-    for_each_sink(params, done, column_of(end_warp), end_row + end_lane / 4, [&](int r, float logit) {
-      softmax.add_last_sink(r, logit, softmax_scale, end_lane % 4 == 0, output);
-    });
+    for_each_sink(params, done, column_of(end_warp), end_row + end_lane / 4, add_last_sink);
   softmax.finish();
   if constexpr (kNumWarpsN > 1) {
     // Every copy has landed. Behind the first barrier of merge(), no warp reads a tile any more.

@@ -70,13 +70,15 @@ TEST(AttentionRefusals, ChunksOfSeveralSizes) {
 }
 
 TEST(AttentionRefusals, ScalesThatAreNotBuilt) {  // case 33
-  for (const ScaleKind kind : {ScaleKind::kPerBlock, ScaleKind::kPerToken}) {
-    AttentionProblem problem = default_problem();
-    problem.dtype.kv = DType::kE4m3;
-    problem.scales = kind;
-    EXPECT_EQ(refusal(problem), "/problem/scales: \"" + std::string(to_string(kind)) +
-                                    "\" is not built yet for the portable family; it has none, per_tensor, per_head");
-  }
+  EXPECT_EQ(refusal(fp8(default_problem(), ScaleKind::kPerBlock)),
+            "/problem/scales: \"per_block\" is not built yet for the portable family; it has none, per_tensor, per_head, "
+            "per_page, per_token");
+}
+
+TEST(AttentionRefusals, ScalesOfPagesWithoutPages) {
+  EXPECT_EQ(refusal(fp8(default_problem(), ScaleKind::kPerPage)),
+            "/problem/scales: \"per_page\" belongs to paged keys; it takes \"per_token\" here, or kv_layout.kind "
+            "\"paged\"");
 }
 
 TEST(AttentionRefusals, QueriesInFp8) {
