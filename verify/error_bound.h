@@ -14,7 +14,8 @@ struct ErrorBound {
 };
 
 /// Tensor cores truncate every addend of a sum of 8-bit operands, and the running sum, at kCoreStep of the largest
-/// addend of an instruction. It adds up kCoreDepth elements of k.
+/// addend of an instruction. It adds up kCoreDepth elements of k. Its sum is truncated to as few bits. That takes the
+/// place of the largest addend's truncation: products have few bits, and the largest loses none.
 constexpr double kCoreStep = 0x1p-13;
 constexpr double kCoreDepth = 32;
 /// How far such a sum of `length` elements is off, relative to the sum of magnitudes.

@@ -1,5 +1,6 @@
 #include "kernelwright/runtime/emulator/numbers/wgmma_block.h"
 
+#include <bit>
 #include <cstring>
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #include <immintrin.h>
@@ -8,6 +9,17 @@
 
 namespace kernelwright::emulator {
 namespace {
+
+constexpr std::int32_t kExponentBits = 0x7f800000;
+constexpr int kNarrowBits = 13;                                   // behind the leading bit
+constexpr std::int32_t kNarrowMask = -(1 << (23 - kNarrowBits));  // what is left of a float
+constexpr float kZeroPower = 0x1p-60f;                            // products with it are below all others
+constexpr float kLeastProduct = 0x1p-32f;                         // of two e5m2 that are not zero
+
+/// Panels of fp8, from the rows and columns of one pair of registers on.
+struct NarrowPanels {
+  const float *a, *b, *a_powers, *b_powers;
+};
 
 #define KERNELWRIGHT_NAME baseline
 #define KERNELWRIGHT_LANES 4
@@ -63,6 +75,13 @@ void transpose(Four (&rows)[4]) {
 void multiply_fragments(const FragmentProduct& product) {
   static const Multiply kMultiply = choose();
   kMultiply(product);
+}
+
+void make_powers(const float* panel, std::size_t count, float* powers) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int32_t bits = std::bit_cast<std::int32_t>(panel[i]) & kExponentBits;
+    powers[i] = bits == 0 ? kZeroPower : std::bit_cast<float>(bits);
+  }
 }
 
 void make_a_panel(const float* values, std::uint32_t depth, bool mn_major, bool negate, float* panel) {

@@ -33,12 +33,16 @@ Unpack unpack_of(WgmmaInput input) {
   return nullptr;
 }
 
-/// One thread's workspace, 200 KB.
+bool is_fp8(WgmmaInput input) { return input == WgmmaInput::kE4m3 || input == WgmmaInput::kE5m2; }
+
+/// One thread's workspace, 260 KB.
 struct alignas(64) Workspace {
   std::byte bytes[kMaxWgmmaColumns * kRowBytes];
   float values[kMaxWgmmaColumns * kMaxWgmmaDepth];
   float a[kWgmmaRows * kMaxWgmmaDepth * 4];
   float b[kMaxWgmmaColumns * kMaxWgmmaDepth];
+  float a_powers[kWgmmaRows * kMaxWgmmaDepth * 4];
+  float b_powers[kMaxWgmmaColumns * kMaxWgmmaDepth];
   float d[4 * kMaxRegisters][32];
 };
 
@@ -179,12 +183,19 @@ void Warpgroup::perform(const Pending& pending) {
   if (shape.d == WgmmaOutput::kF16 && accumulate)
     for (std::uint32_t i = 0; i < 4 * registers; i += 2)
       load_halves(slot(i / registers, i % registers / 2), d[i], d[i + 1]);
+  const bool narrow = is_fp8(shape.a);
+  if (narrow) {
+    make_powers(workspace.a, std::size_t{kWgmmaRows} * shape.depth * 4, workspace.a_powers);
+    make_powers(workspace.b, std::size_t{columns} * shape.depth, workspace.b_powers);
+  }
   multiply_fragments({.d = d,
                       .a = workspace.a,
                       .b = workspace.b,
                       .columns = columns,
                       .depth = shape.depth,
-                      .accumulate = accumulate && shape.d != WgmmaOutput::kS32});
+                      .accumulate = accumulate && shape.d != WgmmaOutput::kS32,
+                      .a_powers = narrow ? workspace.a_powers : nullptr,
+                      .b_powers = narrow ? workspace.b_powers : nullptr});
   if (shape.d == WgmmaOutput::kF16)
     for (std::uint32_t i = 0; i < 4 * registers; i += 2)
       store_halves(slot(i / registers, i % registers / 2), d[i], d[i + 1]);
