@@ -210,7 +210,8 @@ inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec&
 }
 
 /// Registers of a math thread: scores, their exponentials in the type of Q, its share of the output, and the rest (row
-/// statistics, addresses, loops). In fp8 a product with V has registers of its own, which take the sums' place too.
+/// statistics, addresses, loops). In fp8 a product with V has registers of its own, which take the sums' place too. It
+/// has none where the output sums it.
 inline int hopper_registers(const AttentionSpec& spec) {
   // Tiles of packed heads in a ragged batch may have warpgroups without a row. They take another way from item to item.
   const bool may_skip = spec.pack_gqa && spec.q_layout == QLayout::kRagged && spec.math_warpgroups > 1;
@@ -226,7 +227,8 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int q_bytes = bits_of(spec.q) / 8;
   const int output = (spec.head_dim_v + 1) / 2, scores = spec.block_n / 2;
   const int narrow = q_bytes == 1 ? contract::group_width(spec.head_dim_v) / 2 : 0;  // of an fp8 product with V
-  return scores + (spec.shares_scores() ? contract::kSumRows : narrow) + spec.block_n * q_bytes / 8 + output + rest;
+  const bool own = spec.promotes() && !spec.shares_scores();
+  return scores + (own || q_bytes != 1 ? narrow : contract::kSumRows) + spec.block_n * q_bytes / 8 + output + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs
 /// more where it gathers keys or makes operands, and where it counts those before a sequence's start

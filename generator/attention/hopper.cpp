@@ -19,9 +19,9 @@ using Violations = std::vector<Violation>;
 
 // Never destroyed: a thread may read a config while the process exits.
 const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
-    "arch",          "family",        "block_m",        "block_n",  "token_gen",       "q_stages",
-    "num_kv_stages", "num_qk_stages", "num_mma_stages", "kv_ring",  "math_warpgroups", "overlap",
-    "swizzle",       "cluster",       "scheduler",      "pack_gqa", "splits",          "rescale"};
+    "arch",          "family",         "block_m", "block_n",         "token_gen", "q_stages", "num_kv_stages",
+    "num_qk_stages", "num_mma_stages", "kv_ring", "math_warpgroups", "overlap",   "swizzle",  "cluster",
+    "scheduler",     "pack_gqa",       "splits",  "rescale",         "pv_promote"};
 const std::vector<std::string_view>& kDecodeFields =
     *new std::vector<std::string_view>{"arch",       "family",  "block_m",  "block_n", "token_gen", "num_warps",
                                        "num_stages", "swizzle", "pack_gqa", "splits",  "merge",     "rescale"};
@@ -29,6 +29,19 @@ constexpr int kMaxHeadDim = 256;
 
 void check_decode_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   hopper.has_only(schedule, kDecodeFields);
+}
+
+/// Products of 16 bits keep the bits of their sums in the tensor cores.
+void check_promotion(const AttentionProblem& problem, const AttentionSchedule& schedule, FamilyRules& hopper,
+                     Violations& violations) {
+  if (schedule.pv_promote.is_auto()) return;
+  if (problem.dtype.q != DType::kE4m3)
+    violations.push_back(
+        {"/schedule/pv_promote", fmt::format("{}: only sums of e4m3 leave the tensor cores early, and "
+                                             "q is {}; \"auto\" would do",
+                                             schedule.pv_promote.value(), to_string(problem.dtype.q))});
+  else
+    hopper.takes("/schedule/pv_promote", schedule.pv_promote.value(), {0, 1});
 }
 
 void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
@@ -86,6 +99,7 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
   if (const int v = problem.head_dim.v; narrow && !decode && v <= kMaxHeadDim && v % contract::group_columns(v) != 0)
     hopper.refuse("/problem/head_dim/v", std::to_string(v), "multiples of 16 to 128, and of 32 above");
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
+  if (!decode) check_promotion(problem, schedule, hopper, violations);
 }
 
 /// Checks what kernels of fp8 keys do not do: those whose warps make operands, and those that read V in columns.

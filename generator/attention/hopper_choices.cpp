@@ -110,6 +110,7 @@ class Tile {
         target_(target_for(problem, spec.mask, packs_)) {}
 
   void choose() {
+    spec_.pv_promote = schedule_.pv_promote.value_or(1);                                 // registers follow from it
     spec_.swizzle = schedule_.swizzle.value_or(detail::planned_swizzle(spec_).swizzle);  // slots are as wide
     spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, packs_,
                               packs_                  ? "the heads of a group read the same keys: one tile for all"
@@ -261,6 +262,13 @@ class Tile {
     spec_.swizzle = resolve_("swizzle", schedule_.swizzle, planned.swizzle, planned.reason);
     spec_.rescale =
         resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
+    if (bits_of(spec_.q) != 8) return;
+    if (spec_.pv_promote == 0)
+      resolve_.derived("pv_promote", 0,
+                       "the schedule leaves sums of P V in the tensor cores, which keep 14 bits of them");
+    else
+      resolve_("pv_promote", schedule_.pv_promote, 1,
+               "tensor cores keep 14 bits of sums of fp8, so P V is added to the output in f32 after every key tile");
   }
 
   AttentionSpec& spec_;

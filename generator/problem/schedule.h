@@ -37,6 +37,7 @@ struct AttentionSchedule {
   Auto<int> splits;
   Auto<Merge> merge;
   Auto<Rescale> rescale;
+  Auto<int> pv_promote;
   Auto<double> exp2_emulated;
   bool operator==(const AttentionSchedule&) const = default;
 };
@@ -69,6 +70,8 @@ void visit_fields(AttentionSchedule& schedule, Visitor&& field) {
   field("splits", schedule.splits, range{1, 256}, "parts that the keys of a sequence are cut into");
   field("merge", schedule.merge, any{}, "what merges the parts");
   field("rescale", schedule.rescale, any{}, "when the output is rescaled to a new row maximum");
+  field("pv_promote", schedule.pv_promote, range{0, 256},
+        "e4m3 queries: key tiles after which P V leaves the tensor cores for sums in f32; 0: never");
   field("exp2_emulated", schedule.exp2_emulated, real_range{0, 1}, "fraction of exponentials done by polynomial");
 }
 

@@ -26,10 +26,13 @@ int GemmSpec::product_columns() const {
                                         promotion);
 }
 
+bool AttentionSpec::promotes() const {
+  return form() == AttentionForm::kHopperPrefill && bits_of(q) == 8 && pv_promote != 0;
+}
+
 bool AttentionSpec::shares_scores() const {
   const bool one_product = overlap == Overlap::kNone || overlap == Overlap::kPingPong;
-  return form() == AttentionForm::kHopperPrefill && bits_of(q) == 8 &&
-         contract::shares_scores(one_product, block_n, head_dim_v);
+  return promotes() && contract::shares_scores(one_product, block_n, head_dim_v);
 }
 
 int AttentionSpec::threads() const {

@@ -170,6 +170,7 @@ struct AttentionSpec {
   int math_warpgroups = 2;  // besides one that loads
   int q_stages = 1;
   Overlap overlap = Overlap::kBoth;
+  int pv_promote = 1;  // fp8: key tiles after which P V is added to the output outside of the tensor cores; 0: never
   // blackwell prefill
   int num_q = 2;            // query tiles of a CTA, contract::kQueryTileRows each
   int exp2_emulated = 0;    // exponentials of every kExp2Step by polynomial
@@ -211,7 +212,9 @@ struct AttentionSpec {
   bool opens_scores() const {
     return mask_tensor || score_mod == ScoreModKind::kTensor || mask_source.exists() || score_source.exists();
   }
-  /// Hopper prefill: whether fp8 products with V take the registers of scores (contract/attention_sm90.h).
+  /// Hopper prefill: whether fp8 products with V have sums beside the output.
+  bool promotes() const;
+  /// Hopper prefill: whether these sums take the registers of scores (contract/attention_sm90.h).
   bool shares_scores() const;
   /// Columns of q and k without the rotary ones, which are in q_rope and k_rope.
   int plain_depth() const { return head_dim_qk - rope_width; }
@@ -282,9 +285,11 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
     if (spec.token_gen) field("merge", spec.merge, any{}, "who merges the parts of split keys");
   }
-  // Part of the text only where it is true: templates/kernels/attention/attention_defaults.cuh.
+  // Part of the text only where they are not the defaults of templates/kernels/attention/attention_defaults.cuh.
   if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");
   if (spec.v_columns) field("v_columns", spec.v_columns, any{}, "keys of an element of V lie side by side");
+  if (spec.pv_promote != 1)
+    field("pv_promote", spec.pv_promote, any{}, "key tiles after which P V leaves the tensor cores; 0: never");
   if (spec.opens_scores()) {
     field("mask_tensor", spec.mask_tensor, any{}, "bytes of a tensor hide keys");
     field("bias", spec.bias, any{}, "dtype of the tensor that score_mod adds");

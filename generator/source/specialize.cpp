@@ -82,12 +82,17 @@ std::string wgmma_shapes(const Spec& spec) {
                                            : "";
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
-  const int scores = attention->block_n;
-  const int output = bits_of(attention->q) != 8   ? (attention->head_dim_v + 7) / 8 * 8
-                     : attention->shares_scores() ? int{contract::kSumRows}
-                                                  : contract::group_width(attention->head_dim_v);
+  const int scores = attention->block_n, v = attention->head_dim_v;
+  const bool narrow = bits_of(attention->q) == 8, promotes = attention->promotes();
+  const bool shares = attention->shares_scores();  // all but the sums of probabilities
+  const int output = !narrow     ? (v + 7) / 8 * 8
+                     : shares    ? int{contract::kSumRows}
+                     : !promotes ? contract::summed_columns(v)
+                                 : contract::group_width(v);
   std::string macros = fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", scores);
   if (output != scores) macros += fmt::format("#define KERNELWRIGHT_WGMMA_N1 {}\n", output);
+  if (narrow && !promotes && output == v)
+    macros += fmt::format("#define KERNELWRIGHT_WGMMA_N2 {}\n", +contract::kSumRows);
   return macros;
 }
 

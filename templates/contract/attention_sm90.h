@@ -80,6 +80,9 @@ constexpr int32_t raw_slots(int32_t depth, bool with_keys) { return depth > 128 
 constexpr int32_t group_columns(int32_t depth_v) { return depth_v <= 128 ? depth_v : depth_v == 192 ? 64 : 32; }
 /// The sums of probabilities come with the last group, and the others are as wide.
 constexpr int32_t group_width(int32_t depth_v) { return group_columns(depth_v) + kSumRows; }
+/// Columns of a product that the output itself sums: those of V, and the sums of probabilities where one instruction
+/// has room for both.
+constexpr int32_t summed_columns(int32_t depth_v) { return depth_v + kSumRows <= 256 ? depth_v + kSumRows : depth_v; }
 /// Whether groups take the registers of scores, one after the other. A step is then `one_product` after the other, and
 /// a group is as wide as the scores: ptxas keeps products of different widths in different registers. The sums of
 /// probabilities are a product of their own.

@@ -53,18 +53,25 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_
   if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
 }
 
-/// output = P V in fp8, kColumns columns of it. V is [kDepth][keys], as attention_sm90_convert.cuh writes it: a K-major
-/// operand, with the keys of every 16 in the order of pack(). `values` is its first such row. Leaves one group in
-/// flight.
+/// output += P V in fp8, or = P V if `accumulate` is false: kColumns columns of it. V is [kDepth][keys], as
+/// attention_sm90_convert.cuh writes it: a K-major operand, with the keys of every 16 in the order of pack(). `values`
+/// is its first such row. The caller commits the group.
 template <DType kType, int kColumns, int kDepth, int kKeys, int kSwizzleBytes>
-__device__ __forceinline__ void issue_narrow_output(float (&output)[kColumns / 2],
-                                                    const uint32_t (&probabilities)[kKeys / 32][4], uint32_t values) {
+__device__ __forceinline__ void multiply_narrow(float (&output)[kColumns / 2],
+                                                const uint32_t (&probabilities)[kKeys / 32][4], uint32_t values,
+                                                uint32_t accumulate) {
   constexpr int kRowBytes = contract::slabs_of(kKeys, 1, kSwizzleBytes) * contract::slab_width(kSwizzleBytes);
   constexpr contract::SharedSlab kV{kRowBytes, kSwizzleBytes, 8, kDepth, false};
   const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(values, kV.leading_bytes(), kV.stride_bytes());
 #pragma unroll
   for (int i = 0; i < kKeys / 32; ++i)
-    ptx::wgmma_rs<kType, false>(output, probabilities[i], b + kV.step_offset(i) / 16, i > 0);
+    ptx::wgmma_rs<kType, false>(output, probabilities[i], b + kV.step_offset(i) / 16, i > 0 ? 1 : accumulate);
+}
+/// The same without sums so far. Leaves one group in flight.
+template <DType kType, int kColumns, int kDepth, int kKeys, int kSwizzleBytes>
+__device__ __forceinline__ void issue_narrow_output(float (&output)[kColumns / 2],
+                                                    const uint32_t (&probabilities)[kKeys / 32][4], uint32_t values) {
+  multiply_narrow<kType, kColumns, kDepth, kKeys, kSwizzleBytes>(output, probabilities, values, 0);
   ptx::wgmma_commit_group();
 }
 
@@ -142,9 +149,10 @@ class Promotion {
   __device__ __forceinline__ void pin() { ptx::pin_registers(own_); }
   /// Issues the product of part kIndex, as wide as the last: ptxas gives other widths other registers. Leaves one group
   /// in flight.
-  template <int kIndex = 0, int kCount, int kSteps>
-  __device__ __forceinline__ void issue(float (&scores)[kCount], const uint32_t (&probabilities)[kSteps][4],
-                                        uint32_t values) {
+  template <int kIndex = 0, int kScores, int kCount, int kSteps>
+  __device__ __forceinline__ void issue(float (&scores)[kScores], float (&)[kCount],
+                                        const uint32_t (&probabilities)[kSteps][4], uint32_t values,
+                                        bool /*accumulate*/) {
     issue_narrow_output<kType, kWidest, kDepth, kKeys, kSwizzleBytes>(
         part(scores), probabilities, values + kIndex * kPart * contract::slab_width(kSwizzleBytes));
     if constexpr (kShares && kIndex + 1 == kParts)
@@ -169,28 +177,50 @@ class Promotion {
       ptx::pin_registers(output);  // else additions wait, and the next product takes other registers
       ptx::pin_registers(part);
       ptx::wgmma_fence();
-      issue<kIndex + 1>(scores, probabilities, values);
+      issue<kIndex + 1>(scores, output, probabilities, values, false);
       ptx::wgmma_wait_group<0>();
       promote<kIndex + 1>(scores, output, probabilities, values);
     }
-  }
-  /// The sums so far have been stored.
-  template <int kCount>
-  __device__ __forceinline__ static void forget(float (&output)[kCount]) {
-#pragma unroll
-    for (float& sum : output) sum = 0;
   }
 };
 template <bool kShares, DType kType, int kDepth, int kKeys, int kSwizzleBytes>
 class Promotion<false, kShares, kType, kDepth, kKeys, kSwizzleBytes> {
  protected:
   __device__ __forceinline__ static void pin() {}
-  template <class Scores, class Probabilities>
-  __device__ __forceinline__ static void issue(Scores&, const Probabilities&, uint32_t) {}
+  template <class Scores, class Output, class Probabilities>
+  __device__ __forceinline__ static void issue(Scores&, Output&, const Probabilities&, uint32_t, bool) {}
   template <class Scores, class Output, class Probabilities>
   __device__ __forceinline__ static void promote(Scores&, Output&, const Probabilities&, uint32_t) {}
-  template <class Output>
-  __device__ __forceinline__ static void forget(Output&) {}
 };
+
+/// The same interface where nothing is promoted: a product adds to the output itself, within the tensor cores.
+template <DType kType, int kSwizzleBytes>
+class NoPromotion : protected Promotion<false, false, kType, 0, 0, kSwizzleBytes> {
+ protected:
+  /// output += P V, or = P V if `accumulate` is false: all columns of it, and the sums of probabilities. Leaves one
+  /// group in flight.
+  template <class Scores, int kCount, int kSteps>
+  __device__ __forceinline__ static void issue(Scores&, float (&output)[kCount],
+                                               const uint32_t (&probabilities)[kSteps][4], uint32_t values,
+                                               bool accumulate) {
+    constexpr int kDepth = kCount * 2, kWide = contract::summed_columns(kDepth - contract::kSumRows);
+    multiply_narrow<kType, kWide, kDepth, kSteps * 32, kSwizzleBytes>(reinterpret_cast<float(&)[kWide / 2]>(output),
+                                                                      probabilities, values, accumulate);
+    if constexpr (kWide < kDepth)
+      multiply_narrow<kType, contract::kSumRows, kDepth, kSteps * 32, kSwizzleBytes>(
+          reinterpret_cast<float(&)[contract::kSumRows / 2]>(output[kWide / 2]), probabilities,
+          values + kWide * contract::slab_width(kSwizzleBytes), accumulate);
+    ptx::wgmma_commit_group();
+  }
+};
+
+/// The sums of fp8 so far have been stored. The next begin at zero. Their registers changed places when they were
+/// stored (in_natural_order()), and products would take the new places.
+template <bool kNarrow, int kCount>
+__device__ __forceinline__ void forget(float (&output)[kCount]) {
+  if constexpr (kNarrow)
+#pragma unroll
+    for (float& sum : output) sum = 0;
+}
 
 }  // namespace kernelwright::mma

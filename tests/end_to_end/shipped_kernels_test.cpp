@@ -343,6 +343,20 @@ TEST_F(ShippedKernels, OfEveryHopperTileCompileWithoutSpillsAndWithoutSerialised
     schedule.cluster = ClusterShape{2, 1};
     wanted.push_back({name_of(problem) + " in clusters", plan_by_model(problem, schedule, Arch::kSm90a).main});
   }
+  // fp8 products that stay in the tensor cores: the output is a product's accumulator, and takes part in every wait.
+  for (const HeadDim head_dim : {HeadDim{64, 64}, HeadDim{96, 96}, HeadDim{128, 128}, HeadDim{256, 256}})
+    for (const Overlap overlap : {Overlap::kNone, Overlap::kBoth}) {
+      AttentionProblem problem;
+      problem.head_dim = head_dim;
+      problem.heads = {8, 2};
+      problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+      problem.mask.kind = MaskKind::kCausal;
+      AttentionSchedule schedule;
+      schedule.family = Family::kHopper;
+      schedule.pv_promote = 0;
+      schedule.overlap = overlap;
+      wanted.push_back({name_of(problem) + " unpromoted", plan_by_model(problem, schedule, Arch::kSm90a).main});
+    }
   // A queue's loading thread has more to remember.
   for (const QLayout layout : {QLayout::kPadded, QLayout::kRagged}) {
     AttentionProblem problem;

@@ -225,7 +225,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     softmax_ = fresh;
     pack();
     accumulate_ = false;
-    forget(output_);
+    mma::forget<kNarrow>(output_);
   }
 
   /// The last product of an item that no other item follows at once.
@@ -239,7 +239,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     end_output();
     store(done, softmax_, output_);
     accumulate_ = false;
-    forget(output_);
+    mma::forget<kNarrow>(output_);
   }
 
   // ---- steps of an item that has no rows of this warpgroup ----
@@ -390,7 +390,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
     if constexpr (kNarrow)
-      issue(scores_, probabilities_, values);
+      issue(scores_, output_, probabilities_, values, accumulate_);
     else
       mma::issue_output<computed(), spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
           output_, probabilities_, values, accumulate_);

@@ -46,8 +46,10 @@ using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
 using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKeyScales>,
                                policy::RowSoftmax<spec::kRescale>>::type;
 constexpr bool kPacksAtOnce = kNarrow;  // that softmax makes an operand, and leaves the scores as they are
-using Promotion = mma::Promotion<kNarrow, contract::shares_scores(kOneProduct, spec::kBlockN, spec::kHeadDimV),
-                                 spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>;
+using Promotion =
+    policy::Either<kNarrow && spec::kPvPromote == 0, mma::NoPromotion<spec::kQDType, kValueSwizzleBytes>,
+                   mma::Promotion<kNarrow, contract::shares_scores(kOneProduct, spec::kBlockN, spec::kHeadDimV),
+                                  spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>>::type;
 using Scales = policy::ItemScales<kKeyScales ? ScaleKind::kNone : spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 

@@ -185,6 +185,30 @@ void key_scales(List& list) {
   list.add("tokens_columns", columns, shape);
 }
 
+/// Products with V that stay in the tensor cores: every order of a step, and outputs that one instruction has no room
+/// for. Keys are few, and the bound is that of promoted products.
+void unpromoted(List& list) {
+  if (!list.narrow()) return;
+  const auto add = [&](const std::string& name, const AttentionProblem& problem, Overlap overlap, bool packs = false) {
+    list.add("unpromoted_" + name, problem,
+             packs ? lists({1, 40, 0, 1}, {130, 67, 60, 1}) : several({300, 1, 0, 129}, 100),
+             [&](AttentionSchedule& schedule) {
+               schedule.pv_promote = 0;
+               schedule.overlap = overlap;
+               if (packs) schedule.pack_gqa = true;
+             });
+  };
+  add("d64", causal(dims(small(0), 64, 64)), Overlap::kBoth);
+  add("d128", causal(with_sinks(dims(small(1), 128, 128))), Overlap::kNone);
+  add("d192_128", dims(small(2), 192, 128), Overlap::kPingPong);
+  add("d256", windowed(dims(small(3), 256, 256), 70, 9), Overlap::kIntra);
+  add("d256_one_product", causal(dims(small(0), 256, 256)), Overlap::kNone);
+  add("mixed", causal(ragged(small(1, 8, 2))), Overlap::kIntra, true);
+  AttentionProblem columns = causal(paged(small(4), 64));
+  columns.v_layout = VLayout::kColumns;
+  add("columns", columns, Overlap::kBoth);
+}
+
 /// Packed heads of ragged batches: warpgroups without rows only keep step.
 void mixed(List& list) {
   const AttentionShape shape = lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150});
@@ -215,6 +239,7 @@ std::vector<CudaCase> hopper_fp8_cases() {
     hopper_fp8_cases_test::mixed(list);
     hopper_fp8_cases_test::columns(list);
     hopper_fp8_cases_test::key_scales(list);
+    hopper_fp8_cases_test::unpromoted(list);
     for (CudaCase& test : list.take()) cases.push_back(std::move(test));
   }
   return cases;

@@ -1,0 +1,93 @@
+// pv_promote: which kernels have it, and what it changes in their Spec.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "generator/attention/hopper_plans.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/source/specialize.h"
+
+namespace kernelwright::hopper_promotion_test {
+namespace {
+
+using test::hopper_plans::hopper;
+using test::hopper_plans::planned;
+using test::hopper_plans::prefill;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+AttentionProblem narrow() {
+  AttentionProblem problem = prefill(128, 128);
+  problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  return problem;
+}
+
+/// The only rule that the config breaks.
+std::string refusal(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch = Arch::kSm90a) {
+  try {
+    plan_attention(problem, schedule, arch);
+  } catch (const ConfigError& error) {
+    return error.violations().size() == 1 ? error.violations()[0].text() : error.what();
+  }
+  return "accepted";
+}
+
+TEST(HopperPromotion, IsAfterEachTileUnlessTheScheduleSaysNever) {
+  AttentionSchedule schedule = hopper();
+  AttentionSpec spec = planned(narrow(), schedule);
+  EXPECT_TRUE(spec.promotes() && spec.shares_scores());
+  EXPECT_THAT(canonical_text(spec), Not(HasSubstr("pv_promote"))) << "kernels have the names that they had";
+  schedule.pv_promote = 1;
+  EXPECT_EQ(planned(narrow(), schedule), spec);
+  schedule.pv_promote = 0;
+  spec = planned(narrow(), schedule);
+  EXPECT_FALSE(spec.promotes() || spec.shares_scores());
+  EXPECT_THAT(canonical_text(spec), HasSubstr("pv_promote 0"));
+  EXPECT_THAT(spec_header(spec), HasSubstr("constexpr int kPvPromote = 0;"));
+  EXPECT_FALSE(planned(prefill(128, 128)).promotes()) << "16 bits";
+}
+
+TEST(HopperPromotion, IsNamedInTheChoicesOfFp8) {
+  AttentionSchedule schedule = hopper();
+  const auto choices = [&](const AttentionProblem& problem) {
+    std::string text;
+    for (const Choice& choice : plan_attention(problem, schedule, Arch::kSm90a).choices)
+      if (choice.field == std::string("pv_promote")) text += choice.value + ": " + choice.reason;
+    return text;
+  };
+  EXPECT_THAT(choices(narrow()), StartsWith("1: tensor cores keep 14 bits of sums of fp8"));
+  EXPECT_EQ(choices(prefill(128, 128)), "");
+  schedule.pv_promote = 1;
+  EXPECT_EQ(choices(narrow()), "1: the schedule says so");
+  schedule.pv_promote = 0;
+  EXPECT_THAT(choices(narrow()), StartsWith("0: the schedule leaves sums of P V in the tensor cores"));
+}
+
+TEST(HopperPromotion, IsRefusedByNameWhereItIsNotBuilt) {
+  AttentionSchedule schedule = hopper();
+  schedule.pv_promote = 2;
+  EXPECT_EQ(refusal(narrow(), schedule), "/schedule/pv_promote: 2 is not built yet for the hopper family; it has 0, 1");
+  schedule.pv_promote = 0;
+  AttentionProblem wide = prefill(128, 128);
+  wide.dtype.kv = DType::kE4m3;
+  EXPECT_EQ(
+      refusal(wide, schedule),
+      "/schedule/pv_promote: 0: only sums of e4m3 leave the tensor cores early, and q is bf16; \"auto\" would do");
+  schedule.token_gen = true;
+  EXPECT_THAT(refusal(narrow(), schedule),
+              StartsWith("/schedule/pv_promote: the hopper family has no pv_promote; its fields are"));
+  schedule = {};
+  schedule.family = Family::kPortable;
+  schedule.pv_promote = 1;
+  EXPECT_THAT(refusal(prefill(128, 128), schedule),
+              StartsWith("/schedule/pv_promote: the portable family has no pv_promote; its fields are"));
+  schedule.family = Family::kBlackwell;
+  EXPECT_THAT(refusal(prefill(128, 128), schedule, Arch::kSm100a),
+              StartsWith("/schedule/pv_promote: the blackwell family has no pv_promote; its fields are"));
+}
+
+}  // namespace
+}  // namespace kernelwright::hopper_promotion_test
