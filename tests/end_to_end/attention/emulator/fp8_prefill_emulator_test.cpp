@@ -71,10 +71,24 @@ TEST_F(Fp8Prefill, TakesEveryCodeExactly) {
     }
 }
 
-TEST_F(Fp8Prefill, KeepsSmallValuesBehindLongSums) {
+TEST_F(Fp8Prefill, KeepsTheBitsOfLongSums) {
   const CudaCase test = needle_case();
-  const AttentionCase call = needle_call(test);
-  expect_needle(call, run_checked(engine_, test, call));
+  for (const NeedleValues values : {NeedleValues::kSmallBehindLarge, NeedleValues::kOnes, NeedleValues::kRandom}) {
+    const AttentionCase call = needle_call(test, values);
+    EXPECT_LT(needle_error(call, run_checked(engine_, test, call)), kNeedleError) << static_cast<int>(values);
+  }
+}
+
+/// So the test above fails for a kernel that leaves its sums in the tensor cores.
+TEST_F(Fp8Prefill, LosesTheBitsOfLongSumsInTheTensorCores) {
+  const CudaCase test = needle_case(0);
+  for (const NeedleValues values : {NeedleValues::kSmallBehindLarge, NeedleValues::kRandom}) {
+    const AttentionCase call = needle_call(test, values);
+    EXPECT_GT(needle_error(call, run_checked(engine_, test, call)), 8 * kNeedleError) << static_cast<int>(values);
+  }
+  // The sum of probabilities, which divides O, is truncated as a sum of ones is.
+  const AttentionCase ones = needle_call(test, NeedleValues::kOnes);
+  EXPECT_EQ(needle_error(ones, run_checked(engine_, test, ones)), 0);
 }
 
 }  // namespace
