@@ -73,9 +73,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, warp_row, lane);
 
   const PlaceRows place_rows(params, item, warp_row + lane / 4);
-  KeyScales key_scales(params, item.coord.batch, kv_head, item.sequence.kv_start,
-                       (tiles.end - 1) * spec::kBlockN + column * spec::kWarpN, static_cast<int>(spec::kBlockN),
-                       tiles.keys.low, tiles.keys.high, lane);
+  KeyScales key_scales = key_scales_of(params, item, tiles, column, lane);
 
   /// Scores of tile `key_tile`, whose keys are in `stage`, to exponentials.
   const auto score = [&](Exponentials& exponentials, int key_tile, int stage) {

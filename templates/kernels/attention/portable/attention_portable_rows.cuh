@@ -203,6 +203,14 @@ __device__ __forceinline__ void add_non_finite_values(Accumulator& output, const
   }
 }
 
+/// The scales of the warp's keys, from the last tile on.
+__device__ __forceinline__ KeyScales key_scales_of(const AttentionParams& params, const WorkItem& item,
+                                                   const policy::TileList& tiles, int column, int lane) {
+  const int first = (tiles.end - 1) * spec::kBlockN + column * spec::kWarpN;
+  return KeyScales(params, item.coord.batch, item.row_map.kv_head(), item.sequence.kv_start, first,
+                   static_cast<int>(spec::kBlockN), tiles.keys.low, tiles.keys.high, lane);
+}
+
 /// Adds the sinks to the thread's rows, the first of which is row `first` of the tile: ahead of the keys or, where keys
 /// have scales, behind the last. A sink counts once: in the warps of the first column.
 template <class Add>
