@@ -54,7 +54,7 @@ struct Options {
   std::string timeout;    // "": no limit
   std::uint64_t max_instructions = 1'000'000'000;
   // plan
-  std::string model_file, kv, server = "vllm", name, plan_file;
+  std::string model_file, kv, kv_scales, server = "vllm", name, plan_file;
   int tp = 1, ep = 1, max_seqs = 256, max_tokens = 8192;
   std::optional<int> page_size;
   bool explains = false;

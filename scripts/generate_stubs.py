@@ -83,6 +83,7 @@ PARAMETERS = {
     "rows": "int", "seed": "int", "shape": "Sequence[int]", "stream": "_Stream", "timeout_ms": "int",
     "to": 'Literal["mxfp8", "mxfp4", "nvfp4"]', "tuned_dir": "_Path", "values": "Any", "window": "Sequence[int]",
     "archs": "str | Sequence[str]", "ep": "int", "kv": "str", "max_seqs": "int", "max_tokens": "int", "name": "str",
+    "kv_scales": 'Literal["per_tensor", "per_head", "per_token"]',
     "page_size": "int", "server": 'Literal["vllm", "sglang", "hf"]', "tp": "int", "number": "int",
     "kind": "type[_Kernel]", "width": "int", "first": "int", "theta": "float", "factor": "float", "low": "float",
     "high": "float", "original_positions": "int", "beta_fast": "float", "beta_slow": "float", "truncate": "bool",

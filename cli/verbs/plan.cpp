@@ -19,6 +19,7 @@ ServingOptions serving_options(const Options& options) {
   ServingOptions serving{.tp = options.tp,
                          .ep = options.ep,
                          .kv = options.kv,
+                         .kv_scales = options.kv_scales,
                          .max_seqs = options.max_seqs,
                          .max_tokens = options.max_tokens,
                          .server = options.server,

@@ -94,6 +94,10 @@ ServingOptions filled(ServingOptions options, const Model& model, const ServerRo
                                           quoted_for_message(options.kv), own, own));
   if (options.kv == "e4m3" && !server.has_fp8_cache)
     throw ConfigError("--kv", fmt::format("e4m3: the cache of {} has no scales; {} is accepted", server.word, own));
+  if (!options.kv_scales.empty() && options.kv != "e4m3")
+    throw ConfigError("--kv-scales", fmt::format("{}: a cache of {} has no scales; leave it out, or give --kv e4m3",
+                                                 quoted_for_message(options.kv_scales), options.kv));
+  if (options.kv == "e4m3") options.kv_scales = std::string(to_string(detail::cache_scales(options)));
   if (server.page_size == 0 && options.page_size)
     throw ConfigError("--page-size", fmt::format("the cache of {} has no pages; leave it out", server.word));
   options.page_size = options.page_size.value_or(server.page_size);

@@ -33,6 +33,7 @@ std::span<const ServerRow> server_rows();
 struct ServingOptions {
   int tp = 1, ep = 1;
   std::string kv;                // bf16, f16 or e4m3; "": the model's dtype
+  std::string kv_scales;         // of an e4m3 cache: per_tensor, per_head or per_token; "": per_tensor
   int max_seqs = 256;            // sequences of a batch
   int max_tokens = 8192;         // tokens of a batch
   std::string server = "vllm";   // a word of server_rows()
@@ -57,7 +58,7 @@ struct PlannedProblem {
 struct ModelPlan {
   std::string name, type;
   int layers = 0;
-  ServingOptions serving;  // with kv, page_size and name filled in
+  ServingOptions serving;  // with kv, kv_scales, page_size and name filled in
   std::vector<PlannedProblem> problems;
   std::vector<MissingLayer> missing;
 };

@@ -96,7 +96,7 @@ namespace {
 
 void use_cache(AttentionProblem& problem, const ServingOptions& serving) {
   problem.kv_layout = cache_layout(serving);
-  if (serving.kv == "e4m3") problem.dtype.kv = DType::kE4m3, problem.scales = ScaleKind::kPerTensor;
+  if (serving.kv == "e4m3") problem.dtype.kv = DType::kE4m3, problem.scales = cache_scales(serving);
 }
 
 }  // namespace

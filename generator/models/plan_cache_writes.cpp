@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/message.h"
 #include "kernelwright/generator/models/plan_parts.h"
 
 namespace kernelwright::detail {
@@ -23,7 +25,7 @@ KvWriteProblem write_problem(const AttentionLayer& layer, const Model& model, co
     problem.rope.style = RopeStyle::kNeox, problem.rope.width = number(layer.rope_width);
   if (serving.kv == "e4m3") {
     problem.dtype.kv = DType::kE4m3;
-    problem.scales.k = problem.scales.v = ScaleKind::kPerTensor;
+    problem.scales.k = problem.scales.v = cache_scales(serving);
   }
   return problem;
 }
@@ -47,6 +49,13 @@ std::vector<KvWriteShape> write_shapes(const ServingOptions& serving) {
 
 }  // namespace
 
+ScaleKind cache_scales(const ServingOptions& serving) {
+  for (const ScaleKind kind : {ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerToken})
+    if (serving.kv_scales == to_string(kind) || serving.kv_scales.empty()) return kind;
+  throw ConfigError("--kv-scales", quoted_for_message(serving.kv_scales) +
+                                       " is no kind of a cache's scales; it takes per_tensor, per_head or per_token");
+}
+
 KvLayout cache_layout(const ServingOptions& serving) {
   if (*serving.page_size > 0) return {KvLayoutKind::kPaged, *serving.page_size};
   return {};
@@ -55,7 +64,8 @@ KvLayout cache_layout(const ServingOptions& serving) {
 std::string cache_words(DType kv, const KvLayout& layout, const ServingOptions& serving) {
   const std::string lies = layout.kind == KvLayoutKind::kPaged ? fmt::format("pages of {} keys", layout.page_size)
                                                                : std::string(to_string(layout.kind));
-  return fmt::format("kv: {}, {}; --kv {}, --server {}", to_string(kv), lies, serving.kv, serving.server);
+  const std::string scales = serving.kv_scales.empty() ? "" : fmt::format(" --kv-scales {},", serving.kv_scales);
+  return fmt::format("kv: {}, {}; --kv {},{} --server {}", to_string(kv), lies, serving.kv, scales, serving.server);
 }
 
 void PlanBuilder::add_cache_writes() {

@@ -51,7 +51,9 @@ JsonValue plan_to_json(const ModelPlan& plan, bool explains) {
     missing.push(json.set("reason", layer.reason));
   }
   JsonValue options = JsonValue::object().set("server", serving.server).set("tp", serving.tp).set("ep", serving.ep);
-  options.set("kv", serving.kv).set("page_size", serving.page_size.value_or(0));
+  options.set("kv", serving.kv);
+  if (!serving.kv_scales.empty()) options.set("kv_scales", serving.kv_scales);
+  options.set("page_size", serving.page_size.value_or(0));
   options.set("max_seqs", serving.max_seqs).set("max_tokens", serving.max_tokens).set("archs", std::move(archs));
   return JsonValue::object()
       .set("version", kPlanVersion)

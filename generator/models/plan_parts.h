@@ -20,6 +20,8 @@ void check_blocks(const Model& model, const QuantizedLayers& quantized, Sharding
 std::vector<GemmShape> shapes_of(const RowRange& rows);
 
 /// The cache of keys and values as a server keeps it: its layout.
+/// The scales of an e4m3 cache. Throws ConfigError for a word that is none of --kv-scales.
+ScaleKind cache_scales(const ServingOptions& serving);
 KvLayout cache_layout(const ServingOptions& serving);
 /// "kv: e4m3, pages of 16 keys; --kv e4m3, --server vllm"
 std::string cache_words(DType kv, const KvLayout& layout, const ServingOptions& serving);

@@ -306,8 +306,9 @@ __all__ = [
 def fast_calls() -> dict[str, Any]: ...
 def plan(
     config: Mapping[str, Any] | _Path | _ModelConfig, *, tp: int = 1, ep: int = 1, kv: str | None = None,
-    max_seqs: int = 256, max_tokens: int = 8192, server: Literal["vllm", "sglang", "hf"] = "vllm",
-    page_size: int | None = None, archs: str | Sequence[str] | None = None, name: str | None = None,
+    kv_scales: Literal["per_tensor", "per_head", "per_token"] | None = None, max_seqs: int = 256,
+    max_tokens: int = 8192, server: Literal["vllm", "sglang", "hf"] = "vllm", page_size: int | None = None,
+    archs: str | Sequence[str] | None = None, name: str | None = None,
 ) -> Plan: ...
 def rope_table(
     width: int, rows: int, *, first: int = 0,

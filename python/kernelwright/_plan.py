@@ -28,14 +28,14 @@ def _options(given):
             yield from ("--" + option, str(one))
 
 
-def plan(config, *, tp=1, ep=1, kv=None, max_seqs=256, max_tokens=8192, server="vllm", page_size=None, archs=None,
-         name=None):
+def plan(config, *, tp=1, ep=1, kv=None, kv_scales=None, max_seqs=256, max_tokens=8192, server="vllm", page_size=None,
+         archs=None, name=None):
     """The Plan of a model for one rank. config: a config.json or its folder, a dict of it, or a configuration object of
     transformers. The options are those of `kernelwright plan` (docs/models.md)."""
     if hasattr(config, "to_json_string"):
         config = json.loads(config.to_json_string(use_diff=False))
-    options = list(_options({"tp": tp, "ep": ep, "kv": kv, "max-seqs": max_seqs, "max-tokens": max_tokens, "server": server,
-                             "page-size": page_size, "arch": archs, "name": name}))
+    options = list(_options({"tp": tp, "ep": ep, "kv": kv, "kv-scales": kv_scales, "max-seqs": max_seqs,
+                             "max-tokens": max_tokens, "server": server, "page-size": page_size, "arch": archs, "name": name}))
     with tempfile.TemporaryDirectory() as folder:
         path = config
         if isinstance(config, dict):

@@ -38,10 +38,11 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(configs["m-tp1-q"]["problem"], {"n": 4096, "k": 4096})
 
     def test_options_reach_the_command(self):
-        plan = kernelwright.plan(GOLDEN / "llama3-8b.config.json", kv="e4m3", max_seqs=8, max_tokens=64, page_size=64,
-                                 archs=["sm_90a", "sm_100a"])
-        self.assertEqual(plan["serving"], {"server": "vllm", "tp": 1, "ep": 1, "kv": "e4m3", "page_size": 64, "max_seqs": 8,
-                                           "max_tokens": 64, "archs": ["sm_90a", "sm_100a"]})
+        plan = kernelwright.plan(GOLDEN / "llama3-8b.config.json", kv="e4m3", kv_scales="per_token", max_seqs=8,
+                                 max_tokens=64, page_size=64, archs=["sm_90a", "sm_100a"])
+        self.assertEqual(plan["serving"], {"server": "vllm", "tp": 1, "ep": 1, "kv": "e4m3", "kv_scales": "per_token",
+                                           "page_size": 64, "max_seqs": 8, "max_tokens": 64,
+                                           "archs": ["sm_90a", "sm_100a"]})
 
     def test_refuses_with_the_field(self):
         with self.assertRaisesRegex(ConfigError, r"^config\.json: /num_attention_heads: .* among tp 3; tp 2 is accepted$"):

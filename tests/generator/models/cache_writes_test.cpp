@@ -64,6 +64,12 @@ TEST(CacheWrites, AnE4m3CacheHasAScalePerTensor) {
   EXPECT_EQ(problem.scales.v, ScaleKind::kPerTensor);
 }
 
+TEST(CacheWrites, AnE4m3CacheHasTheScalesThatTheCallerNames) {
+  const KvWriteProblem problem = write(config("llama"), {.kv = "e4m3", .kv_scales = "per_token"});
+  EXPECT_EQ(problem.scales.k, ScaleKind::kPerToken);
+  EXPECT_EQ(problem.scales.v, ScaleKind::kPerToken);
+}
+
 TEST(CacheWrites, NormsAreThoseOfTheFamily) {
   const QkNorm qwen = write(config("qwen3", R"("rms_norm_eps": 1e-5)")).qk_norm;
   EXPECT_EQ(qwen, (QkNorm{.kind = NormKind::kRms, .eps = 1e-5}));

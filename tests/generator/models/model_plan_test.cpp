@@ -111,6 +111,14 @@ TEST(ModelPlan, TheCacheMayBeE4m3) {
   EXPECT_EQ(attention(plan, "decode").scales, ScaleKind::kPerTensor);
   EXPECT_THAT(refusal(config("llama"), {.kv = "e4m3", .server = "hf"}), HasSubstr("--kv: e4m3: the cache of hf"));
   EXPECT_THAT(refusal(config("llama"), {.kv = "f16"}), HasSubstr("it takes bf16 or e4m3"));
+  for (const auto& [word, kind] : {std::pair{"per_head", ScaleKind::kPerHead}, {"per_token", ScaleKind::kPerToken}}) {
+    const ModelPlan scaled = plan_model(config("llama"), {.kv = "e4m3", .kv_scales = word});
+    EXPECT_EQ(attention(scaled, "decode").scales, kind);
+    EXPECT_EQ(attention(scaled, "mixed").scales, kind);
+  }
+  EXPECT_THAT(refusal(config("llama"), {.kv_scales = "per_token"}), HasSubstr("--kv-scales: \"per_token\": a cache of bf16"));
+  EXPECT_THAT(refusal(config("llama"), {.kv = "e4m3", .kv_scales = "per_page"}),
+              HasSubstr("--kv-scales: \"per_page\" is no kind of a cache's scales; it takes per_tensor, per_head or per_token"));
   EXPECT_EQ(attention(plan_model(config("llama", R"("torch_dtype": "float16")"), {}), "decode").dtype.q, DType::kF16);
 }
 
