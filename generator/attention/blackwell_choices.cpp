@@ -175,20 +175,13 @@ class Tile {
     spec_.swizzle = resolve_("swizzle", schedule_.swizzle, planned.swizzle, planned.reason);
     spec_.rescale =
         resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
-    choose_exponentials();
-  }
-
-  /// The schedule's fraction, rounded to a sixteenth.
-  void choose_exponentials() {
-    Auto<double> asked;
-    if (!schedule_.exp2_emulated.is_auto()) asked = std::round(schedule_.exp2_emulated.value() * kExp2Step) / kExp2Step;
-    const int planned = emulated_by_default(spec_.arch);
-    const double fraction = resolve_(
-        "exp2_emulated", asked, static_cast<double>(planned) / kExp2Step,
-        planned == 0
+    const int emulated = emulated_by_default(spec_.arch);
+    detail::choose_exponentials(
+        schedule_, emulated,
+        emulated == 0
             ? "the special-function unit keeps up with the products"
-            : fmt::format("{} of every {}: the special-function unit takes the others meanwhile", planned, kExp2Step));
-    spec_.exp2_emulated = static_cast<int>(std::lround(fraction * kExp2Step));
+            : fmt::format("{} of every {}: the special-function unit takes the others meanwhile", emulated, kExp2Step),
+        spec_, resolve_);
   }
 
   const AttentionProblem& problem_;

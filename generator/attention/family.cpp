@@ -1,6 +1,8 @@
 // The table of attention families, and the functions that walk it by a Spec alone.
 #include "kernelwright/generator/attention/family.h"
 
+#include <cmath>
+
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/shared_map.h"
 
@@ -22,6 +24,14 @@ std::vector<Violation> lacks(Family family, const AttentionProblem& problem, con
   std::vector<Violation> violations;
   attention_row(family).check(problem, schedule, violations);
   return violations;
+}
+
+void choose_exponentials(const AttentionSchedule& schedule, int planned, const std::string& reason, AttentionSpec& spec,
+                         Resolver& resolve) {
+  Auto<double> asked;
+  if (!schedule.exp2_emulated.is_auto()) asked = std::round(schedule.exp2_emulated.value() * kExp2Step) / kExp2Step;
+  const double fraction = resolve("exp2_emulated", asked, static_cast<double>(planned) / kExp2Step, reason);
+  spec.exp2_emulated = static_cast<int>(std::lround(fraction * kExp2Step));
 }
 
 std::vector<KernelRole> alike_roles(const AttentionSpec& spec) { return {{spec.num_warps, "math"}}; }

@@ -121,6 +121,10 @@ void check_swizzle(const AttentionSpec& spec, std::vector<Violation>& violations
 /// Plans the parts of split keys, and the kernel that merges them, for the decode forms of all families.
 void choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan, Resolver& resolve);
 
+/// The share of exponentials that a polynomial computes: the schedule's, rounded to a sixteenth, or `planned` sixteenths.
+void choose_exponentials(const AttentionSchedule& schedule, int planned, const std::string& reason, AttentionSpec& spec,
+                         Resolver& resolve);
+
 /// An upper bound for the rows that share each KV head's keys. Below it, a decode form beats every prefill. 0: no bound
 /// is known.
 inline int max_rows_of_a_kv_head(const AttentionProblem& problem) { return problem.max_q_len * problem.group(); }

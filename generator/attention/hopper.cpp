@@ -21,7 +21,7 @@ using Violations = std::vector<Violation>;
 const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
     "arch",          "family",         "block_m", "block_n",         "token_gen", "q_stages", "num_kv_stages",
     "num_qk_stages", "num_mma_stages", "kv_ring", "math_warpgroups", "overlap",   "swizzle",  "cluster",
-    "scheduler",     "pack_gqa",       "splits",  "rescale",         "pv_promote"};
+    "scheduler",     "pack_gqa",       "splits",  "rescale",         "pv_promote", "exp2_emulated"};
 const std::vector<std::string_view>& kDecodeFields =
     *new std::vector<std::string_view>{"arch",       "family",  "block_m",  "block_n", "token_gen", "num_warps",
                                        "num_stages", "swizzle", "pack_gqa", "splits",  "merge",     "rescale"};
@@ -46,6 +46,10 @@ void check_promotion(const AttentionProblem& problem, const AttentionSchedule& s
 
 void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   hopper.has_only(schedule, kHopperFields);
+  // Of a row that has seen no key, the special function unit's exponentials are infinite: some must be left to it.
+  constexpr double kMostEmulated = 0.5;
+  if (const double fraction = schedule.exp2_emulated.value_or(0); fraction > kMostEmulated)
+    hopper.refuse("/schedule/exp2_emulated", fmt::format("{}", fraction), fmt::format("0 to {}", kMostEmulated));
   if (!schedule.splits.is_auto()) hopper.takes("/schedule/splits", schedule.splits.value(), {1});
   if (!schedule.scheduler.is_auto())
     hopper.takes("/schedule/scheduler", schedule.scheduler.value(),
@@ -235,6 +239,9 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
        axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
       {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
        axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
+  if (narrow)  // the special function unit is as busy as the tensor cores
+    sets.push_back({axis("math_warpgroups", &S::math_warpgroups, several), axis("overlap", &S::overlap, overlaps),
+                    axis("exp2_emulated", &S::exp2_emulated, {1.0 / 16, 2.0 / 16, 4.0 / 16, 6.0 / 16})});
   // The decode form, where portable_axes() tries its own decode form.
   if (problem.max_q_len > 0 && problem.max_q_len * problem.group() <= 128)
     sets.push_back({axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {2, 4, 8}),

@@ -262,7 +262,11 @@ class Tile {
     spec_.swizzle = resolve_("swizzle", schedule_.swizzle, planned.swizzle, planned.reason);
     spec_.rescale =
         resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
-    if (bits_of(spec_.q) != 8) return;
+    const bool narrow = bits_of(spec_.q) == 8;
+    if (narrow || !schedule_.exp2_emulated.is_auto())
+      detail::choose_exponentials(schedule_, 0, "the special-function unit takes all: no share has been timed", spec_,
+                                  resolve_);
+    if (!narrow) return;
     if (spec_.pv_promote == 0)
       resolve_.derived("pv_promote", 0,
                        "the schedule leaves sums of P V in the tensor cores, which keep 14 bits of them");

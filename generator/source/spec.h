@@ -171,9 +171,9 @@ struct AttentionSpec {
   int q_stages = 1;
   Overlap overlap = Overlap::kBoth;
   int pv_promote = 1;  // fp8: key tiles after which P V is added to the output outside of the tensor cores; 0: never
+  int exp2_emulated = 0;  // exponentials of every kExp2Step by polynomial; also of blackwell
   // blackwell prefill
   int num_q = 2;            // query tiles of a CTA, contract::kQueryTileRows each
-  int exp2_emulated = 0;    // exponentials of every kExp2Step by polynomial
   int cta_group = 1;        // CTAs that share a product
   bool split_keys = false;  // a launch may cut the keys of an item into parts, which meet in the workspace
   int cluster_n = 1;        // CTAs of a cluster, along the keys: each takes a part of them
@@ -288,6 +288,8 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
   // Part of the text only where they are not the defaults of templates/kernels/attention/attention_defaults.cuh.
   if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");
   if (spec.v_columns) field("v_columns", spec.v_columns, any{}, "keys of an element of V lie side by side");
+  if (!blackwell && spec.exp2_emulated != 0)
+    field("exp2_emulated", spec.exp2_emulated, any{}, "exponentials of every 16 by polynomial");
   if (spec.pv_promote != 1)
     field("pv_promote", spec.pv_promote, any{}, "key tiles after which P V leaves the tensor cores; 0: never");
   if (spec.opens_scores()) {

@@ -11,6 +11,7 @@
 /// bits.
 #pragma once
 
+#include "policy/exp2_polynomial.cuh"
 #include "policy/integer_reference.cuh"
 #include "policy/key_scales.cuh"
 #include "policy/quad_rows.cuh"
@@ -23,8 +24,8 @@ namespace kernelwright::policy {
 /// Members and order of calls as in RowSoftmax, with references in the place of maxima, and exponentials packed. The
 /// sum here is that of the LSE, of exponentials that are not rounded; without kSums there is none. An output is divided
 /// by the sum of rounded ones, which the products give. Where keys have scales (key_scales.cuh), the sum here serves
-/// both.
-template <bool kSums>
+/// both. kEmulated: how many of every 16 exponentials a polynomial computes, instead of the special function unit.
+template <bool kSums, int kEmulated>
 class IntegerSoftmax {
   enum : int { kLift = 6 };  // log2
   // Added to four packed e4m3, sets the sign bits of 448, which larger ones become, and of NaN.
@@ -133,6 +134,12 @@ class IntegerSoftmax {
     }
   }
 
+  /// 2^exponent, for the number `i` of a thread's. A sum of the LSE tells the finer polynomial from the coarse one.
+  __device__ __forceinline__ static float exponential(float exponent, int i) {
+    if (i % 16 >= kEmulated) return ptx::ex2_approx_ftz(exponent);
+    return kSums ? exp2_polynomial(exponent) : exp2_coarse(exponent);
+  }
+
   /// Packs exponentials. Returns whether none of the warp is 448 or more; they count only then.
   /// kFollowed: the references have followed these scores.
   template <bool kFollowed, int kCount, int kSteps, class Keys>
@@ -156,7 +163,7 @@ class IntegerSoftmax {
       float weights[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        weights[k] = ptx::ex2_approx_ftz(fmaf(scores[at + k / 2 * 4 + k % 2], scale, offset[r]));
+        weights[k] = exponential(fmaf(scores[at + k / 2 * 4 + k % 2], scale, offset[r]), i * 4 + k);
         if constexpr (Keys::differ) {
           if (r == 0) inverse[k] = keys.inverse(i / 2 * 4 + k);  // row 1 has the same keys
           part[r][k % 2] = fmaf(weights[k], inverse[k], part[r][k % 2]);

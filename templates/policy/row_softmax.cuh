@@ -11,6 +11,7 @@
 #pragma once
 
 #include "contract/words.h"
+#include "policy/exp2_polynomial.cuh"
 #include "policy/key_scales.cuh"
 #include "policy/quad_rows.cuh"
 #include "policy/row_scales.cuh"
@@ -19,7 +20,8 @@
 
 namespace kernelwright::policy {
 
-template <Rescale kRescale>
+/// kEmulated: how many of every 16 exponentials a polynomial computes, instead of the special function unit.
+template <Rescale kRescale, int kEmulated>
 class RowSoftmax {
   // log2; bf16 and f16 hold 2^8, and f32 sums lose nothing.
   static constexpr float kSlack = kRescale == Rescale::kAlways ? 0 : 8;
@@ -83,7 +85,8 @@ class RowSoftmax {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int r = i / 2 % 2;
-      scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale_of(scale, r), offset[r]));
+      const float exponent = fmaf(scores[i], scale_of(scale, r), offset[r]);
+      scores[i] = i % 16 < kEmulated ? exp2_polynomial(exponent) : ptx::ex2_approx_ftz(exponent);
       if constexpr (!Keys::differ) part[r][i % 2] += scores[i];
     }
     if constexpr (Keys::differ) {

@@ -1,4 +1,4 @@
-// pv_promote: which kernels have it, and what it changes in their Spec.
+// pv_promote and exp2_emulated: which kernels have them, and what they change in a Spec.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,6 +87,21 @@ TEST(HopperPromotion, IsRefusedByNameWhereItIsNotBuilt) {
   schedule.family = Family::kBlackwell;
   EXPECT_THAT(refusal(prefill(128, 128), schedule, Arch::kSm100a),
               StartsWith("/schedule/pv_promote: the blackwell family has no pv_promote; its fields are"));
+}
+
+TEST(HopperExponentials, AreOfTheSpecialFunctionUnitUnlessTheScheduleSaysOtherwise) {
+  AttentionSchedule schedule = hopper();
+  const AttentionSpec spec = planned(narrow(), schedule);
+  EXPECT_EQ(spec.exp2_emulated, 0);
+  EXPECT_THAT(canonical_text(spec), Not(HasSubstr("exp2_emulated"))) << "kernels have the names that they had";
+  schedule.exp2_emulated = 0.25;
+  for (const AttentionProblem& problem : {narrow(), prefill(64, 64)}) {
+    EXPECT_EQ(planned(problem, schedule).exp2_emulated, 4);
+    EXPECT_THAT(spec_header(planned(problem, schedule)), HasSubstr("constexpr int kExp2Emulated = 4;"));
+  }
+  schedule.exp2_emulated = 0.75;
+  EXPECT_EQ(refusal(narrow(), schedule),
+            "/schedule/exp2_emulated: 0.75 is not built yet for the hopper family; it has 0 to 0.5");
 }
 
 }  // namespace

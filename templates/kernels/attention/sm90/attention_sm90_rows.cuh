@@ -43,8 +43,8 @@ enum : bool { kRisesBehindDiagonal = kTransposesV && spec::kMask == MaskKind::kC
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
-using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKeyScales>,
-                               policy::RowSoftmax<spec::kRescale>>::type;
+using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKeyScales, spec::kExp2Emulated>,
+                               policy::RowSoftmax<spec::kRescale, spec::kExp2Emulated>>::type;
 constexpr bool kPacksAtOnce = kNarrow;  // that softmax makes an operand, and leaves the scores as they are
 using Promotion =
     policy::Either<kNarrow && spec::kPvPromote == 0, mma::NoPromotion<spec::kQDType, kValueSwizzleBytes>,
@@ -87,8 +87,8 @@ __device__ __forceinline__ void clear_last_keys(uint32_t values, const int& keys
 /// first row. Other products need no such end. Where keys have scales, the sum is the softmax's own.
 template <class Softmax, class Sums>
 __device__ __forceinline__ void end_narrow(Softmax&, Sums&, const float*, const Rows&, int) {}
-template <bool kSums, class Sums>
-__device__ __forceinline__ void end_narrow(policy::IntegerSoftmax<kSums>& softmax, Sums& output, const float* sinks,
+template <bool kSums, int kEmulated, class Sums>
+__device__ __forceinline__ void end_narrow(policy::IntegerSoftmax<kSums, kEmulated>& softmax, Sums& output, const float* sinks,
                                            const Rows& rows, int first) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

@@ -209,6 +209,23 @@ void unpromoted(List& list) {
   add("columns", columns, Overlap::kBoth);
 }
 
+/// Exponentials by a polynomial: the coarse one of e4m3, and the finer one under an LSE. Rows that see no key ahead of
+/// others, and scores far below the largest.
+void emulated(List& list) {
+  int i = 0;
+  for (const double share : {1.0 / 16, 0.25, 0.5}) {
+    AttentionProblem problem = causal(with_sinks(small(i++)));
+    problem.lse = share != 0.25;
+    list.add(fmt::format("emulated{}", i), problem, several({300, 1, 0, 129}, 150),
+             [&](AttentionSchedule& schedule) { schedule.exp2_emulated = share; });
+  }
+  AttentionProblem plain = windowed(small(i), 70, 9);
+  plain.lse = false;
+  list.add("emulated_wide", plain, several({333, 40, 0}, 200), [](AttentionSchedule& schedule) {
+    schedule.exp2_emulated = 0.5;
+  }).options.q_magnitude = 20;
+}
+
 /// Packed heads of ragged batches: warpgroups without rows only keep step.
 void mixed(List& list) {
   const AttentionShape shape = lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150});
@@ -239,6 +256,7 @@ std::vector<CudaCase> hopper_fp8_cases() {
     hopper_fp8_cases_test::mixed(list);
     hopper_fp8_cases_test::columns(list);
     hopper_fp8_cases_test::key_scales(list);
+    hopper_fp8_cases_test::emulated(list);
     hopper_fp8_cases_test::unpromoted(list);
     for (CudaCase& test : list.take()) cases.push_back(std::move(test));
   }
