@@ -220,9 +220,9 @@ std::vector<KernelRole> roles_of(const AttentionSpec& spec) {
     roles.push_back({2, "gather"});
   } else {
     roles.push_back({1, "clean"});
-    roles.push_back({1, spec.scheduler == Scheduler::kQueued  ? "load queries"
-                        : scales_differ_by_key(spec.scales) ? "load scales"
-                                                              : "idle"});
+    roles.push_back({1, spec.scheduler == Scheduler::kQueued ? "load queries"
+                        : scales_differ_by_key(spec.scales)  ? "load scales"
+                                                             : "idle"});
   }
   return roles;
 }

@@ -121,7 +121,8 @@ void check_swizzle(const AttentionSpec& spec, std::vector<Violation>& violations
 /// Plans the parts of split keys, and the kernel that merges them, for the decode forms of all families.
 void choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan, Resolver& resolve);
 
-/// The share of exponentials that a polynomial computes: the schedule's, rounded to a sixteenth, or `planned` sixteenths.
+/// The share of exponentials that a polynomial computes: the schedule's, rounded to a sixteenth, or `planned`
+/// sixteenths.
 void choose_exponentials(const AttentionSchedule& schedule, int planned, const std::string& reason, AttentionSpec& spec,
                          Resolver& resolve);
 

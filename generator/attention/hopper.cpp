@@ -19,8 +19,8 @@ using Violations = std::vector<Violation>;
 
 // Never destroyed: a thread may read a config while the process exits.
 const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
-    "arch",          "family",         "block_m", "block_n",         "token_gen", "q_stages", "num_kv_stages",
-    "num_qk_stages", "num_mma_stages", "kv_ring", "math_warpgroups", "overlap",   "swizzle",  "cluster",
+    "arch",          "family",         "block_m", "block_n",         "token_gen",  "q_stages",     "num_kv_stages",
+    "num_qk_stages", "num_mma_stages", "kv_ring", "math_warpgroups", "overlap",    "swizzle",      "cluster",
     "scheduler",     "pack_gqa",       "splits",  "rescale",         "pv_promote", "exp2_emulated"};
 const std::vector<std::string_view>& kDecodeFields =
     *new std::vector<std::string_view>{"arch",       "family",  "block_m",  "block_n", "token_gen", "num_warps",

@@ -74,7 +74,8 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
                  converts ? "rows here, and columns with e4m3 queries and in its decode form" : "rows");
   std::vector<ScaleKind> scales{ScaleKind::kNone};
   if (narrow || converts)
-    scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerPage, ScaleKind::kPerToken});
+    scales.insert(scales.end(),
+                  {ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerPage, ScaleKind::kPerToken});
   rules.takes("/problem/scales", problem.scales, scales);
   const int rope = problem.rope.width, plain = problem.head_dim.qk - rope;
   if (rope != 0 && takes.most_rope == 0)

@@ -124,9 +124,9 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   portable.takes("/problem/head_dim/v", problem.head_dim.v, kHeadDims);
   portable.takes_masks("/problem/mask", problem.mask);
   portable.takes_score_mod("/problem/score_mod", problem.score_mod);
-  portable.takes("/problem/scales", problem.scales,
-                 {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerPage,
-                  ScaleKind::kPerToken});
+  portable.takes(
+      "/problem/scales", problem.scales,
+      {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerPage, ScaleKind::kPerToken});
   portable.takes("/problem/v_layout", problem.v_layout, {VLayout::kRows});
   if (problem.rope.width != 0)
     portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");

@@ -243,8 +243,9 @@ std::vector<Violation> contradictions(const AttentionConfig& config) {
                                                  std::string(to_string(problem.dtype.kv)) +
                                                  " keys and values; leave it out, or make dtype.kv e4m3 or e5m2"});
   if (problem.scales == ScaleKind::kPerPage && problem.kv_layout.kind != KvLayoutKind::kPaged)
-    violations.push_back({"/problem/scales", "\"per_page\" belongs to paged keys; it takes \"per_token\" here, or "
-                                             "kv_layout.kind \"paged\""});
+    violations.push_back({"/problem/scales",
+                          "\"per_page\" belongs to paged keys; it takes \"per_token\" here, or "
+                          "kv_layout.kind \"paged\""});
   for (std::size_t i = 0; i < config.shapes.size(); ++i)
     check_shape(problem, config.shapes[i], pointer_to("/shapes", i), violations);
   check_family(config.schedule, violations);

@@ -170,7 +170,7 @@ struct AttentionSpec {
   int math_warpgroups = 2;  // besides one that loads
   int q_stages = 1;
   Overlap overlap = Overlap::kBoth;
-  int pv_promote = 1;  // fp8: key tiles after which P V is added to the output outside of the tensor cores; 0: never
+  int pv_promote = 1;     // fp8: key tiles after which P V is added to the output outside of the tensor cores; 0: never
   int exp2_emulated = 0;  // exponentials of every kExp2Step by polynomial; also of blackwell
   // blackwell prefill
   int num_q = 2;            // query tiles of a CTA, contract::kQueryTileRows each

@@ -65,7 +65,9 @@ inline constexpr OptionalOperand kOptionalOperands[] = {
     {"/v_scale", &AttentionTensors::v_scale,
      [](const AttentionSpec& spec) { return must_have(spec.scales != ScaleKind::kNone, "\"scales\""); }},
     {"/q_scale", &AttentionTensors::q_scale,
-     [](const AttentionSpec& spec) { return must_have(spec.scales_queries(), "scales \"per_token\" of e4m3 queries"); }},
+     [](const AttentionSpec& spec) {
+       return must_have(spec.scales_queries(), "scales \"per_token\" of e4m3 queries");
+     }},
     {"/q_rope", &AttentionTensors::q_rope,
      [](const AttentionSpec& spec) { return must_have(spec.rope_width > 0, "a rotary part"); }, OperandRules::kRotary},
     {"/k_rope", &AttentionTensors::k_rope,

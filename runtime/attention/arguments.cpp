@@ -289,7 +289,8 @@ void AttentionRules::scales(const char* path, DevicePtr address, const TensorStr
                             const TensorStrides& stride) {
   if (!scales_differ_by_key(spec_.scales)) {
     bad((given.batch | given.token | given.head) != 0, path, [] {
-      return std::string("is given, and the problem's scales are neither \"per_token\" nor \"per_page\"; leave it zero");
+      return std::string(
+          "is given, and the problem's scales are neither \"per_token\" nor \"per_page\"; leave it zero");
     });
     return;
   }
@@ -308,9 +309,10 @@ void AttentionRules::scales(const char* path, DevicePtr address, const TensorStr
   const CheckedInt bytes =
       (along(stride.batch, batches) + along(stride.token, kv_rows()) + along(stride.head, kernel_.kv_heads) + 1) * 4;
   bad(!bytes.at_most(kMostBytes) || !is_span(address, static_cast<std::uint64_t>(bytes.or_most())), path, [&] {
-    return fmt::format("strides [batch {}, token {}, head {}] bring scales at {:#x} behind what 64-bit addresses reach, "
-                       "or to more than {} bytes",
-                       stride.batch, stride.token, stride.head, address, kMostBytes);
+    return fmt::format(
+        "strides [batch {}, token {}, head {}] bring scales at {:#x} behind what 64-bit addresses reach, "
+        "or to more than {} bytes",
+        stride.batch, stride.token, stride.head, address, kMostBytes);
   });
 }
 

@@ -15,8 +15,8 @@ namespace kernelwright::detail {
 /// The operands' strides with the contiguous ones filled in.
 struct ResolvedStrides {
   TensorStrides q, k, v, o;
-  TensorStrides q_rope, k_rope;  // if the problem has a rotary part
-  TensorStrides mask, bias;      // if it has such tensors
+  TensorStrides q_rope, k_rope;    // if the problem has a rotary part
+  TensorStrides mask, bias;        // if it has such tensors
   TensorStrides k_scale, v_scale;  // of scales that differ by key
 };
 

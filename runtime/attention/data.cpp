@@ -167,8 +167,8 @@ class Checker {
       if (place < 0) continue;  // no page: read_pages() has the words
       const std::int64_t low = std::max(first - begin, std::int64_t{0}), high = std::min(last - begin, block);
       const std::int64_t start = low * strides.token, end = (high - 1) * strides.token + (heads - 1) * strides.head + 1;
-      const std::vector<float> scales =
-          read<float>(from + static_cast<DevicePtr>(place + start) * sizeof(float), static_cast<std::size_t>(end - start));
+      const std::vector<float> scales = read<float>(from + static_cast<DevicePtr>(place + start) * sizeof(float),
+                                                    static_cast<std::size_t>(end - start));
       for (std::int64_t key = low; key < (per_page ? low + 1 : high); ++key)
         for (std::int64_t head = 0; head < heads; ++head) {
           const float scale = scales[static_cast<std::size_t>((key - low) * strides.token + head * strides.head)];
@@ -186,7 +186,8 @@ class Checker {
       const std::int32_t offset = read(tensors_.kv_offsets + sequence * sizeof(std::int32_t), 1)[0];
       return offset < 0 ? -1 : offset * strides.token;  // read_offsets() has the words
     }
-    const std::size_t entry = sequence * static_cast<std::size_t>(tensors_.page_table_stride) + static_cast<std::size_t>(block);
+    const std::size_t entry =
+        sequence * static_cast<std::size_t>(tensors_.page_table_stride) + static_cast<std::size_t>(block);
     const std::int32_t page = read(tensors_.page_table + entry * sizeof(std::int32_t), 1)[0];
     return page < 0 || (tensors_.num_pages > 0 && page >= tensors_.num_pages) ? -1 : page * strides.batch;
   }

@@ -41,8 +41,8 @@ struct AttentionTensors {
   /// [batch] i32, padded and paged keys: of each sequence, or with cache_length "prompt", which needs it, those ahead
   /// of the keys of its own queries. 0: every sequence has kv_len keys.
   DevicePtr kv_lengths = 0;
-  DevicePtr page_table = 0;            // [batch, page_table_stride] i32, paged keys; see num_pages
-  DevicePtr sinks = 0;                 // [q_heads] f32
+  DevicePtr page_table = 0;  // [batch, page_table_stride] i32, paged keys; see num_pages
+  DevicePtr sinks = 0;       // [q_heads] f32
   /// f32. Scales "per_tensor": [1]; "per_head": [kv_heads]; others: by k_scale_strides.
   DevicePtr k_scale = 0, v_scale = 0;
   /// See AttentionKernel::workspace_bytes(). Aligned to 16 bytes.

@@ -74,8 +74,8 @@ struct AttentionParams {
   const uint8_t* mask;  // 0: hidden
   const void* bias;     // added to the scaled score
   Strides mask_strides, bias_strides;
-  // Of scales that differ by key. `batch` is the stride of a page or a sequence, and 0 for ragged keys. per_page: `token`
-  // is 0.
+  // Of scales that differ by key. `batch` is the stride of a page or a sequence, and 0 for ragged keys. per_page:
+  // `token` is 0.
   Strides k_scale_strides, v_scale_strides;
 };
 

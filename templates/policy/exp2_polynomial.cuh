@@ -19,8 +19,8 @@ __device__ __forceinline__ float exp2_polynomial(float x) {
   return __int_as_float(__float_as_int(power) + (__float_as_int(whole) << 23));
 }
 
-/// The same within a relative 1.8e-3, in three instructions fewer: for e4m3, whose neighbours differ by 6 % or more. The
-/// polynomial is the minimax one of degree 2 on [-0.5, 0.5].
+/// The same within a relative 1.8e-3, in three instructions fewer: for e4m3, whose neighbours differ by 6 % or more.
+/// The polynomial is the minimax one of degree 2 on [-0.5, 0.5].
 __device__ __forceinline__ float exp2_coarse(float x) {
   constexpr float kMagic = 12582912.f;
   x = fmaxf(x, -127.f);

@@ -60,8 +60,8 @@ class WarpKeyScales {
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
       score_[i] = next_key_[i];
-      // Whatever is no scale, NaN too, weighs as the least one. An exponential below 2^-126 is flushed to 0, and so is the
-      // key's share of the sum. The least scale keeps shares down to 2^-46 beside a scale of 2^20.
+      // Whatever is no scale, NaN too, weighs as the least one. An exponential below 2^-126 is flushed to 0, and so is
+      // the key's share of the sum. The least scale keeps shares down to 2^-46 beside a scale of 2^20.
       const float scale = next_value_[i] >= 0x1p-60f ? fminf(next_value_[i], 0x1p100f) : 0x1p-60f;
       shift_[i] = ptx::lg2_approx_ftz(scale);
       inverse_[i] = ptx::rcp_approx_ftz(scale);
@@ -91,12 +91,15 @@ class WarpKeyScales {
     if constexpr (kPaged) return head;
     return head + (kLayout == KvLayoutKind::kPadded ? batch * strides.batch : 0) + start * strides.token;
   }
-  __device__ __forceinline__ bool exists(int key) const { return key >= low_ && key < high_; }
+  /// Whether key `key`, number `i` of the lane's, is a key of the warp that a row sees.
+  __device__ __forceinline__ bool exists(int key, int i) const {
+    return (kKeys % 32 == 0 || lane_ + 32 * i < kKeys) && key >= low_ && key < high_;
+  }
 
   __device__ __forceinline__ void look_up(int first) {
     if constexpr (kPaged) {
 #pragma unroll
-      for (int i = 0; i < kShare; ++i) page_[i] = exists(first + 32 * i) ? pages_[(first + 32 * i) / kPageSize] : -1;
+      for (int i = 0; i < kShare; ++i) page_[i] = exists(first + 32 * i, i) ? pages_[(first + 32 * i) / kPageSize] : -1;
     }
   }
   /// A key that no row sees, or whose page does not exist, has scales of 1.
@@ -112,7 +115,7 @@ class WarpKeyScales {
           next_value_[i] =
               values_[page_[i] * params.v_scale_strides.batch + key % kPageSize * params.v_scale_strides.token];
         }
-      } else if (exists(key)) {
+      } else if (exists(key, i)) {
         next_key_[i] = keys_[key * params.k_scale_strides.token];
         next_value_[i] = values_[key * params.v_scale_strides.token];
       }

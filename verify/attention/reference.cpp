@@ -65,7 +65,7 @@ KERNELWRIGHT_WIDE void add_values(const double* p, const double* c, const double
 }
 
 constexpr double kLeastScale = 0x1p-60;  // kernels take lower ones of single values for this one
-constexpr double kNegligible = 104;  // exp(-104) is less than half of the smallest f32
+constexpr double kNegligible = 104;      // exp(-104) is less than half of the smallest f32
 
 // The state of a row while its chunk is computed.
 struct RowState {
@@ -294,7 +294,8 @@ class Chunk {
   double value_scale(int key) const { return value_scales_[static_cast<std::size_t>(key - first_)]; }
   double largest_scale(const AttentionCase::Range& keys) const {
     if (!call_.has_key_scales()) return value_scale(keys.first);
-    return *std::max_element(value_scales_.begin() + (keys.first - first_), value_scales_.begin() + (keys.last - first_));
+    return *std::max_element(value_scales_.begin() + (keys.first - first_),
+                             value_scales_.begin() + (keys.last - first_));
   }
 
   const AttentionCase& call_;

@@ -96,8 +96,8 @@ TEST(ModelPlan, ServersDifferInCachesAndFusedLayers) {
   EXPECT_EQ(attention(sglang, "prefill").kv_layout, (KvLayout{KvLayoutKind::kPaged, 1}));
   EXPECT_EQ(attention(hf, "prefill").kv_layout.kind, KvLayoutKind::kPadded);
   EXPECT_EQ(attention(plan_model(config("llama"), {.page_size = 64}), "decode").kv_layout.page_size, 64);
-  EXPECT_THAT(names(hf), ElementsAre("decode", "decode-left-padded", "prefill", "prefill-left-padded", "kv-write", "q", "kv",
-                                     "gate-up", "down", "lm-head"));
+  EXPECT_THAT(names(hf), ElementsAre("decode", "decode-left-padded", "prefill", "prefill-left-padded", "kv-write", "q",
+                                     "kv", "gate-up", "down", "lm-head"));
   EXPECT_FALSE(attention(hf, "decode").kv_starts);
   EXPECT_TRUE(attention(hf, "decode-left-padded").kv_starts);
   EXPECT_THAT(problem(hf, "q").serves, ElementsAre(ServedLayer{"q_proj", "0-3"}, ServedLayer{"o_proj", "0-3"}));
@@ -116,9 +116,12 @@ TEST(ModelPlan, TheCacheMayBeE4m3) {
     EXPECT_EQ(attention(scaled, "decode").scales, kind);
     EXPECT_EQ(attention(scaled, "mixed").scales, kind);
   }
-  EXPECT_THAT(refusal(config("llama"), {.kv_scales = "per_token"}), HasSubstr("--kv-scales: \"per_token\": a cache of bf16"));
-  EXPECT_THAT(refusal(config("llama"), {.kv = "e4m3", .kv_scales = "per_page"}),
-              HasSubstr("--kv-scales: \"per_page\" is no kind of a cache's scales; it takes per_tensor, per_head or per_token"));
+  EXPECT_THAT(refusal(config("llama"), {.kv_scales = "per_token"}),
+              HasSubstr("--kv-scales: \"per_token\": a cache of bf16"));
+  EXPECT_THAT(
+      refusal(config("llama"), {.kv = "e4m3", .kv_scales = "per_page"}),
+      HasSubstr(
+          "--kv-scales: \"per_page\" is no kind of a cache's scales; it takes per_tensor, per_head or per_token"));
   EXPECT_EQ(attention(plan_model(config("llama", R"("torch_dtype": "float16")"), {}), "decode").dtype.q, DType::kF16);
 }
 

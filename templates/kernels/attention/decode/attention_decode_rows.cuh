@@ -49,9 +49,8 @@ using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 enum : bool { kNarrow = spec::kQDType == DType::kE4m3 };
 enum : bool { kKeyScales = scales_differ_by_key(spec::kScales) };
 enum : int { kSums = kNarrow && spec::kLse && !kKeyScales ? 2 : 1 };  // of each row
-using KeyScales =
-    policy::Either<kKeyScales, policy::WarpKeyScales<kWarpKeys, 1, spec::kKvLayout, spec::kPageSize>,
-                   policy::EqualKeys>::type;
+using KeyScales = policy::Either<kKeyScales, policy::WarpKeyScales<kWarpKeys, 1, spec::kKvLayout, spec::kPageSize>,
+                                 policy::EqualKeys>::type;
 using Softmax = policy::Either<kNarrow, policy::NarrowSoftmax<kRowTiles, spec::kLse, spec::kArch, kKeyScales>,
                                policy::OnlineSoftmax<kRowTiles, spec::kRescale>>::type;
 using Fragment = policy::MmaScores<kRowTiles, 2 * kKeySteps>;
@@ -183,9 +182,8 @@ __device__ __forceinline__ policy::RowScales<Softmax::kRows> query_scales(const 
 #pragma unroll
   for (int r = 0; r < Softmax::kRows; ++r) {
     const int row = row_of(r);
-    scales.of[r] = row < item.num_rows
-                       ? params.q_scale[(first + item.token(row)) * params.q_heads + item.q_head(row)]
-                       : 1;
+    scales.of[r] =
+        row < item.num_rows ? params.q_scale[(first + item.token(row)) * params.q_heads + item.q_head(row)] : 1;
   }
   return scales;
 }

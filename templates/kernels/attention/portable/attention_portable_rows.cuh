@@ -73,9 +73,8 @@ enum : bool {  // no variables of a binary
   kKeyScales = scales_differ_by_key(spec::kScales),
   kScaled = spec::kScales != ScaleKind::kNone && !kKeyScales
 };
-using KeyScales =
-    policy::Either<kKeyScales, policy::WarpKeyScales<spec::kWarpN, -1, spec::kKvLayout, spec::kPageSize>,
-                   policy::EqualKeys>::type;
+using KeyScales = policy::Either<kKeyScales, policy::WarpKeyScales<spec::kWarpN, -1, spec::kKvLayout, spec::kPageSize>,
+                                 policy::EqualKeys>::type;
 using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
 // Whether rows see different keys. The weight of a key that a row does not see is 0, and 0 times an infinity or a NaN
 // is NaN.

@@ -73,5 +73,7 @@ class ItemKeys<false> {
   __device__ __forceinline__ static policy::EqualKeys keys() { return {}; }
 };
 
+using KeyScales = ItemKeys<kKeyScales>;
+
 }  // namespace
 }  // namespace kernelwright

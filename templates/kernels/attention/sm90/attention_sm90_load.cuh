@@ -53,8 +53,8 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     if (item.empty()) continue;  // fill_unseen() takes it
     const policy::TileList& tiles = item.list;
     queries.template producer_wait<>();
-    policy::post(shared.item(items.index),
-                 policy::describe<spec::kBlockN, OpenRow::exists || kKeyScales, kHidesInTiles>(attention, work, tiles, item.origin));
+    policy::post(shared.item(items.index), policy::describe < spec::kBlockN, OpenRow::exists || kKeyScales,
+                 kHidesInTiles > (attention, work, tiles, item.origin));
     if constexpr (kGathersKv)
       post_gather(shared, items.index,
                   {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});

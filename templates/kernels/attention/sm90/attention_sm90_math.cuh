@@ -17,7 +17,7 @@
 namespace kernelwright {
 namespace {
 
-class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormalisesQ>, Scales, ItemKeys<kKeyScales>, Promotion {
+class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormalisesQ>, Scales, KeyScales, Promotion {
  public:
   __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
                                            uint32_t warpgroup)

@@ -88,8 +88,8 @@ __device__ __forceinline__ void clear_last_keys(uint32_t values, const int& keys
 template <class Softmax, class Sums>
 __device__ __forceinline__ void end_narrow(Softmax&, Sums&, const float*, const Rows&, int) {}
 template <bool kSums, int kEmulated, class Sums>
-__device__ __forceinline__ void end_narrow(policy::IntegerSoftmax<kSums, kEmulated>& softmax, Sums& output, const float* sinks,
-                                           const Rows& rows, int first) {
+__device__ __forceinline__ void end_narrow(policy::IntegerSoftmax<kSums, kEmulated>& softmax, Sums& output,
+                                           const float* sinks, const Rows& rows, int first) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if constexpr (kKeyScales)

@@ -70,9 +70,10 @@ TEST(AttentionRefusals, ChunksOfSeveralSizes) {
 }
 
 TEST(AttentionRefusals, ScalesThatAreNotBuilt) {  // case 33
-  EXPECT_EQ(refusal(fp8(default_problem(), ScaleKind::kPerBlock)),
-            "/problem/scales: \"per_block\" is not built yet for the portable family; it has none, per_tensor, per_head, "
-            "per_page, per_token");
+  EXPECT_EQ(
+      refusal(fp8(default_problem(), ScaleKind::kPerBlock)),
+      "/problem/scales: \"per_block\" is not built yet for the portable family; it has none, per_tensor, per_head, "
+      "per_page, per_token");
 }
 
 TEST(AttentionRefusals, ScalesOfPagesWithoutPages) {

@@ -221,9 +221,9 @@ void emulated(List& list) {
   }
   AttentionProblem plain = windowed(small(i), 70, 9);
   plain.lse = false;
-  list.add("emulated_wide", plain, several({333, 40, 0}, 200), [](AttentionSchedule& schedule) {
-    schedule.exp2_emulated = 0.5;
-  }).options.q_magnitude = 20;
+  list.add("emulated_wide", plain, several({333, 40, 0}, 200),
+           [](AttentionSchedule& schedule) { schedule.exp2_emulated = 0.5; })
+      .options.q_magnitude = 20;
 }
 
 /// Packed heads of ragged batches: warpgroups without rows only keep step.

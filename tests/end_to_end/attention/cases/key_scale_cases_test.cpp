@@ -43,8 +43,8 @@ void add_key_scale_cases(std::vector<CudaCase>& cases) {
 
   AttentionShape several = lists({}, {150, 31, 0, 90});
   several.q_len = 70;
-  add("ragged_sinks", causal(ragged(with_sinks(fp8(heads(bf16, 2, 1), kToken)))), lists({90, 1, 0, 33}, {133, 70, 9, 33}),
-      0);
+  add("ragged_sinks", causal(ragged(with_sinks(fp8(heads(bf16, 2, 1), kToken)))),
+      lists({90, 1, 0, 33}, {133, 70, 9, 33}), 0);
   add("page16_window", windowed(paged(fp8(heads(dims(f16, 64, 64), 2, 2), kPage), 16), 37, 9), several, 0);
   add("starts_alibi", with_alibi(left_padded(fp8(heads(dims(bf16, 64, 64), 2, 1), kToken, DType::kE5m2))), several, 0)
       .shape.kv_starts = {20, 0, 0, 5};
