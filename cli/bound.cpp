@@ -39,4 +39,13 @@ PredictedBound predict(const KvWriteProblem& problem, const KvWriteShape& shape,
   return bound;
 }
 
+PredictedBound predict(const RowOpProblem& problem, const RowOpShape& shape, const MachineClass& machine) {
+  const RowOpCase call = shape_only(problem, shape);
+  PredictedBound bound{};
+  bound.operations = call.operations();
+  bound.bytes = call.bytes();
+  bound.memory_us = bound.bytes / machine.bytes_per_s * 1e6;
+  return bound;
+}
+
 }  // namespace kernelwright::cli

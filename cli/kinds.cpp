@@ -64,6 +64,9 @@ GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64
 KvWriteCase inputs_of(const KvWriteConfig& config, const KvWriteShape& shape, std::uint64_t seed) {
   return make_kv_write_inputs(config.problem, shape, {.seed = seed});
 }
+RowOpCase inputs_of(const RowOpConfig& config, const RowOpShape& shape, std::uint64_t seed) {
+  return make_row_op_inputs(config.problem, shape, {.seed = seed});
+}
 
 void forget_uploaded(AttentionCase& call) {
   for (HostTensor* tensor : {&call.q, &call.k, &call.v}) tensor->buffer.reset();
@@ -79,6 +82,9 @@ GemmKernel prepare(const Place& place, const NamedConfig& named, const GemmConfi
   return prepare_on(place, named, config);
 }
 KvWriteKernel prepare(const Place& place, const NamedConfig& named, const KvWriteConfig& config) {
+  return prepare_on(place, named, config);
+}
+RowOpKernel prepare(const Place& place, const NamedConfig& named, const RowOpConfig& config) {
   return prepare_on(place, named, config);
 }
 
@@ -97,6 +103,10 @@ KernelSummary summary_of(const KvWriteKernel& kernel, const KvWriteCase&) {
   return summary(kernel.key(), kernel.plan().spec.arch, kernel.binary().get());
 }
 
+KernelSummary summary_of(const RowOpKernel& kernel, const RowOpCase&) {
+  return summary(kernel.key(), kernel.plan().spec.arch, kernel.binary().get());
+}
+
 std::vector<std::string> verdict_heads(const AttentionConfig&) {
   return {"rows checked", "max error", "of bound", "rms", "lse of bound"};
 }
@@ -105,6 +115,9 @@ std::vector<std::string> verdict_heads(const GemmConfig&) {
 }
 std::vector<std::string> verdict_heads(const KvWriteConfig&) {
   return {"tokens checked", "max error", "of bound", "stray bytes"};
+}
+std::vector<std::string> verdict_heads(const RowOpConfig&) {
+  return {"rows checked", "max error", "of bound", "rounded apart", "stray bytes"};
 }
 
 std::vector<std::string> verdict_cells(const AttentionConfig& config, const Verdict& verdict) {
@@ -128,6 +141,12 @@ std::vector<std::string> verdict_cells(const KvWriteConfig&, const KvWriteVerdic
   return {fmt::format("{}{}", verdict.tokens, verdict.sampled ? " sampled" : ""),
           fmt::format("{:.2e}", verdict.max_error), fmt::format("{:.3f}", verdict.worst_ratio),
           std::to_string(verdict.strayed)};
+}
+
+std::vector<std::string> verdict_cells(const RowOpConfig&, const RowOpVerdict& verdict) {
+  return {fmt::format("{}{}", verdict.rows, verdict.sampled ? " sampled" : ""),
+          fmt::format("{:.2e}", verdict.max_error), fmt::format("{:.3f}", verdict.worst_ratio),
+          std::to_string(verdict.apart), std::to_string(verdict.strayed)};
 }
 
 JsonValue to_json(const Verdict& verdict) {
@@ -168,6 +187,16 @@ JsonValue to_json(const KvWriteVerdict& verdict) {
       .set("sampled", verdict.sampled);
 }
 
+JsonValue to_json(const RowOpVerdict& verdict) {
+  return JsonValue::object()
+      .set("max_abs", number(verdict.max_error))
+      .set("worst_over_bound", number(verdict.worst_ratio))
+      .set("rounded_apart", verdict.apart)
+      .set("stray_bytes", verdict.strayed)
+      .set("rows", verdict.rows)
+      .set("sampled", verdict.sampled);
+}
+
 std::string Rate::text() const {
   const std::string bandwidth = fmt::format("{:.0f} GB/s{}{}", gbytes, *bytes_of ? " of " : "", bytes_of);
   const std::string arithmetic = fmt::format("{:.1f} TFLOP/s", tflops);
@@ -190,6 +219,12 @@ Rate rate_of(const GemmCase& call, double microseconds, Arch arch) {
 }
 
 Rate rate_of(const KvWriteCase& call, double microseconds, Arch) {
+  Rate result = rate(call.operations(), call.bytes(), microseconds);
+  result.by_bytes = true;
+  return result;
+}
+
+Rate rate_of(const RowOpCase& call, double microseconds, Arch) {
   Rate result = rate(call.operations(), call.bytes(), microseconds);
   result.by_bytes = true;
   return result;

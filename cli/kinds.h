@@ -17,6 +17,8 @@
 #include "kernelwright/verify/gemm/device.h"
 #include "kernelwright/verify/kv_write/bound.h"
 #include "kernelwright/verify/kv_write/device.h"
+#include "kernelwright/verify/row_op/bound.h"
+#include "kernelwright/verify/row_op/device.h"
 
 namespace kernelwright::cli {
 
@@ -52,10 +54,21 @@ struct Kind<KvWriteConfig> {
   using Verdict = KvWriteVerdict;
   using VerdictOptions = KvWriteVerdictOptions;
 };
+template <>
+struct Kind<RowOpConfig> {
+  using Shape = RowOpShape;
+  using Case = RowOpCase;
+  using Output = RowOpOutput;
+  using Kernel = RowOpKernel;
+  using OnDevice = RowOpDeviceCase;
+  using Verdict = RowOpVerdict;
+  using VerdictOptions = RowOpVerdictOptions;
+};
 
 AttentionCase inputs_of(const AttentionConfig& config, const AttentionShape& shape, std::uint64_t seed);
 GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64_t seed);
 KvWriteCase inputs_of(const KvWriteConfig& config, const KvWriteShape& shape, std::uint64_t seed);
+RowOpCase inputs_of(const RowOpConfig& config, const RowOpShape& shape, std::uint64_t seed);
 
 /// Frees the host's copy of data that the device has: gigabytes that are not read again.
 void forget_uploaded(AttentionCase& call);
@@ -66,6 +79,7 @@ void forget_uploaded(GemmCase& call);
 AttentionKernel prepare(const Place& place, const NamedConfig& named, const AttentionConfig& config);
 GemmKernel prepare(const Place& place, const NamedConfig& named, const GemmConfig& config);
 KvWriteKernel prepare(const Place& place, const NamedConfig& named, const KvWriteConfig& config);
+RowOpKernel prepare(const Place& place, const NamedConfig& named, const RowOpConfig& config);
 
 /// The kernel with which one call is launched.
 struct KernelSummary {
@@ -76,17 +90,21 @@ struct KernelSummary {
 KernelSummary summary_of(const AttentionKernel& kernel, const AttentionCase& call);
 KernelSummary summary_of(const GemmKernel& kernel, const GemmCase& call);
 KernelSummary summary_of(const KvWriteKernel& kernel, const KvWriteCase& call);
+KernelSummary summary_of(const RowOpKernel& kernel, const RowOpCase& call);
 
 /// The columns that a verdict fills in a table, and the verdict as JSON.
 std::vector<std::string> verdict_heads(const AttentionConfig&);
 std::vector<std::string> verdict_heads(const GemmConfig&);
 std::vector<std::string> verdict_heads(const KvWriteConfig&);
+std::vector<std::string> verdict_heads(const RowOpConfig&);
 std::vector<std::string> verdict_cells(const AttentionConfig& config, const Verdict& verdict);
 std::vector<std::string> verdict_cells(const GemmConfig& config, const GemmVerdict& verdict);
 std::vector<std::string> verdict_cells(const KvWriteConfig& config, const KvWriteVerdict& verdict);
+std::vector<std::string> verdict_cells(const RowOpConfig& config, const RowOpVerdict& verdict);
 JsonValue to_json(const Verdict& verdict);
 JsonValue to_json(const GemmVerdict& verdict);
 JsonValue to_json(const KvWriteVerdict& verdict);
+JsonValue to_json(const RowOpVerdict& verdict);
 
 /// The speed of a call.
 struct Rate {
@@ -100,5 +118,6 @@ struct Rate {
 Rate rate_of(const AttentionCase& call, double microseconds, Arch arch);
 Rate rate_of(const GemmCase& call, double microseconds, Arch arch);
 Rate rate_of(const KvWriteCase& call, double microseconds, Arch arch);
+Rate rate_of(const RowOpCase& call, double microseconds, Arch arch);
 
 }  // namespace kernelwright::cli

@@ -97,9 +97,15 @@ KvWritePlan plan_for(const NamedConfig& named, const KvWriteConfig& config, cons
   return planned<KvWritePlan>(named, [&] { return plan_kv_write(config.problem, config.schedule, machine.arch); });
 }
 
+RowOpPlan plan_for(const NamedConfig& named, const RowOpConfig& config, const MachineClass& machine,
+                   const TunedTable&) {
+  return planned<RowOpPlan>(named, [&] { return plan_row_op(config.problem, config.schedule, machine.arch); });
+}
+
 namespace {
 
 std::vector<PlannedKernel> kernels_of(const KvWritePlan& plan) { return {{"main", plan.spec}}; }
+std::vector<PlannedKernel> kernels_of(const RowOpPlan& plan) { return {{"main", plan.spec}}; }
 
 std::vector<PlannedKernel> kernels_of(const AttentionPlan& plan) {
   std::vector<PlannedKernel> kernels{{"main", plan.main}};

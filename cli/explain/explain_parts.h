@@ -54,5 +54,6 @@ std::string bounds_text(const Style& style, const std::vector<BoundOfShape>& bou
 int explain(const Options& options, const NamedConfig& named, const AttentionConfig& config);
 int explain(const Options& options, const NamedConfig& named, const GemmConfig& config);
 int explain(const Options& options, const NamedConfig& named, const KvWriteConfig& config);
+int explain(const Options& options, const NamedConfig& named, const RowOpConfig& config);
 
 }  // namespace kernelwright::cli

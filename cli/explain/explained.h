@@ -24,7 +24,7 @@ struct ExplainedKernel {
   Occupancy held;
 };
 
-/// `spec` is an AttentionSpec, a GemmSpec or a KvWriteSpec.
+/// `spec` is an AttentionSpec, a GemmSpec, a KvWriteSpec or a RowOpSpec.
 template <class SpecOfKind>
 ExplainedKernel explain_kernel(KernelStore& store, const SpecOfKind& spec, const ArchInfo& info) {
   ExplainedKernel kernel{spec,

@@ -20,6 +20,7 @@
 #include "kernelwright/verify/attention/arrays.h"
 #include "kernelwright/verify/gemm/arrays.h"
 #include "kernelwright/verify/kv_write/arrays.h"
+#include "kernelwright/verify/row_op/arrays.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -175,7 +176,7 @@ struct WorkOf {
 };
 struct Work {
   const NamedConfig* named;
-  std::variant<WorkOf<AttentionConfig>, WorkOf<GemmConfig>, WorkOf<KvWriteConfig>> of;
+  std::variant<WorkOf<AttentionConfig>, WorkOf<GemmConfig>, WorkOf<KvWriteConfig>, WorkOf<RowOpConfig>> of;
 };
 
 Work make_work(const NamedConfig& named, const Options& options) {

@@ -197,8 +197,16 @@ class TotalBudget {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-constexpr const char* kNoRows =
+/// Why a kind has no rows; null where it has.
+template <class KindOfConfig>
+constexpr const char* kNoRows = nullptr;
+template <>
+constexpr const char* kNoRows<KvWriteConfig> =
     "\"kv_write\" has no rows to tune yet; its schedule takes num_warps and heads_per_lane, which bench compares";
+template <>
+constexpr const char* kNoRows<RowOpConfig> =
+    "\"row_op\" has no rows to tune yet; its schedule takes vector, threads_per_row and rows_per_cta, which bench "
+    "compares";
 
 }  // namespace
 
@@ -208,14 +216,14 @@ int tune(const Options& options) {
   for (const NamedConfig& named : configs.usable)
     std::visit(
         [&]<class KindOfConfig>(const KindOfConfig& config) {
-          if constexpr (std::is_same_v<KindOfConfig, KvWriteConfig>)
-            configs.skipped.push_back({named.path, config.name, kNoRows});
+          if constexpr (kNoRows<KindOfConfig> != nullptr)
+            configs.skipped.push_back({named.path, config.name, kNoRows<KindOfConfig>});
           else
             work.push_back(work_of(named, config, options));
         },
         named.config);
-  if (work.empty() && !configs.skipped.empty() && configs.skipped.back().reason == kNoRows)
-    throw in_file(configs.skipped.back().path, ConfigError("/kind", kNoRows));
+  if (work.empty() && !configs.skipped.empty() && configs.skipped.back().reason.ends_with("which bench compares"))
+    throw in_file(configs.skipped.back().path, ConfigError("/kind", configs.skipped.back().reason));
   if (work.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
   Session session{options, row_folder(options), tuned_rows(options), {}};
   session.tune.budget_s = parse_seconds("--budget", options.budget);

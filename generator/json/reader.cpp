@@ -38,7 +38,13 @@ void read_into(const JsonValue& json, const std::string& path, GemmProblem& prob
 void read_into(const JsonValue& json, const std::string& path, KvWriteProblem& problem, ViolationList& violations) {
   FieldReader(violations).read(json, path, problem, any{});
 }
+void read_into(const JsonValue& json, const std::string& path, RowOpProblem& problem, ViolationList& violations) {
+  FieldReader(violations).read(json, path, problem, any{});
+}
 void read_into(const JsonValue& json, const std::string& path, KvWriteSchedule& schedule, ViolationList& violations) {
+  FieldReader(violations).read_schedule(json, path, schedule);
+}
+void read_into(const JsonValue& json, const std::string& path, RowOpSchedule& schedule, ViolationList& violations) {
   FieldReader(violations).read_schedule(json, path, schedule);
 }
 void read_into(const JsonValue& json, const std::string& path, AttentionSchedule& schedule, ViolationList& violations) {
@@ -56,6 +62,10 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<GemmS
   FieldReader(violations).read(json, path, shapes, any{});
 }
 void read_into(const JsonValue& json, const std::string& path, std::vector<KvWriteShape>& shapes,
+               ViolationList& violations) {
+  FieldReader(violations).read(json, path, shapes, any{});
+}
+void read_into(const JsonValue& json, const std::string& path, std::vector<RowOpShape>& shapes,
                ViolationList& violations) {
   FieldReader(violations).read(json, path, shapes, any{});
 }

@@ -37,7 +37,9 @@ class ViolationList {
 void read_into(const JsonValue& json, const std::string& path, AttentionProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, GemmProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, KvWriteProblem& problem, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, RowOpProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, KvWriteSchedule& schedule, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, RowOpSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, AttentionSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, GemmSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, std::vector<AttentionShape>& shapes,
@@ -45,6 +47,8 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<Atten
 void read_into(const JsonValue& json, const std::string& path, std::vector<GemmShape>& shapes,
                ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, std::vector<KvWriteShape>& shapes,
+               ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, std::vector<RowOpShape>& shapes,
                ViolationList& violations);
 
 /// Adds a violation for each key of `json` that is not one of `fields`.

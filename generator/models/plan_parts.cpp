@@ -36,6 +36,7 @@ std::string refusal(const KvWriteConfig& config, Arch arch) try {
 } catch (const ConfigError& error) {
   return error.violations().front().text();
 }
+std::string refusal(const RowOpConfig&, Arch) { return ""; }  // no model's plan has one yet
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "kernelwright/generator/problem/kv_write.h"
 #include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/row_op.h"
 #include "kernelwright/generator/problem/schedule.h"
 
 namespace kernelwright {
@@ -37,7 +38,15 @@ struct KvWriteConfig {
   bool operator==(const KvWriteConfig&) const = default;
 };
 
-using Config = std::variant<AttentionConfig, GemmConfig, KvWriteConfig>;
+struct RowOpConfig {
+  std::string name;
+  RowOpProblem problem;
+  RowOpSchedule schedule;
+  std::vector<RowOpShape> shapes;
+  bool operator==(const RowOpConfig&) const = default;
+};
+
+using Config = std::variant<AttentionConfig, GemmConfig, KvWriteConfig, RowOpConfig>;
 
 /// The parts of a kind of config, for code that is written once for all kinds.
 template <class KindOfConfig>
@@ -46,7 +55,7 @@ template <class KindOfConfig>
 using ScheduleOf = decltype(KindOfConfig::schedule);
 template <class KindOfConfig>
 using ShapeOf = typename decltype(KindOfConfig::shapes)::value_type;
-/// "attention", "gemm", "kv_write": the value of "kind" in a file.
+/// "attention", "gemm", "kv_write", "row_op": the value of "kind" in a file.
 template <class KindOfConfig>
 inline constexpr const char* kKindWord = nullptr;
 template <>
@@ -55,6 +64,8 @@ template <>
 inline constexpr const char* kKindWord<GemmConfig> = "gemm";
 template <>
 inline constexpr const char* kKindWord<KvWriteConfig> = "kv_write";
+template <>
+inline constexpr const char* kKindWord<RowOpConfig> = "row_op";
 
 /// The config's name, whichever kind it is.
 inline const std::string& name_of(const Config& config) {

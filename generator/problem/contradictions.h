@@ -14,5 +14,6 @@ namespace kernelwright {
 std::vector<Violation> contradictions(const AttentionConfig& config);
 std::vector<Violation> contradictions(const GemmConfig& config);
 std::vector<Violation> contradictions(const KvWriteConfig& config);
+std::vector<Violation> contradictions(const RowOpConfig& config);
 
 }  // namespace kernelwright

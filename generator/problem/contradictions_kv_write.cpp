@@ -11,15 +11,6 @@ using Violations = std::vector<Violation>;
 constexpr int kVectorElements = 8;  // 16 bytes of what is read
 constexpr const char* kLeaveOut = " has no meaning here; leave it out";
 
-template <Enum E>
-void takes(const char* path, E found, std::initializer_list<E> values, Violations& violations) {
-  if (is_one_of(found, values)) return;
-  std::string words;
-  std::size_t left = values.size();
-  for (const E value : values) words.append(to_string(value)).append(--left == 1 ? " or " : left > 0 ? ", " : "");
-  violations.push_back({path, in_quotes(to_string(found)) + " does not fit; it takes " + words});
-}
-
 void check_dtypes(const KvWriteDTypes& dtype, Violations& violations) {
   takes("/problem/dtype/in", dtype.in, {DType::kF16, DType::kBf16}, violations);
   takes("/problem/dtype/q", dtype.q, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2}, violations);

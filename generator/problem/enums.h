@@ -34,12 +34,16 @@ namespace kernelwright {
   X(kRtx5090, "rtx5090")
 #define KERNELWRIGHT_RASTERS(X) X(kAlongM, "along_m") X(kAlongN, "along_n")
 #define KERNELWRIGHT_V_LAYOUTS(X) X(kRows, "rows") X(kColumns, "columns")
+#define KERNELWRIGHT_ROW_INPUTS(X) X(kPlain, "plain") X(kAdd, "add") X(kGateUp, "gate_up")
+#define KERNELWRIGHT_SCALE_LAYOUTS(X) X(kColumns, "columns") X(kRows, "rows")
 #define KERNELWRIGHT_HOST_ENUMS(X)                      \
   X(Swizzle, "swizzle", KERNELWRIGHT_SWIZZLES)          \
   X(Arch, "arch", KERNELWRIGHT_ARCHS)                   \
   X(DeviceClass, "device", KERNELWRIGHT_DEVICE_CLASSES) \
   X(Raster, "raster", KERNELWRIGHT_RASTERS)             \
-  X(VLayout, "v_layout", KERNELWRIGHT_V_LAYOUTS)
+  X(VLayout, "v_layout", KERNELWRIGHT_V_LAYOUTS)        \
+  X(RowInput, "input", KERNELWRIGHT_ROW_INPUTS)         \
+  X(ScaleLayout, "layout", KERNELWRIGHT_SCALE_LAYOUTS)
 KERNELWRIGHT_HOST_ENUMS(KERNELWRIGHT_DEFINE_ENUM)
 
 /// The table of an enum: `type` is its name in C++, `name` its name in docs and messages, `entries` pairs each value

@@ -128,4 +128,14 @@ bool is_one_of(const T& value, std::initializer_list<T> values) {
   return false;
 }
 
+/// Refuses a value beside `values`, with their words.
+template <Enum E>
+void takes(const char* path, E found, std::initializer_list<E> values, std::vector<Violation>& violations) {
+  if (is_one_of(found, values)) return;
+  std::string words;
+  std::size_t left = values.size();
+  for (const E value : values) words.append(to_string(value)).append(--left == 1 ? " or " : left > 0 ? ", " : "");
+  violations.push_back({path, in_quotes(to_string(found)) + " does not fit; it takes " + words});
+}
+
 }  // namespace kernelwright::detail

@@ -42,7 +42,7 @@ and checks each field. Name it in the editor's settings, as a config itself has 
 | field | values | default | meaning |
 |---|---|---|---|
 | `version` | 1 | required | version of this format |
-| `kind` | `attention`, `gemm`, `kv_write` | required | which problem, schedule and shapes the rest describes |
+| `kind` | `attention`, `gemm`, `kv_write`, `row_op` | required | which problem, schedule and shapes the rest describes |
 | `name` | letters, digits, `.`, `_`, `-`; 1 to 64 of them | required | for reports and file names |
 | `problem` | an object | required | what to compute |
 | `schedule` | `"auto"` or an object | `"auto"` | how to compute it |
@@ -61,6 +61,9 @@ shapes of a config.
 **Writing a cache.** Kind `kv_write` puts new keys and values where attention reads them. Its
 `kv_layout`, `heads` and `head_dim` are those of the attention problem. [kv-write.md](kv-write.md)
 has the order of its steps.
+
+**Steps over rows.** Kind `row_op` takes the steps between GEMMs over each row of a matrix: sum with
+a residual or gated product, norm, quantisation. [row-op.md](row-op.md) has the formulas.
 
 **Auto.** Each field of a schedule may be `"auto"`, which leaves it to the planner.
 
@@ -286,6 +289,9 @@ std::string config_markdown() {
   add_table<KvWriteProblem>("Writing a cache: problem", {"kv_write", "problem"}, page);
   add_table<KvWriteSchedule>("Writing a cache: schedule", {"kv_write", "schedule"}, page);
   add_table<KvWriteShape>("Writing a cache: a shape", {}, page);
+  add_table<RowOpProblem>("Steps over rows: problem", {"row_op", "problem"}, page);
+  add_table<RowOpSchedule>("Steps over rows: schedule", {"row_op", "schedule"}, page);
+  add_table<RowOpShape>("Steps over rows: a shape", {}, page);
   page +=
       "\n## What each family takes of a schedule\n\nA value stands in a column if the family plans some problem with "
       "it: dtypes, head sizes and\ndecode decide which. Long ranges were tried at the usual values. "

@@ -12,6 +12,7 @@
 #include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/field_rules.h"
 #include "kernelwright/generator/problem/score_mods.h"
+#include "kernelwright/generator/row_op/plan.h"
 
 namespace kernelwright {
 namespace {
@@ -164,6 +165,16 @@ const std::vector<Change<KvWriteConfig>>& starts(const KvWriteConfig&) {
   return all;
 }
 
+const std::vector<Change<RowOpConfig>>& starts(const RowOpConfig&) {
+  using C = RowOpConfig;
+  static const auto& all = *new std::vector<Change<C>>{
+      [](C&) {},
+      [](C& c) { c.problem.input = RowInput::kGateUp; },
+      [](C& c) { c.problem.dtype.out = DType::kE4m3; },
+  };
+  return all;
+}
+
 // Other fields that a value may need. They are tried one after another behind it.
 const std::vector<Change<AttentionConfig>>& completions(const AttentionConfig&) {
   using C = AttentionConfig;
@@ -235,6 +246,15 @@ const std::vector<Change<KvWriteConfig>>& completions(const KvWriteConfig&) {
   return all;
 }
 
+const std::vector<Change<RowOpConfig>>& completions(const RowOpConfig&) {
+  using C = RowOpConfig;
+  static const auto& all = *new std::vector<Change<C>>{
+      [](C&) {},
+      [](C& c) { c.problem.scales.kind = ScaleKind::kPerBlock; },
+  };
+  return all;
+}
+
 /// A config in which the field matters. Otherwise every dtype of an absent operand would be accepted.
 AttentionConfig plain(const AttentionConfig&, std::string_view path) {
   AttentionConfig config;
@@ -262,6 +282,13 @@ KvWriteConfig plain(const KvWriteConfig&, std::string_view) {
   return config;
 }
 
+RowOpConfig plain(const RowOpConfig&, std::string_view) {
+  RowOpConfig config;
+  config.problem.width = 4096;
+  config.problem.norm.kind = NormKind::kRms;
+  return config;
+}
+
 bool has_plan(const AttentionConfig& config, Arch arch) {
   plan_by_model(config.problem, config.schedule, arch);
   return true;
@@ -273,6 +300,11 @@ bool has_plan(const GemmConfig& config, Arch arch) {
 
 bool has_plan(const KvWriteConfig& config, Arch arch) {
   plan_kv_write(config.problem, config.schedule, arch);
+  return true;
+}
+
+bool has_plan(const RowOpConfig& config, Arch arch) {
+  plan_row_op(config.problem, config.schedule, arch);
   return true;
 }
 
@@ -314,11 +346,13 @@ bool family_takes(Family family, std::string_view path, std::string_view word) {
 
 std::vector<Family> families_that_take(std::string_view kind, std::string_view path, std::string_view word) {
   std::vector<Family> families;
-  const bool is_kv_write = kind == "kv_write";  // what its one family takes needs no name of a family
+  // What the one family of a kind takes needs no name of a family.
+  const bool of_kv_write = kind == "kv_write" && family_takes<KvWriteConfig>(Family::kPortable, path, word);
+  const bool of_row_op = kind == "row_op" && family_takes<RowOpConfig>(Family::kPortable, path, word);
   for (const auto& [family, name] : EnumTable<Family>::entries) {
     const bool taken = kind == "attention" ? family_takes<AttentionConfig>(family, path, word)
                        : kind == "gemm"    ? family_takes<GemmConfig>(family, path, word)
-                                           : is_kv_write && family_takes<KvWriteConfig>(Family::kPortable, path, word);
+                                           : of_kv_write || of_row_op;
     if (taken) families.push_back(family);
   }
   return families;

@@ -167,6 +167,18 @@ class KvWriteTensors(Struct):
                 ("eps", c_float), ("k_scale_strides", Strides), ("v_scale_strides", Strides)]
 
 
+SET_GATE_ALPHA = 2
+SET_GATE_LIMIT = 4
+
+
+class RowOpTensors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("x", c_uint64), ("residual", c_uint64), ("residual_out", c_uint64),
+                ("weight", c_uint64), ("out", c_uint64), ("scale", c_uint64), ("rows", c_int64), ("x_stride", c_int64),
+                ("residual_stride", c_int64), ("residual_out_stride", c_int64), ("out_stride", c_int64),
+                ("scale_stride", c_int64), ("pdl", c_int32), ("overrides", c_uint32), ("eps", c_float), ("gate_alpha", c_float),
+                ("gate_limit", c_float), ("tensor_scale", c_float)]
+
+
 class Rope(Struct):
     _fields_ = [("struct_size", c_size_t), ("scaling", c_char_p), ("width", c_int32), ("no_truncate", c_int32),
                 ("theta", c_double), ("factor", c_double), ("original_positions", c_double), ("low", c_double),

@@ -36,6 +36,7 @@ static_assert(static_cast<int>(KernelState::kPending) == KERNELWRIGHT_PENDING &&
 std::shared_ptr<const Binary> main_binary(const AttentionKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const QuantizeKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const KvWriteKernel& kernel) { return kernel.binary(); }
+std::shared_ptr<const Binary> main_binary(const RowOpKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const GemmKernel& kernel) {
   const auto binaries = kernel.binaries();
   return binaries.empty() ? nullptr : binaries.back();
@@ -43,6 +44,7 @@ std::shared_ptr<const Binary> main_binary(const GemmKernel& kernel) {
 const std::string& main_key(const AttentionKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const QuantizeKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const KvWriteKernel& kernel) { return kernel.key(); }
+const std::string& main_key(const RowOpKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const GemmKernel& kernel) { return kernel.key(std::numeric_limits<int>::max()); }
 
 }  // namespace

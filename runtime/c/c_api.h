@@ -297,7 +297,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright
 typedef struct kernelwright_kernel_row {
   size_t struct_size;
   uint64_t prepared;  /* the number of the prepared kernel, the same in all of its rows */
-  const char* kind;   /* "attention", "gemm", "quantize", "kv_write" */
+  const char* kind;   /* "attention", "gemm", "quantize", "kv_write", "row_op" */
   const char* kernel; /* the template: "attention_sm90" */
   const char* family; /* "portable", "hopper", "blackwell" */
   const char* key;    /* 64 hex digits */
@@ -470,6 +470,33 @@ typedef struct kernelwright_kv_write_tensors {
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_kv_write(const kernelwright_kernel* kernel,
                                                                   const kernelwright_kv_write_tensors* tensors,
                                                                   void* stream);
+
+/* Bits of kernelwright_row_op_tensors.overrides, beside KERNELWRIGHT_SET_EPS. */
+enum { KERNELWRIGHT_SET_GATE_ALPHA = 2, KERNELWRIGHT_SET_GATE_LIMIT = 4 };
+
+/* RowOpTensors of runtime/row_op/kernel.h, field for field. Addresses are device addresses; 0: none. Strides count
+ * elements from one row to the next; 0: rows follow each other without a gap. */
+typedef struct kernelwright_row_op_tensors {
+  size_t struct_size;
+  uint64_t x;                      /* [rows, width], with input "gate_up" [rows, 2 width], of dtype.in */
+  uint64_t residual, residual_out; /* input "add": [rows, width] of dtype.in; they may be one */
+  uint64_t weight;                 /* of the norm: [width] of dtype.in */
+  uint64_t out;                    /* [rows, width] of dtype.out; may be x with its dtype and stride */
+  uint64_t scale;                  /* scales "per_tensor" are read, the others are written */
+  int64_t rows;
+  int64_t x_stride, residual_stride, residual_out_stride, out_stride;
+  int64_t scale_stride; /* "per_block": from one row of the scales to the next */
+  int32_t pdl;
+  uint32_t overrides; /* whether eps, gate_alpha and gate_limit are read, or those of the problem */
+  float eps, gate_alpha, gate_limit;
+  float tensor_scale; /* mxfp8, mxfp4, nvfp4: values / tensor_scale are quantised; 0: 1 */
+} kernelwright_row_op_tensors;
+
+/* Queues steps over rows on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json() prepares
+ * the kernel. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch_row_op(const kernelwright_kernel* kernel,
+                                                                const kernelwright_row_op_tensors* tensors,
+                                                                void* stream);
 
 /* RopeTable of generator/kv_write/rope_table.h, field for field. A number that is 0 is left out. */
 typedef struct kernelwright_rope {

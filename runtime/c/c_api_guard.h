@@ -157,6 +157,7 @@ const char* use_of(const AttentionKernel&);
 const char* use_of(const GemmKernel&);
 const char* use_of(const QuantizeKernel&);
 const char* use_of(const KvWriteKernel&);
+const char* use_of(const RowOpKernel&);
 
 /// The handle, if it is of that kind.
 template <class Kernel>

@@ -14,6 +14,7 @@ using detail::AttentionKind;
 using detail::GemmKind;
 using detail::KvWriteKind;
 using detail::QuantizeKind;
+using detail::RowOpKind;
 
 Engine::Engine(EngineOptions options) : state_(std::make_unique<State>(std::move(options))) {}
 Engine::~Engine() = default;
@@ -33,6 +34,10 @@ KvWriteKernel Engine::prepare(const KvWriteProblem& problem, const KvWriteSchedu
   return KvWriteKernel(state_->prepare<KvWriteKind>(problem, schedule, options));
 }
 
+RowOpKernel Engine::prepare(const RowOpProblem& problem, const RowOpSchedule& schedule, const PrepareOptions& options) {
+  return RowOpKernel(state_->prepare<RowOpKind>(problem, schedule, options));
+}
+
 AttentionKernel Engine::find(const AttentionProblem& problem, int device) const noexcept {
   return AttentionKernel(state_->find<AttentionKind>(problem, device));
 }
@@ -46,6 +51,10 @@ KvWriteKernel Engine::find(const KvWriteProblem& problem, int device) const noex
   return KvWriteKernel(state_->find<KvWriteKind>(problem, device));
 }
 
+RowOpKernel Engine::find(const RowOpProblem& problem, int device) const noexcept {
+  return RowOpKernel(state_->find<RowOpKind>(problem, device));
+}
+
 void Engine::attention(const AttentionProblem& problem, const AttentionTensors& tensors, Stream stream, int device) {
   AttentionKernel(state_->for_call<AttentionKind>(problem, stream, device)).launch(tensors, stream);
 }
@@ -57,6 +66,10 @@ void Engine::quantize(const QuantizeProblem& problem, const QuantizeTensors& ten
 }
 void Engine::kv_write(const KvWriteProblem& problem, const KvWriteTensors& tensors, Stream stream, int device) {
   KvWriteKernel(state_->for_call<KvWriteKind>(problem, stream, device)).launch(tensors, stream);
+}
+
+void Engine::row_op(const RowOpProblem& problem, const RowOpTensors& tensors, Stream stream, int device) {
+  RowOpKernel(state_->for_call<RowOpKind>(problem, stream, device)).launch(tensors, stream);
 }
 
 void Engine::seal() { state_->sealed = true; }

@@ -22,6 +22,7 @@ using detail::GemmKind;
 using detail::KernelSlot;
 using detail::KvWriteKind;
 using detail::QuantizeKind;
+using detail::RowOpKind;
 using detail::specs_of;
 using Clock = std::chrono::steady_clock;
 
@@ -293,5 +294,10 @@ template void Engine::State::fail(KernelSlot<KvWriteKind>&, std::exception_ptr, 
 template void Engine::State::refuse_unremembered(KernelSlot<KvWriteKind>&);
 template void Engine::State::make_tuned(KernelSlot<KvWriteKind>&, bool) noexcept;
 template void Engine::State::make_in_background(KernelSlot<KvWriteKind>&, bool);
+template const Engine::State::Sources& Engine::State::sources_of(KernelSlot<RowOpKind>&, const RowOpKind::Plan&);
+template void Engine::State::fail(KernelSlot<RowOpKind>&, std::exception_ptr, bool) noexcept;
+template void Engine::State::refuse_unremembered(KernelSlot<RowOpKind>&);
+template void Engine::State::make_tuned(KernelSlot<RowOpKind>&, bool) noexcept;
+template void Engine::State::make_in_background(KernelSlot<RowOpKind>&, bool);
 
 }  // namespace kernelwright

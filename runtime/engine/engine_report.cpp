@@ -26,11 +26,13 @@ Binaries binaries_of(const detail::LoadedGemm& loaded) {
 }
 Binaries binaries_of(const detail::LoadedQuantize& loaded) { return {loaded.binary}; }
 Binaries binaries_of(const detail::LoadedKvWrite& loaded) { return {loaded.binary}; }
+Binaries binaries_of(const detail::LoadedRowOp& loaded) { return {loaded.binary}; }
 
 constexpr std::string_view kind_of(const KernelSlot<detail::AttentionKind>&) { return "attention"; }
 constexpr std::string_view kind_of(const KernelSlot<detail::GemmKind>&) { return "gemm"; }
 constexpr std::string_view kind_of(const KernelSlot<detail::QuantizeKind>&) { return "quantize"; }
 constexpr std::string_view kind_of(const KernelSlot<detail::KvWriteKind>&) { return "kv_write"; }
+constexpr std::string_view kind_of(const KernelSlot<detail::RowOpKind>&) { return "row_op"; }
 
 Family family_of(const Spec& spec) {
   return std::visit(

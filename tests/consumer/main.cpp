@@ -10,6 +10,7 @@
 #include "kernelwright/gemm.h"
 #include "kernelwright/kv_write.h"
 #include "kernelwright/quantize.h"
+#include "kernelwright/row_op.h"
 
 int main(int argc, char**) {
   if (argc > 1) kernelwright::Engine engine;  // never: to be linked is enough
@@ -18,7 +19,8 @@ int main(int argc, char**) {
   const kernelwright::AttentionTensors attention{.batch = 1};
   const kernelwright::GemmTensors gemm{.m = 1};
   const kernelwright::KvWriteTensors cache{.tokens = 1};
+  const kernelwright::RowOpTensors rows{.rows = 1};
   std::printf("event = %.*s, scales = %lld bytes\n", static_cast<int>(event.size()), event.data(),
               static_cast<long long>(bytes));
-  return event == "compile" && bytes == 512 && attention.batch == gemm.m && cache.tokens == 1 ? 0 : 1;
+  return event == "compile" && bytes == 512 && attention.batch == gemm.m && cache.tokens == rows.rows ? 0 : 1;
 }

@@ -20,6 +20,7 @@
 #include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/quantize/plan.h"
+#include "kernelwright/generator/row_op/plan.h"
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/compile/compiler.h"
@@ -139,6 +140,8 @@ TEST_P(ShippedKernelsOnArch, OfEveryConfigCompileWithoutSpills) {
     if (const auto* gemm = std::get_if<GemmConfig>(&config)) add_kernels(*gemm, GetParam(), wanted);
     if (const auto* write = std::get_if<KvWriteConfig>(&config))
       wanted.push_back({write->name, plan_kv_write(write->problem, write->schedule, GetParam()).spec});
+    if (const auto* rows = std::get_if<RowOpConfig>(&config))
+      wanted.push_back({rows->name, plan_row_op(rows->problem, rows->schedule, GetParam()).spec});
   }
   const bool has_gemm = std::any_of(wanted.begin(), wanted.end(),
                                     [](const Wanted& kernel) { return std::holds_alternative<GemmSpec>(kernel.spec); });

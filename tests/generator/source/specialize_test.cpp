@@ -138,6 +138,17 @@ TEST(SpecHeader, OfACacheWriterIsAsShipped) {
   expect_golden(write, "kv_write.spec.h");
 }
 
+TEST(SpecHeader, OfARowOpIsAsShipped) {
+  RowOpSpec rows;
+  rows.arch = Arch::kSm90a;
+  rows.out = DType::kE4m3;
+  rows.width = 7168, rows.adds = true;
+  rows.norm = NormKind::kRms, rows.norm_weight = true;
+  rows.scales = ScaleKind::kPerBlock, rows.scale_columns = true;
+  rows.vector = 16, rows.threads_per_row = 448;
+  expect_golden(rows, "row_op.spec.h");
+}
+
 TEST(CanonicalText, HasALineForEveryField) {
   for (AttentionSpec spec : {prefill(), decode(), hopper(), hopper_decode(), blackwell()}) {
     int fields = 0;

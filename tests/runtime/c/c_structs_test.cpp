@@ -289,5 +289,33 @@ TEST(CStructs, EveryFieldOfALaunchThatWritesACacheReachesIt) {
   EXPECT_FALSE(tensors_of(&empty).eps.has_value());
 }
 
+TEST(CStructs, EveryFieldOfALaunchOfStepsOverRowsReachesIt) {
+  auto c = sized<kernelwright_row_op_tensors>();
+  c.overrides = KERNELWRIGHT_SET_EPS | KERNELWRIGHT_SET_GATE_ALPHA | KERNELWRIGHT_SET_GATE_LIMIT;
+  expect_each_number_reaches("kernelwright_row_op_tensors", c);
+  c = distinct("kernelwright_row_op_tensors", c);
+  const RowOpTensors tensors = tensors_of(&c);
+  EXPECT_SAME(x);
+  EXPECT_SAME(residual);
+  EXPECT_SAME(residual_out);
+  EXPECT_SAME(weight);
+  EXPECT_SAME(out);
+  EXPECT_SAME(scale);
+  EXPECT_SAME(rows);
+  EXPECT_SAME(x_stride);
+  EXPECT_SAME(residual_stride);
+  EXPECT_SAME(residual_out_stride);
+  EXPECT_SAME(out_stride);
+  EXPECT_SAME(scale_stride);
+  EXPECT_SAME(eps);
+  EXPECT_SAME(gate_alpha);
+  EXPECT_SAME(gate_limit);
+  EXPECT_SAME(tensor_scale);
+  EXPECT_TRUE(tensors.pdl);
+  const auto empty = sized<kernelwright_row_op_tensors>();
+  EXPECT_EQ(tensors_of(&empty).tensor_scale, 1);
+  EXPECT_FALSE(tensors_of(&empty).eps || tensors_of(&empty).gate_alpha || tensors_of(&empty).gate_limit);
+}
+
 }  // namespace
 }  // namespace kernelwright::testing

@@ -1,4 +1,4 @@
-// explain for a kernel that writes a cache.
+// explain for kinds that one kernel serves on every architecture: writing a cache, and steps over rows.
 #include <fmt/format.h>
 
 #include "cli/exit_code.h"
@@ -6,16 +6,18 @@
 #include "kernelwright/generator/kernels.h"
 
 namespace kernelwright::cli {
+namespace {
 
-int explain(const Options& options, const NamedConfig& named, const KvWriteConfig& config) {
+template <class KindOfConfig>
+int explain_one(const Options& options, const NamedConfig& named, const KindOfConfig& config) {
   const MachineClass& machine = choose_machine(options, choose_arch(named, options));
-  const KvWritePlan plan = plan_for(named, config, machine, tuned_rows(options));
+  const auto plan = plan_for(named, config, machine, tuned_rows(options));
   const ArchInfo& info = arch_info(machine.arch);
   KernelStore store(cache_options(options));
   const ExplainedKernel kernel = explain_kernel(store, plan.spec, info);
   Explained all{named.name(), machine.arch, std::string(machine.name), plan.choices, {}, {}};
   const auto shapes = options.shapes.empty() ? config.shapes : choose_shapes(named.path, config, options.shapes, false);
-  for (const KvWriteShape& shape : shapes) {
+  for (const auto& shape : shapes) {
     all.bounds.push_back({shape.name, predict(config.problem, shape, machine)});
     all.predicted.push(JsonValue());  // memory bounds it; no model says more
   }
@@ -35,6 +37,15 @@ int explain(const Options& options, const NamedConfig& named, const KvWriteConfi
                    speed_text(style, all));
   }
   return kernel.compiled.rejected ? kMismatch : kDone;
+}
+
+}  // namespace
+
+int explain(const Options& options, const NamedConfig& named, const KvWriteConfig& config) {
+  return explain_one(options, named, config);
+}
+int explain(const Options& options, const NamedConfig& named, const RowOpConfig& config) {
+  return explain_one(options, named, config);
 }
 
 }  // namespace kernelwright::cli

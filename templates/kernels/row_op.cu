@@ -1,0 +1,291 @@
+/// A chain of steps over each row of a matrix: sum with a residual or gated product, norm, quantisation. Some threads
+/// share a row: a part of a warp, a warp, or a CTA. They issue all loads of the row at once, and keep it in registers
+/// from there on, so that memory is read once. Sums and largest magnitudes go over lanes by shuffles, and over warps
+/// through shared memory. Every thread adds the warps' sums in one order.
+///
+/// The weights are loaded ahead of the wait for the grid before, which does not write them.
+#include "spec.h"
+
+#include "contract/block_scales.h"
+#include "contract/row_op.h"
+#include "policy/epilogue.cuh"
+#include "policy/row_words.cuh"
+#include "ptx/launch.cuh"
+
+namespace kernelwright {
+
+using Params = contract::RowOpParams;
+using policy::HeadVector;
+using Words = policy::RowWords<spec::kInDType>;
+using Element = tile::Storage<spec::kInDType>;
+
+enum : bool {
+  kAtoms = is_block_scaled(spec::kOutDType),
+  kBlocks = spec::kScales == ScaleKind::kPerBlock,
+  kOfRow = spec::kScales == ScaleKind::kPerToken,
+  kNorm = spec::kNorm != NormKind::kNone,
+  kTwo = spec::kAdds || spec::kGated  // operands of eight elements each
+};
+enum : int {
+  kThreads = spec::kThreadsPerRow,
+  kLanes = kThreads < 32 ? kThreads : 32,  // of a warp that share a row
+  kWarpsOfRow = kThreads / kLanes,
+  kRounds = contract::rounds_of_row(contract::walked_elements(spec::kWidth, scale_vector(spec::kOutDType)),
+                                    spec::kVector, kThreads),
+  kRunsOfVector = spec::kVector / policy::kLaneElements,
+  kRuns = kRounds * kRunsOfVector,  // of eight elements that a thread has
+  kBlockLanes = kAtoms ? scale_vector(spec::kOutDType) / spec::kVector : contract::kRowScaleBlock / spec::kVector,
+  // 1024 threads of an SM leave a thread 64 registers. Long runs of f32 need twice as many.
+  kLeastCtas = (kRuns > 2 && spec::kInDType == DType::kF32 ? 512 : 1024) / (kThreads * spec::kRowsPerCta)
+};
+static_assert(kThreads % 32 == 0 || 32 % kThreads == 0, "a row has whole warps or a power of two lanes");
+static_assert(kWarpsOfRow == 1 || spec::kRowsPerCta == 1, "warps of a row meet in their CTA");
+static_assert(!kBlocks || kThreads >= kBlockLanes, "a block of scales lies in one warp");
+static_assert(!kAtoms || kThreads >= 4 * kBlockLanes, "four scales lie in one warp");
+
+/// The element at which a thread's run begins.
+__device__ __forceinline__ int first_of_run(int run, int thread) {
+  return (run / kRunsOfVector * kThreads + thread) * spec::kVector + run % kRunsOfVector * policy::kLaneElements;
+}
+
+/// Over all threads of the row. All of them get the same bits.
+__device__ __forceinline__ float sum_of_row(float value) {
+  value = policy::sum_over_head<kLanes>(value);
+  if constexpr (kWarpsOfRow == 1) {
+    return value;
+  } else {
+    __shared__ float sums[kWarpsOfRow];
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    float all = 0;
+#pragma unroll
+    for (int i = 0; i < kWarpsOfRow; ++i) all += sums[i];
+    return all;
+  }
+}
+__device__ __forceinline__ uint32_t largest_of_row(uint32_t value) {
+  value = policy::largest_over<kLanes>(value);
+  if constexpr (kWarpsOfRow == 1) {
+    return value;
+  } else {
+    __shared__ uint32_t magnitudes[kWarpsOfRow];
+    if (threadIdx.x % 32 == 0) magnitudes[threadIdx.x / 32] = value;
+    __syncthreads();
+    uint32_t all = 0;
+#pragma unroll
+    for (int i = 0; i < kWarpsOfRow; ++i) all = magnitudes[i] > all ? magnitudes[i] : all;
+    return all;
+  }
+}
+
+__device__ __forceinline__ float gated_product(const Params& params, float gate, float up) {
+  if constexpr (spec::kClamped) {
+    const float limit = params.limit;
+    gate = gate > limit ? limit : gate;  // NaN stays NaN
+    up = up > limit ? limit : up < -limit ? -limit : up;
+    return (up + 1) * policy::gated(gate, gate * (-policy::kLog2E * params.alpha));
+  } else {
+    return policy::activated<spec::kActivation>(gate) * up;
+  }
+}
+
+/// A thread's part of a row.
+class Row {
+ public:
+  __device__ __forceinline__ Row(const Params& params, int64_t row, int thread)
+      : params_(params), row_(row), thread_(thread), exists_(row < params.rows) {}
+
+  __device__ __forceinline__ void load_weights() {
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i)
+      weights_[i].load(static_cast<const Element*>(params_.weight) + first_of_run(i, thread_), has(i));
+  }
+  __device__ __forceinline__ void load() {
+    const auto* const x = static_cast<const Element*>(params_.x) + row_ * params_.x_stride;
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      const int at = first_of_run(i, thread_);
+      first_[i].load_once(x + (spec::kGated && spec::kPairs > 0 ? 2 * at : at), has(i));
+      if constexpr (spec::kGated) second_[i].load_once(x + (spec::kPairs > 0 ? 2 * at + 8 : spec::kWidth + at), has(i));
+    }
+    if constexpr (spec::kAdds) {
+      const auto* const residual = static_cast<const Element*>(params_.residual) + row_ * params_.residual_stride;
+#pragma unroll
+      for (int i = 0; i < kRuns; ++i) second_[i].load_once(residual + first_of_run(i, thread_), has(i));
+    }
+    if constexpr (spec::kScales == ScaleKind::kPerTensor)
+      given_scale_ = ptx::ld_global_f32(static_cast<const float*>(params_.scale));
+  }
+  /// Elements that do not exist are 0.
+  __device__ __forceinline__ void combine() {
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+      HeadVector& x = values_[i];
+      if constexpr (spec::kGated) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          if constexpr (spec::kPairs == 1) {
+            const Words& from = e < 4 ? first_[i] : second_[i];
+            x[e] = gated_product(params_, from.value(e % 4 * 2), from.value(e % 4 * 2 + 1));
+          } else {
+            x[e] = gated_product(params_, first_[i].value(e), second_[i].value(e));
+          }
+        }
+      } else {
+        first_[i].unpack(x);
+      }
+      if constexpr (spec::kAdds) {
+        HeadVector sum;
+        second_[i].unpack(sum);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) sum[e] += x[e];
+        Words rounded;
+        rounded.pack(sum);
+        rounded.unpack(x);
+        if (has(i))
+          rounded.store(static_cast<Element*>(params_.residual_out) + row_ * params_.residual_out_stride +
+                        first_of_run(i, thread_));
+      }
+    }
+  }
+  __device__ __forceinline__ void normalise() {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) sum += policy::sum_of_squares(values_[i]);
+    const float inverse = ptx::rsqrt_approx(sum_of_row(sum) * (1.f / spec::kWidth) + params_.eps);
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i)
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        values_[i][e] *= inverse;
+        if constexpr (spec::kNormWeight) values_[i][e] *= weights_[i].value(e) + spec::kWeightOffset;
+      }
+  }
+  __device__ __forceinline__ void write() {
+    float factor = 1;
+    if constexpr (spec::kScales == ScaleKind::kPerTensor) factor = __frcp_rn(given_scale_);
+    if constexpr (kOfRow) {
+      uint32_t largest = 0;
+#pragma unroll
+      for (int i = 0; i < kRuns; ++i) largest = policy::largest_of(values_[i], largest);
+      const float scale = scale_of(largest_of_row(largest));
+      if (thread_ == 0 && exists_)
+        ptx::st_global_u32(static_cast<float*>(params_.scale) + row_, __float_as_uint(scale));
+      factor = __frcp_rn(scale);
+    }
+    char* const to = static_cast<char*>(params_.out) + row_ * params_.out_row_bytes;
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      uint32_t largest = 0;
+      if constexpr (kBlocks || kAtoms) {
+#pragma unroll
+        for (int i = 0; i < kRunsOfVector; ++i)
+          largest = policy::largest_of(values_[round * kRunsOfVector + i], largest);
+      }
+      if constexpr (kAtoms)
+        write_atoms(round, largest, to);
+      else
+        write_vector(round, kBlocks ? factor_of_block(round, largest) : factor, to);
+    }
+  }
+
+ private:
+  enum : int { kWordsOfRun = policy::kWordsOfEight<spec::kOutDType>, kWordsOfVector = kRunsOfVector * kWordsOfRun };
+
+  /// Whether the run lies in the row.
+  __device__ __forceinline__ bool has(int run) const { return exists_ && first_of_run(run, thread_) < spec::kWidth; }
+
+  __device__ __forceinline__ float scale_of(uint32_t largest) const {
+    if constexpr (spec::kHasLeast) {
+      const uint32_t least = __float_as_uint(params_.least);
+      largest = largest < least ? least : largest;
+    }
+    return policy::scale_of_head<spec::kOutDType, spec::kPowerOfTwo>(largest);
+  }
+  /// Writes the scale of the block that this thread's vector is a part of.
+  __device__ __forceinline__ float factor_of_block(int round, uint32_t largest) const {
+    const float scale = scale_of(policy::largest_over<kBlockLanes>(largest));
+    const int run = round * kRunsOfVector;
+    if (thread_ % kBlockLanes == 0 && has(run)) {
+      const int block = first_of_run(run, thread_) / contract::kRowScaleBlock;
+      float* const scales = static_cast<float*>(params_.scale);
+      ptx::st_global_u32(
+          scales + (spec::kScaleColumns ? block * params_.scale_stride + row_ : row_ * params_.scale_stride + block),
+          __float_as_uint(scale));
+    }
+    return __frcp_rn(scale);
+  }
+  __device__ __forceinline__ void store_vector(int round, const uint32_t (&words)[kWordsOfVector], char* to) const {
+    const int run = round * kRunsOfVector;
+    if (has(run)) policy::store_words(to + first_of_run(run, thread_) * bits_of(spec::kOutDType) / 8, words);
+  }
+  __device__ __forceinline__ void write_vector(int round, float factor, char* to) const {
+    if constexpr (!kAtoms) {
+      uint32_t words[kWordsOfVector];
+#pragma unroll
+      for (int i = 0; i < kRunsOfVector; ++i)
+        policy::pack_eight<spec::kOutDType, spec::kArch>(values_[round * kRunsOfVector + i], factor,
+                                                         words + i * kWordsOfRun);
+      store_vector(round, words, to);
+    }
+  }
+  /// Rows past the end get scales of 0, up to whole atoms.
+  __device__ __forceinline__ void write_atoms(int round, uint32_t largest, char* to) {
+    if constexpr (kAtoms) {
+      using Format = policy::BlockFormat<spec::kOutDType, spec::kArch>;
+      largest = policy::largest_over<kBlockLanes>(has(round * kRunsOfVector) ? largest : 0);
+      if (params_.tensor_scale != 1.f) {  // division keeps the order of magnitudes
+        if (largest < Format::kInfinity)
+          largest = __float_as_uint(__fdiv_rn(__uint_as_float(largest), params_.tensor_scale));
+#pragma unroll
+        for (int i = 0; i < kRunsOfVector; ++i)
+#pragma unroll
+          for (int e = 0; e < 8; ++e) {
+            float& value = values_[round * kRunsOfVector + i][e];
+            value = __fdiv_rn(value, params_.tensor_scale);
+          }
+      }
+      const uint32_t scale = Format::scale(largest);
+      uint32_t words[kWordsOfVector];
+#pragma unroll
+      for (int i = 0; i < kRunsOfVector; ++i) {
+        uint32_t of_run[kWordsOfRun];
+        Format::elements(values_[round * kRunsOfVector + i], scale, of_run);
+#pragma unroll
+        for (int word = 0; word < kWordsOfRun; ++word) words[i * kWordsOfRun + word] = of_run[word];
+      }
+      store_vector(round, words, to);
+      const uint32_t word = policy::scales_of_four<kBlockLanes>(scale, static_cast<int>(threadIdx.x) % 32);
+      constexpr int kVector = scale_vector(spec::kOutDType);
+      const int atoms = contract::scale_atoms_of_row(spec::kWidth, kVector);
+      const int block = first_of_run(round * kRunsOfVector, thread_) / kVector;
+      if (thread_ % (4 * kBlockLanes) == 0 && block < atoms * contract::kScaleAtomScales)
+        ptx::st_global_u32(static_cast<char*>(params_.scale) + contract::block_scale_offset(atoms, row_, block), word);
+    }
+  }
+
+  const Params& params_;
+  const int64_t row_;
+  const int thread_;
+  const bool exists_;
+  Words first_[kRuns], second_[kTwo ? kRuns : 1], weights_[spec::kNormWeight ? kRuns : 1];
+  float given_scale_;
+  HeadVector values_[kRuns];
+};
+
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(kernelwright::spec::kThreadsPerRow* kernelwright::spec::kRowsPerCta,
+                                             kernelwright::kLeastCtas > 0 ? kernelwright::kLeastCtas : 1)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::RowOpParams params) {
+  using namespace kernelwright;
+  const int thread = threadIdx.x % kThreads;
+  Row row(params, int64_t{blockIdx.x} * spec::kRowsPerCta + threadIdx.x / kThreads, thread);
+  if constexpr (spec::kNormWeight) row.load_weights();
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
+  row.load();
+  row.combine();
+  if constexpr (kNorm) row.normalise();
+  row.write();
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();
+}

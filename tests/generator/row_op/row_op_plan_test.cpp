@@ -1,0 +1,162 @@
+// Which kernel takes steps over rows, what is refused, and how many CTAs a launch has.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <tuple>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/row_op/plan.h"
+
+namespace kernelwright::row_op_plan_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+RowOpProblem normed(int width) {
+  RowOpProblem problem;
+  problem.width = width;
+  problem.norm.kind = NormKind::kRms;
+  return problem;
+}
+
+std::vector<std::string> refusals(const std::function<void(RowOpConfig&)>& change) {
+  RowOpConfig config{"", normed(4096), {}, {}};
+  change(config);
+  std::vector<std::string> texts;
+  for (const Violation& violation : validate(config, Arch::kSm90a)) texts.push_back(violation.text());
+  if (!texts.empty()) return texts;
+  try {
+    plan_row_op(config.problem, config.schedule, Arch::kSm90a);
+  } catch (const ConfigError& error) {
+    texts.push_back(error.what());
+  }
+  return texts;
+}
+
+TEST(PlanRowOp, SharesARowAmongAsManyThreadsAsItsWidthNeeds) {
+  const auto shape = [](int width, DType out) {
+    RowOpProblem problem = normed(width);
+    problem.dtype.out = out;
+    const RowOpSpec spec = plan_row_op(problem, {}, Arch::kSm90a).spec;
+    return std::tuple(spec.vector, spec.threads_per_row, spec.rows_per_cta);
+  };
+  EXPECT_EQ(shape(8, DType::kBf16), std::tuple(8, 1, 128));
+  EXPECT_EQ(shape(64, DType::kBf16), std::tuple(8, 8, 16));
+  EXPECT_EQ(shape(512, DType::kBf16), std::tuple(8, 32, 4));
+  EXPECT_EQ(shape(1000, DType::kBf16), std::tuple(8, 64, 1));
+  EXPECT_EQ(shape(4096, DType::kBf16), std::tuple(8, 256, 1));
+  EXPECT_EQ(shape(7168, DType::kE4m3), std::tuple(16, 448, 1));
+  EXPECT_EQ(shape(16384, DType::kBf16), std::tuple(8, 512, 1));
+  EXPECT_EQ(shape(32, DType::kMxfp8), std::tuple(8, 16, 8)) << "the bytes of four scales are a word";
+}
+
+TEST(PlanRowOp, LaunchesARowOrSomeOfThemACta) {
+  const RowOpSpec narrow = plan_row_op(normed(64), {}, Arch::kSm90a).spec;
+  EXPECT_EQ(plan_launch(narrow, 1).grid[0], 1u);
+  EXPECT_EQ(plan_launch(narrow, 33).grid[0], 3u);
+  EXPECT_EQ(plan_launch(narrow, kMostRows).grid[0], 134217664u);
+  EXPECT_EQ(plan_launch(plan_row_op(normed(4096), {}, Arch::kSm90a).spec, 100000).grid[0], 100000u);
+  RowOpProblem operand = normed(4096);
+  operand.dtype.out = DType::kMxfp8;
+  EXPECT_EQ(plan_launch(plan_row_op(operand, {}, Arch::kSm90a).spec, 3).grid[0], 128u) << "scales of whole atoms";
+}
+
+TEST(PlanRowOp, LeavesOneKernelWhereFieldsHaveNoMeaning) {
+  RowOpProblem a = normed(4096), b = a;
+  a.norm.kind = b.norm.kind = NormKind::kNone;
+  a.input = b.input = RowInput::kAdd;
+  a.norm.eps = 1e-3, a.norm.weight = false, a.gate.limit = 3;
+  EXPECT_EQ(plan_row_op(a, {}, Arch::kSm80).spec, plan_row_op(b, {}, Arch::kSm80).spec);
+}
+
+TEST(PlanRowOp, RefusesWidthsByNameWithTheNearestOne) {
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 1002; }),
+              ElementsAre("/problem/width: 1002 does not fit rows; it takes a multiple of 8, such as 1000"));
+  EXPECT_THAT(
+      refusals([](RowOpConfig& c) {
+        c.problem.width = 1000, c.problem.dtype.out = DType::kE4m3;
+        c.problem.scales.kind = ScaleKind::kPerBlock;
+      }),
+      ElementsAre("/problem/width: 1000 does not fit rows of per_block scales; it takes a multiple of 128, such "
+                  "as 1024"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 1000, c.problem.dtype.out = DType::kMxfp8; }),
+              ElementsAre("/problem/width: 1000 does not fit rows of mxfp8; it takes a multiple of 32, such as 992"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 20000; }),
+              ElementsAre("/problem/width: 20000 is outside [8, 16384]"));
+}
+
+TEST(PlanRowOp, RefusesFieldsThatContradictEachOther) {
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.norm.kind = NormKind::kNone; }),
+              ElementsAre("/problem/input: \"plain\" without a norm, from bf16 to itself, is a copy of rows; name a "
+                          "step: add, gate_up, a norm, another dtype.out"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.norm.kind = NormKind::kL2; }),
+              ElementsAre("/problem/norm/kind: \"l2\" does not fit; it takes none or rms"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.gate.pairs = 8; }),
+              ElementsAre("/problem/gate/pairs: 8 has no meaning here; leave it out"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.input = RowInput::kGateUp, c.problem.gate.pairs = 4; }),
+              ElementsAre("/problem/gate/pairs: 4 does not fit; it takes 0, 1 or 8"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) {
+                c.problem.input = RowInput::kGateUp;
+                c.problem.gate = {.activation = Activation::kGelu, .clamped = true};
+              }),
+              ElementsAre("/problem/gate/activation: \"gelu\" does not fit clamped; it takes silu"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.scales.kind = ScaleKind::kPerToken; }),
+              ElementsAre("/problem/scales/kind: \"per_token\" has no meaning for bf16; leave it out, or write e4m3 or "
+                          "e5m2"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) {
+                c.problem.dtype.out = DType::kE4m3;
+                c.problem.scales = {.kind = ScaleKind::kPerTensor, .layout = ScaleLayout::kRows, .power_of_two = true};
+              }),
+              ElementsAre("/problem/scales/layout: \"rows\" is for per_block scales",
+                          "/problem/scales/power_of_two: true is for scales that the kernel makes: per_token or "
+                          "per_block"));
+  EXPECT_THAT(
+      refusals([](RowOpConfig& c) {
+        c.problem.dtype = {DType::kE4m3, DType::kTf32};
+      }),
+      ElementsAre("/problem/dtype/in: \"e4m3\" does not fit; it takes f16, bf16 or f32",
+                  "/problem/dtype/out: \"tf32\" does not fit; it takes f16, bf16, f32, e4m3, e5m2, mxfp8, mxfp4 "
+                  "or nvfp4"));
+}
+
+TEST(PlanRowOp, RefusesSchedulesThatDoNotFitARow) {
+  const auto with = [](int vector, int threads, int rows) {
+    return refusals([&](RowOpConfig& c) {
+      c.schedule.vector = vector, c.schedule.threads_per_row = threads, c.schedule.rows_per_cta = rows;
+    });
+  };
+  EXPECT_THAT(with(8, 128, 1), IsEmpty());
+  EXPECT_THAT(
+      with(8, 40, 1),
+      ElementsAre("/schedule/threads_per_row: 40 is no power of two up to 32, and no whole warps; 64 would do"));
+  EXPECT_THAT(with(8, 96, 1),
+              ElementsAre("/schedule/threads_per_row: 96 threads are too few for a row of 4096; 128 would do"));
+  EXPECT_THAT(with(8, 256, 2),
+              ElementsAre("/schedule/rows_per_cta: 2 does not fit rows of more than a warp; 1 would do"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 1000, c.schedule.vector = 16; }),
+              ElementsAre("/schedule/vector: 16 does not divide rows of 1000; 8 would do"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) {
+                c.problem.width = 64, c.schedule.threads_per_row = 8, c.schedule.rows_per_cta = 3;
+              }),
+              ElementsAre("/schedule/rows_per_cta: 3 does not fit whole warps; it takes a multiple of 4 up to 128"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.schedule.family = Family::kHopper; }),
+              ElementsAre("/schedule/family: \"hopper\" has no kernel for steps over rows; portable has one for every "
+                          "architecture"));
+}
+
+TEST(RowOpJson, ReadsWhatItWrites) {
+  RowOpConfig config{"rows", normed(7168), {}, {{.name = "one", .rows = 1}}};
+  config.problem.input = RowInput::kGateUp;
+  config.problem.gate = {.pairs = 8, .clamped = true, .limit = 5};
+  config.problem.dtype.out = DType::kE4m3;
+  config.problem.scales = {.kind = ScaleKind::kPerBlock, .layout = ScaleLayout::kRows, .power_of_two = true};
+  config.schedule.threads_per_row = 448;
+  EXPECT_EQ(std::get<RowOpConfig>(read_config(write_config(config))), config);
+}
+
+}  // namespace
+}  // namespace kernelwright::row_op_plan_test

@@ -1,0 +1,58 @@
+/// Shared by tests of steps over rows on the emulator.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/verify/row_op/bound.h"
+#include "kernelwright/verify/row_op/device.h"
+#include "support/emulated_attention.h"
+
+namespace kernelwright::test {
+
+using RowOpChange = std::function<void(RowOpTensors&)>;
+
+/// One launch into poisoned outputs. It must cause no report, and write nothing beside the outputs.
+inline RowOpOutput run_checked(Engine& engine, const RowOpCase& call, const RowOpSchedule& schedule = {},
+                               const std::function<void(RowOpDeviceCase&)>& change = {}) {
+  RowOpDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem, schedule));
+  if (change) change(on_device);
+  on_device.poison();
+  on_device.launch();
+  const RowOpOutput output = on_device.download();
+  EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
+  expect_no_reports(engine);
+  return output;
+}
+
+inline void expect_right(const RowOpCase& call, const RowOpOutput& output) {
+  const RowOpVerdict verdict = verify(call, output);
+  EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio;
+}
+
+/// What launch() throws for arguments that do not fit, with nothing queued; "" if launch() accepts them.
+inline std::string refusal_of_launch(Engine& engine, const RowOpCase& call, const RowOpChange& change) {
+  RowOpDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem));
+  change(on_device.tensors());
+  on_device.poison();
+  const RowOpOutput before = on_device.download();
+  try {
+    on_device.launch();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(on_device.download(), before) << "something was written";
+    return error.what();
+  }
+  on_device.wait();
+  return "";
+}
+
+/// A norm of rows of bf16.
+inline RowOpProblem normed_rows(int width) {
+  RowOpProblem problem;
+  problem.width = width;
+  problem.norm.kind = NormKind::kRms;
+  return problem;
+}
+
+}  // namespace kernelwright::test

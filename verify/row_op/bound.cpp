@@ -1,0 +1,236 @@
+#include "kernelwright/verify/row_op/bound.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "contract/block_scales.h"
+#include "kernelwright/verify/device/device_memory.h"
+#include "kernelwright/verify/error_bound.h"
+#include "kernelwright/verify/formats/block_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/row_op/reference.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr float kSmallestScale = 0x1p-126f;  // the smallest normal f32: no f32 scale that a kernel makes is less
+constexpr std::size_t kBlockOfScales = 128;  // elements of per_block
+
+float below(double value) { return std::nextafter(static_cast<float>(value), -std::numeric_limits<float>::infinity()); }
+float above(double value) { return std::nextafter(static_cast<float>(value), std::numeric_limits<float>::infinity()); }
+
+/// The largest magnitude of some values, and how far f32 may be off. NaN if one is NaN.
+struct Largest {
+  double value = 0, error = 0;
+};
+Largest largest_of(const RowOpRow& row, std::size_t first, std::size_t count) {
+  Largest largest;
+  for (std::size_t i = first; i < first + count; ++i) {
+    if (std::isnan(row.value[i])) return {row.value[i], 0};
+    largest.value = std::max(largest.value, std::fabs(row.value[i]));
+    largest.error = std::max(largest.error, row.error[i]);
+  }
+  return largest;
+}
+
+class RowComparison {
+ public:
+  RowComparison(const RowOpCase& call, const RowOpOutput& output, RowOpVerdict& verdict)
+      : call_(call), output_(output), verdict_(verdict), out_(call.problem.dtype.out) {}
+
+  void row(std::int64_t row) {
+    const RowOpRow right = reference_row(call_, row);
+    if (call_.adds()) sums(row, right.sum);
+    const std::size_t width = right.value.size();
+    std::vector<double> found(width);
+    const std::size_t row_bytes = bytes_of(out_, static_cast<std::size_t>(call_.out_stride));
+    decode_row(out_, output_.out.data() + static_cast<std::size_t>(row) * row_bytes, width, found.data());
+    const std::size_t group = call_.has_atoms()          ? static_cast<std::size_t>(scale_vector(out_))
+                              : call_.scale_blocks() > 0 ? kBlockOfScales
+                                                         : width;
+    for (std::size_t first = 0; first < width; first += group) {
+      const double scale = call_.has_atoms() ? block_scale(row, first, right) : scale_of(row, first, group, right);
+      const bool scaled = call_.has_atoms() || call_.problem.scales.kind != ScaleKind::kNone;
+      for (std::size_t i = first; i < first + group; ++i) {
+        if (call_.has_atoms() && (std::isnan(scale) || scale == 0))
+          exact([&] { return fmt::format("out[{}, {}] of a block without numbers", row, i); }, found[i], 0);
+        else
+          element(row, i, found[i], right.value[i] / scale, right.error[i] / scale, scaled);
+      }
+    }
+  }
+
+  /// Bytes that no row has. `rows` of them, each of `row_bytes` and then a gap up to `stride_bytes`.
+  void untouched(const char* of, const std::vector<std::byte>& bytes, std::size_t row_bytes, std::size_t stride_bytes) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (i % stride_bytes < row_bytes || bytes[i] == DeviceMemory::kGuardByte) continue;
+      if (verdict_.strayed++ == 0) fail(fmt::format("byte {} of {} is no row's, and was written", i, of));
+    }
+  }
+  /// Scales past the end, in whole atoms.
+  void no_scales_past_the_end() {
+    const int vector = scale_vector(out_), atoms = contract::scale_atoms_of_row(call_.problem.width, vector);
+    const std::int64_t rows =
+        (call_.rows + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows * contract::kScaleAtomRows;
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (int scale = 0; scale < atoms * contract::kScaleAtomScales; ++scale) {
+        if (row < call_.rows && scale < call_.problem.width / vector) continue;
+        const auto at = static_cast<std::size_t>(contract::block_scale_offset(atoms, row, scale));
+        if (output_.scale[at] != std::byte{0})
+          fail(fmt::format("scale [{}, {}] is past the end, and not 0", row, scale));
+      }
+  }
+
+ private:
+  void fail(std::string text) {
+    verdict_.passed = false;
+    if (verdict_.text.empty()) verdict_.text = std::move(text);
+  }
+  template <class Place>
+  void exact(const Place& place, double found, double right) {
+    if (found == right || (std::isnan(found) && std::isnan(right))) return;
+    fail(fmt::format("{}: {} where {} is right", place(), found, right));
+  }
+
+  void sums(std::int64_t row, const std::vector<float>& right) {
+    std::vector<double> found(right.size());
+    const DType in = call_.problem.dtype.in;
+    decode_row(in,
+               output_.residual_out.data() + static_cast<std::size_t>(row * call_.residual_out_stride) * bytes_of(in),
+               found.size(), found.data());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      exact([&] { return fmt::format("residual_out[{}, {}]", row, i); }, found[i], right[i]);
+  }
+
+  /// `right` and `error` in units of the scale.
+  void element(std::int64_t row, std::size_t i, double found, double right, double error, bool scaled) {
+    ++verdict_.elements;
+    if (scaled) error += 4 * kUnit * std::fabs(right) + 0x1p-149;  // the scale's reciprocal, and the product with it
+    const auto place = [&] { return fmt::format("out[{}, {}]", row, i); };
+    if (std::isnan(right) || std::isinf(right)) return exact(place, found, round_to(out_, static_cast<float>(right)));
+    const float nearest = round_to(out_, static_cast<float>(right));
+    const float low = error == 0 ? nearest : round_to(out_, below(right - error));
+    const float high = error == 0 ? nearest : round_to(out_, above(right + error));
+    verdict_.apart += found != nearest;
+    const double off = std::fabs(found - right);
+    const double most = std::max(std::fabs(low - right), std::fabs(high - right));
+    const bool is_right = found >= low && found <= high;
+    if (std::isfinite(off)) verdict_.max_error = std::max(verdict_.max_error, off);
+    const double ratio = found == nearest ? 0.0 : most > 0 ? off / most : kInf;
+    if (!(ratio <= verdict_.worst_ratio)) verdict_.worst_ratio = std::isnan(ratio) ? kInf : ratio;
+    if (!is_right) fail(fmt::format("{}: {} where {} is right, from {} to {}", place(), found, right, low, high));
+  }
+
+  /// What elements are divided by: the scale that was given, or the one that the kernel wrote, which is compared.
+  double scale_of(std::int64_t row, std::size_t first, std::size_t count, const RowOpRow& right) {
+    const ScaleKind kind = call_.problem.scales.kind;
+    if (kind == ScaleKind::kNone) return 1;
+    if (kind == ScaleKind::kPerTensor) return call_.given_scale;
+    const auto block = static_cast<std::int64_t>(first / kBlockOfScales);
+    const std::int64_t at = kind == ScaleKind::kPerToken ? row
+                            : call_.scale_columns()      ? block * call_.scale_stride + row
+                                                         : row * call_.scale_stride + block;
+    float found;
+    std::memcpy(&found, output_.scale.data() + at * 4, sizeof found);
+    const auto place = [&] { return fmt::format("scale [{}, block {}]", row, block); };
+    Largest largest = largest_of(right, first, count);
+    if (!std::isfinite(largest.value)) {
+      exact(place, found, largest.value);
+      return found;
+    }
+    largest.value = std::max<double>(largest.value, static_cast<float>(call_.problem.scales.least));
+    const float low = scale_from(largest.value - largest.error, largest.error > 0 ? -1 : 0),
+                high = scale_from(largest.value + largest.error, largest.error > 0 ? 1 : 0);
+    if (!(found >= low && found <= high))
+      fail(fmt::format("{}: {} where {} to {} is right", place(), found, low, high));
+    if (call_.problem.scales.power_of_two && std::isfinite(found)) {
+      int exponent = 0;
+      if (std::frexp(found, &exponent) != 0.5) fail(fmt::format("{}: {} is no power of two", place(), found));
+    }
+    return found > 0 ? found : 1;
+  }
+  /// The f32 scale of a largest magnitude; `direction` is that of an error.
+  float scale_from(double largest, int direction) const {
+    const auto magnitude = direction == 0  ? static_cast<float>(largest)
+                           : direction < 0 ? below(largest)
+                                           : above(largest);
+    const float scale =
+        std::max(std::max(magnitude, 0.f) / static_cast<float>(float_format(out_).largest), kSmallestScale);
+    if (!call_.problem.scales.power_of_two) return scale;
+    int exponent = 0;
+    return std::frexp(scale, &exponent) == 0.5f ? scale : std::ldexp(1.f, exponent);
+  }
+
+  /// The scale of a block of a block-scaled format, times the tensor's. NaN for a block with something else than
+  /// numbers.
+  double block_scale(std::int64_t row, std::size_t first, const RowOpRow& right) {
+    const int vector = scale_vector(out_), block = static_cast<int>(first) / vector;
+    const int atoms = contract::scale_atoms_of_row(call_.problem.width, vector);
+    const auto found = static_cast<std::uint8_t>(
+        output_.scale[static_cast<std::size_t>(contract::block_scale_offset(atoms, row, block))]);
+    const Largest largest = largest_of(right, first, static_cast<std::size_t>(vector));
+    std::uint8_t low = nan_scale(out_), high = low;
+    if (std::isfinite(largest.value)) {
+      const double error = largest.error / call_.tensor_scale + (call_.tensor_scale == 1 ? 0 : kUnit * largest.value);
+      low = byte_from(largest.value / call_.tensor_scale - error, error > 0 ? -1 : 0);
+      high = byte_from(largest.value / call_.tensor_scale + error, error > 0 ? 1 : 0);
+    }
+    if (found < low || found > high)
+      fail(fmt::format("scale [{}, block {}]: byte {} where {} to {} is right", row, block, found, low, high));
+    if (found == nan_scale(out_)) return std::numeric_limits<double>::quiet_NaN();
+    return decode_scale(out_, found) * static_cast<double>(call_.tensor_scale);
+  }
+  std::uint8_t byte_from(double largest, int direction) const {
+    const float magnitude = std::max(direction == 0  ? static_cast<float>(largest)
+                                     : direction < 0 ? below(largest)
+                                                     : above(largest),
+                                     0.f);
+    std::vector<float> values(static_cast<std::size_t>(scale_vector(out_)));
+    values[0] = magnitude;
+    std::byte elements[32];
+    return quantize_block(out_, values, elements);
+  }
+
+  const RowOpCase& call_;
+  const RowOpOutput& output_;
+  RowOpVerdict& verdict_;
+  const DType out_;
+};
+
+}  // namespace
+
+RowOpVerdict verify(const RowOpCase& call, const RowOpOutput& output, const RowOpVerdictOptions& options) {
+  RowOpVerdict verdict;
+  verdict.passed = true;
+  RowComparison comparison(call, output, verdict);
+  const double operations = 100.0 * static_cast<double>(call.rows) * call.read_width();
+  const auto step = std::max<std::int64_t>(1, static_cast<std::int64_t>(operations / options.budget_operations));
+  verdict.sampled = step > 1;
+  for (std::int64_t row = 0; row < call.rows; ++row) {
+    if ((row + static_cast<std::int64_t>(options.seed % 4096)) % step != 0) continue;
+    ++verdict.rows;
+    comparison.row(row);
+  }
+  if (call.rows == 0) return verdict;
+  const auto width = static_cast<std::size_t>(call.problem.width);
+  const DType in = call.problem.dtype.in, out = call.problem.dtype.out;
+  comparison.untouched("out", output.out, bytes_of(out, width),
+                       bytes_of(out, static_cast<std::size_t>(call.out_stride)));
+  if (call.adds())
+    comparison.untouched("residual_out", output.residual_out, bytes_of(in, width),
+                         bytes_of(in, static_cast<std::size_t>(call.residual_out_stride)));
+  if (call.has_atoms()) comparison.no_scales_past_the_end();
+  if (call.scale_blocks() > 0)
+    comparison.untouched("scale", output.scale,
+                         4 * static_cast<std::size_t>(call.scale_columns() ? call.rows : call.scale_blocks()),
+                         4 * static_cast<std::size_t>(call.scale_stride));
+  return verdict;
+}
+
+}  // namespace kernelwright
