@@ -76,7 +76,8 @@ PARAMETERS = {
     "data": "_Bytes | bytearray | memoryview", "device": "int", "dtype": "_Dtype", "emulator_arch": "str",
     "engine": "Engine", "emulator_threads": "int", "event_level": 'Literal["debug", "info", "warning", "error"]',
     "from_dtype": 'Literal["f16", "bf16", "f32"]', "hazards": "bool", "k": "int",
-    "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel", "launch_sampling": "int", "library": "_Path",
+    "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel", "launch_sampling": "int",
+    "library": "_Path",
     "lock_timeout_ms": "int", "max_cache_bytes": "int", "memory_only_cache": "bool", "nvrtc_path": "_Path",
     "bundles": "Sequence[_Path]", "on_event": "Callable[[dict[str, Any]], object]", "on_miss": "_OnMiss",
     "read_only_layers": "Sequence[_Path]",
@@ -108,7 +109,9 @@ RESULTS = {
     "GemmKernel.__call__": "Any", "QuantizeKernel.launch": "None", "QuantizeKernel.scale_bytes": "int",
     "QuantizeKernel.__call__": "tuple[Any, Any]", "KvWriteKernel.bind": "KvWriteLaunch",
     "KvWriteKernel.launch": "None", "KvWriteKernel.__call__": "Any", "KvWriteLaunch.kernel": "KvWriteKernel",
-    "KvWriteLaunch.tensors": "dict[str, Any]", "KvWriteLaunch.__call__": "None", "Launch.kernel": "Kernel",
+    "KvWriteLaunch.tensors": "dict[str, Any]", "KvWriteLaunch.__call__": "None", "RowOpKernel.bind": "RowOpLaunch",
+    "RowOpKernel.launch": "None", "RowOpKernel.__call__": "Any", "RowOpLaunch.kernel": "RowOpKernel",
+    "RowOpLaunch.tensors": "dict[str, Any]", "RowOpLaunch.__call__": "None", "Launch.kernel": "Kernel",
     "Launch.tensors": "dict[str, Any]",
     "Launch.__call__": "None", "Launch.needed_workspace_bytes": "int", "GemmLaunch.kernel": "GemmKernel",
     "GemmLaunch.tensors": "dict[str, Any]", "GemmLaunch.__call__": "None", "GemmLaunch.needed_workspace_bytes": "int",
@@ -119,7 +122,7 @@ RESULTS = {
 BASES = {"dict": "dict[str, Any]"}
 # Made by the package alone: a stub must not offer to create them.
 MADE_BY_ENGINE = {"_Handle", "Kernel", "GemmKernel", "QuantizeKernel", "KvWriteKernel", "Launch", "GemmLaunch",
-                  "KvWriteLaunch"}
+                  "KvWriteLaunch", "RowOpKernel", "RowOpLaunch"}
 
 
 class Untyped(Exception):
@@ -204,7 +207,8 @@ class Stub:
         self.package, self.handle, self.text = kernelwright, _engine._Handle, ""
         self.errors = [kind for kind in vars(_errors).values() if isinstance(kind, type)]
         self.structs = {"Kernel": _structs.AttentionTensors, "GemmKernel": _structs.GemmTensors,
-                        "QuantizeKernel": _structs.QuantizeTensors, "KvWriteKernel": _structs.KvWriteTensors}
+                        "QuantizeKernel": _structs.QuantizeTensors, "KvWriteKernel": _structs.KvWriteTensors,
+                        "RowOpKernel": _structs.RowOpTensors}
 
     def kinds(self, name):
         return dict(self.structs[name]._fields_) if name in self.structs else {}

@@ -131,6 +131,7 @@ struct Results {
       Py_INCREF(objects[0]);
       return objects[0];
     }
+    if (count == 3) return PyTuple_Pack(3, objects[0], objects[1], objects[2]);
     return count == 2 ? PyTuple_Pack(2, objects[0], objects[1]) : Py_BuildValue("");
   }
 };

@@ -10,7 +10,7 @@ import. Tensors of PyTorch, CuPy, JAX or any other framework with DLPack can be 
 """
 from ._door import fast_calls
 from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, KvWriteKernel, KvWriteLaunch, Launch, \
-    QuantizeKernel
+    QuantizeKernel, RowOpKernel, RowOpLaunch
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
 from ._library import load
 from ._plan import Plan, plan
@@ -19,7 +19,7 @@ from ._version import __version__
 
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
            "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel",
-           "__version__", "fast_calls", "plan", "rope_table", "version"]
+           "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version"]
 
 
 def version(library=None):

@@ -297,11 +297,45 @@ class QuantizeKernel(_Handle):
         k: int | None = None, tensor_scale: float = 1.0, pdl: bool = False, stream: _Stream | None = None,
     ) -> tuple[Any, Any]: ...
 
+class RowOpKernel(_Handle):
+    def bind(
+        self, *, x: _Tensor, out: _Tensor, residual: _Tensor | None = None, residual_out: _Tensor | None = None,
+        weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
+        gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
+        pdl: bool = False,
+    ) -> RowOpLaunch: ...
+    def launch(
+        self, *, x: _Tensor, out: _Tensor, residual: _Tensor | None = None, residual_out: _Tensor | None = None,
+        weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
+        gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
+        pdl: bool = False, stream: _Stream | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self, x: _Tensor, *, out: _Tensor | None = None, residual: _Tensor | None = None,
+        residual_out: _Tensor | None = None, weight: _Tensor | None = None, scale: _Tensor | None = None,
+        rows: int | None = None, eps: float | None = None, gate_alpha: float | None = None,
+        gate_limit: float | None = None, tensor_scale: float | None = None, pdl: bool = False,
+        stream: _Stream | None = None,
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self, x: _Tensor, residual: _Tensor, *, out: _Tensor | None = None, residual_out: _Tensor | None = None,
+        weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
+        gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
+        pdl: bool = False, stream: _Stream | None = None,
+    ) -> Any: ...
+
+class RowOpLaunch:
+    kernel: RowOpKernel
+    tensors: dict[str, Any]
+    def __call__(self, stream: _Stream | None = None) -> None: ...
+
 __version__: str
 __all__ = [
     "Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
     "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "NotReadyError", "Plan",
-    "QuantizeKernel", "__version__", "fast_calls", "plan", "rope_table", "version",
+    "QuantizeKernel", "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version",
 ]
 def fast_calls() -> dict[str, Any]: ...
 def plan(

@@ -250,6 +250,28 @@ class KvWriteCalls:
         self.launch(**given, stream=stream)
 
 
+class RowOpCalls:
+    POSITIONAL, RESULT = ("x",), None
+    FORMS = (POSITIONAL, ("x", "residual"))
+
+    def _open_door(self):
+        self.POSITIONAL = self.FORMS[self._problem.adds]
+        super()._open_door()
+
+    def _described(self):
+        self.names = arguments_of(self.bind, self.POSITIONAL, None)
+        rules = _rules.row_op_rules(self._problem, self.names, len(self.POSITIONAL))
+        return rules.described(self, self._function("launch_row_op"), results=tuple(self._problem.results()))
+
+    def _results(self):
+        def of(shape_of):
+            return lambda x, _: shape_of(x.shape[0] if x.shape else 0)
+        return {name: of(shape_of) for name, shape_of in self._problem.results().items()}
+
+    def _queue(self, given, like, stream):
+        self.launch(**given, stream=stream)
+
+
 class QuantizeCalls:
     POSITIONAL, RESULT = ("x",), None
 

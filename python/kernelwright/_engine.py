@@ -12,11 +12,12 @@ from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 from . import _library as lib
 from . import _structs as structs
 from ._arguments import Arguments, Problem, tensors_and_numbers
-from ._door import AttentionCalls, Calls, GemmCalls, KvWriteCalls, QuantizeCalls, Workspaces
+from ._door import AttentionCalls, Calls, GemmCalls, KvWriteCalls, QuantizeCalls, RowOpCalls, Workspaces
 from ._errors import ConfigError, KernelwrightError
 from ._gemm import GemmProblem
 from ._kv_write import KvWriteProblem
 from ._quantize import check_sizes, quantize_arguments
+from ._row_op import RowOpProblem
 from ._tensors import ARRAY_BYTES, View, stream_address
 
 ON_MISS = {"block": structs.ON_MISS_BLOCK, "fallback": structs.ON_MISS_FALLBACK, "error": structs.ON_MISS_ERROR}
@@ -159,14 +160,14 @@ class Engine:
         return self._handle
 
     def prepare(self, config, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
-        """The Kernel for a config; for a config of kind "gemm" the GemmKernel, and of kind "kv_write" the KvWriteKernel.
-        config: a dict, JSON text or the path of a config file (docs/config.md)."""
+        """The Kernel for a config; for a config of kind "gemm" the GemmKernel, of kind "kv_write" the KvWriteKernel, and of
+        kind "row_op" the RowOpKernel. config: a dict, JSON text or the path of a config file (docs/config.md)."""
         text = _config_text(config)
         options = _prepare_options(device, on_miss, background, allow_when_sealed)
         handle, data = c_void_p(), text.encode()
         self._lib.prepare_json(self._live(), data, len(data), byref(options), byref(handle))
         config = json.loads(text)
-        kinds = {"gemm": GemmKernel, "kv_write": KvWriteKernel}
+        kinds = {"gemm": GemmKernel, "kv_write": KvWriteKernel, "row_op": RowOpKernel}
         return kinds.get(config["kind"], Kernel)(self, handle, config["problem"], device)
 
     def prepare_quantize(self, from_dtype, to, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
@@ -567,6 +568,43 @@ class KvWriteKernel(KvWriteCalls, _Handle):
         self.bind(**tensors)(stream)
 
 
+class RowOpKernel(RowOpCalls, _Handle):
+    """Takes steps over rows between GEMMs: sum with a residual or gated product, norm, quantisation.
+
+    kernel(x, weight=w, ...) queues the work as a Kernel's call does; with input "add" it is kernel(x, residual, ...). It
+    takes the arguments of bind(), and returns out, then residual_out and scale if the problem writes them. A result that
+    is not given is allocated.
+    """
+
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, RowOpProblem(problem), device)
+
+    def bind(self, *, x, out, residual=None, residual_out=None, weight=None, scale=None, rows=None, eps=None, gate_alpha=None,
+             gate_limit=None, tensor_scale=None, pdl=False):
+        """A RowOpLaunch of these tensors: read and checked once, launched any number of times.
+
+        Tensors are given as for Kernel.bind(): x [rows, width], with input "gate_up" [rows, 2 width]; residual,
+        residual_out and out [rows, width]; weight [width]. Rows are contiguous, and as far apart as strides say.
+        residual_out may be residual. out may be x, if dtypes and strides agree.
+
+        scale is f32: per_tensor [1], which is read; per_token [rows]; per_block [width / 128, rows] or, with layout
+        "rows", [rows, width / 128]. Of mxfp8, mxfp4 and nvfp4, out is u8 [rows, bytes of a row], and scale has whole
+        atoms of bytes. A GEMM takes scale as its scale_a or atoms.
+
+        rows is needed only beside addresses. eps, and gate_alpha and gate_limit of clamped gates, are the problem's unless
+        given. With mxfp8, mxfp4 and nvfp4, value / tensor_scale is quantised. With pdl, no kernel that may still run writes
+        the weights.
+        """
+        tensors, numbers = tensors_and_numbers(structs.RowOpTensors, locals())
+        built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
+        return RowOpLaunch(self, tensors, built)
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the steps over rows, with tensors given as for bind(), on `stream`, as Kernel.launch() does."""
+        self.engine._live()
+        self.bind(**tensors)(stream)
+
+
 class Launch:
     """A kernel with its tensors, which it keeps alive. Calling it queues the work."""
 
@@ -593,6 +631,17 @@ class KvWriteLaunch:
     def __call__(self, stream=None):
         self.kernel.engine._live()
         self.kernel.engine._lib.launch_kv_write(self.kernel._handle, byref(self._arguments), stream_address(stream))
+
+
+class RowOpLaunch:
+    """A RowOpKernel with its tensors, which it keeps alive. Calling it queues the work."""
+
+    def __init__(self, kernel, tensors, arguments):
+        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+
+    def __call__(self, stream=None):
+        self.kernel.engine._live()
+        self.kernel.engine._lib.launch_row_op(self.kernel._handle, byref(self._arguments), stream_address(stream))
 
 
 class GemmLaunch:

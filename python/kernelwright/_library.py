@@ -12,7 +12,7 @@ from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_vo
 from . import _structs as structs
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, MissingError, NotReadyError
 from ._structs import (AttentionTensors, Counters, EngineOptions, GemmTensors, HazardCallback, KernelInfo, KernelRowCallback,
-                       KvWriteTensors, Latency, PrepareOptions, QuantizeTensors, Rope, TextCallback)
+                       KvWriteTensors, Latency, PrepareOptions, QuantizeTensors, Rope, RowOpTensors, TextCallback)
 from ._version import MAJOR, __version__
 
 NAMES = ("libkernelwright_c.so", "libkernelwright_c.so.0")
@@ -50,6 +50,7 @@ FUNCTIONS = {
     "quantize_scale_bytes": (c_char_p, c_int64, c_int32, POINTER(c_uint64)),
     "launch_quantize": (KERNEL, POINTER(QuantizeTensors), c_void_p),
     "launch_kv_write": (KERNEL, POINTER(KvWriteTensors), c_void_p),
+    "launch_row_op": (KERNEL, POINTER(RowOpTensors), c_void_p),
     "rope_table": (POINTER(Rope), c_int64, c_int64, c_void_p),
 }
 

@@ -10,6 +10,7 @@ from ctypes import c_float, c_int32, c_void_p
 from . import _structs as structs
 from ._arguments import PER_SEQUENCE, STRIDED
 from ._kv_write import CACHES, NEW_ROWS
+from ._row_op import MATRICES
 from ._tensors import CUDA, CUDA_MANAGED, DLPACK_DTYPES, ITEM_BYTES
 
 CODES = {name: code for code, name in DLPACK_DTYPES.items()}
@@ -196,5 +197,31 @@ def kv_write_rules(problem, names, positional):
             layout = TOKEN_SCALES if kind == "per_token" and name != "q_scale" else CONTIGUOUS
             place = name + "_strides" if layout == TOKEN_SCALES else None
             rules.operand(name, (dtype,), layout, dims, place, settles=False)
+    rules.other_numbers()
+    return rules
+
+
+def row_op_rules(problem, names, positional):
+    """`problem`: a RowOpProblem of _row_op.py. Atoms of scales have a size that no rule tells, so Python checks them."""
+    rules = Rules(names, positional, structs.RowOpTensors, None, [("rows", "rows", True)])
+    atoms = problem.scales == "atoms"
+    for name in MATRICES:
+        if not problem.adds and name.startswith("residual"):
+            continue
+        layout, place = (CONTIGUOUS, None) if atoms and name == "out" else (ROWS, name + "_stride")
+        made = name in ("out", "residual_out")
+        rules.operand(name, problem.dtypes[name], layout, ("rows", problem.columns_of(name)), place, required=not made, allocated=made)
+    rules.operand("weight", problem.dtypes["weight"], COUNT, (problem.width,), settles=False)
+    if atoms:
+        rules.operand("scale", ("u8",), BYTES, ((ANY, None, 0),), settles=False, required=True)
+    elif problem.scales == "per_tensor":
+        rules.operand("scale", ("f32",), COUNT, (1,), settles=False)
+    elif problem.scales == "per_token":
+        rules.operand("scale", ("f32",), CONTIGUOUS, ("rows",), settles=False, allocated=True)
+    elif problem.scales == "per_block":
+        blocks = problem.width // 128
+        rules.operand("scale", ("f32",), SCALE_ROWS, (blocks, "rows") if problem.columns else ("rows", blocks), "scale_stride",
+                      settles=False, allocated=True)
+    rules.number("tensor_scale", POSITIVE, "tensor_scale")
     rules.other_numbers()
     return rules

@@ -17,7 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
 from kernelwright import ConfigError, _door, _library
-from kernelwright._engine import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel
+from kernelwright._engine import GemmKernel, Kernel, KvWriteKernel, RowOpKernel, QuantizeKernel
 from lent import EXTENSION, Lent, table, tables
 
 FAST = kernelwright.fast_calls()["fast"]
@@ -149,6 +149,25 @@ class Draw:
         extra = {"alpha": 2.0, "beta": 0, "sm_budget": 3, "pdl": True, "constant_b": True, "m": m}
         return GemmKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, "d"
 
+    def row_op(self):
+        pick = self.random.choice
+        read, out, rows, width = pick(("plain", "add", "gate_up")), pick(("f16", "f32", "e4m3")), pick((1, 2, 5)), 256
+        per = pick(("none", "per_tensor", "per_token", "per_block")) if out == "e4m3" else "none"
+        layout = pick(("columns", "rows")) if per == "per_block" else "columns"
+        problem = {"dtype": {"in": "f16", "out": out}, "width": width, "input": read, "norm": {"kind": pick(("none", "rms"))},
+                   "scales": {"kind": per, "layout": layout}}
+        tensors = {"x": self.tensor((rows, width * (2 if read == "gate_up" else 1))),
+                   "out": self.tensor((rows, width), pick((out, "u8")) if out == "e4m3" else out)}
+        if read == "add":
+            tensors |= {"residual": self.tensor((rows, width)), "residual_out": self.tensor((rows, width))}
+        if pick((0, 1)):
+            tensors["weight"] = self.tensor((width,), "f16", False)
+        shape = {"per_tensor": (1,), "per_token": (rows,), "per_block": (2, rows) if layout == "columns" else (rows, 2)}.get(per)
+        if shape:
+            tensors["scale"] = self.tensor(shape, "f32", False)
+        extra = {"eps": 1e-3, "gate_alpha": 1, "gate_limit": 2.0, "tensor_scale": 2.0, "pdl": True, "rows": rows}
+        return RowOpKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, ""
+
     def kv_write(self):
         pick = self.random.choice
         heads, kind, entering, kv, tokens = pick(((2, 1), (4, 4), (1, 1))), pick(("padded", "ragged", "paged")), "f16", pick(("f16", "e4m3")), pick((1, 3))
@@ -230,6 +249,11 @@ class RulesAreThoseOfPython(unittest.TestCase):
 
     def test_kv_write(self):
         taken, refused = self.compare(self.draw.kv_write, 500, 12)
+        self.assertGreater(taken, 300)
+        self.assertGreater(refused, 1000)
+
+    def test_row_op(self):
+        taken, refused = self.compare(self.draw.row_op, 300, 12)
         self.assertGreater(taken, 300)
         self.assertGreater(refused, 1000)
 

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""kernelwright.RowOpKernel on the emulator, against the same steps in plain Python.
+
+Needs no NumPy. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
+"""
+import math
+import pathlib
+import random
+import struct
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import kernelwright
+from kernelwright import ConfigError
+from lent import Lent
+
+FAST = kernelwright.fast_calls()["fast"]
+
+ROWS, WIDTH = 3, 256
+
+
+def config(**more):
+    return {"kind": "row_op", "problem": {"dtype": {"in": "f16", "out": "f16"}, "width": WIDTH, "input": "add",
+                                          "norm": {"kind": "rms"}} | more}
+
+
+class OnTheEmulator(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = kernelwright.Engine("emulator", hazards=True)
+        try:
+            cls.kernel = cls.engine.prepare(config())
+        except kernelwright.MissingError as error:
+            raise unittest.SkipTest(f"no NVRTC: {error}")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.engine.close()
+
+    def array(self, values, dtype, letter, *shape):
+        array = self.engine.empty(shape, dtype)
+        array.write(struct.pack(f"{len(values)}{letter}", *values))
+        return array
+
+    def setUp(self):
+        draw = random.Random(1)
+
+        def halves(count):
+            return list(struct.unpack(f"{count}e", struct.pack(f"{count}e", *(draw.gauss(0, 1) for _ in range(count)))))
+        self.values = {"x": halves(ROWS * WIDTH), "residual": halves(ROWS * WIDTH), "weight": halves(WIDTH)}
+        self.x, self.residual = (self.array(self.values[name], "f16", "e", ROWS, WIDTH) for name in ("x", "residual"))
+        self.weight = self.array(self.values["weight"], "f16", "e", WIDTH)
+
+    def read(self, array, letter="e"):
+        data = getattr(array, "owner", array).read()
+        return struct.unpack(f"{len(data) // struct.calcsize(letter)}{letter}", data)
+
+    def lent(self, array):
+        """The array as a framework's tensor, which the extension takes."""
+        return Lent(array.address, array.shape, None, array.dtype, owner=array)
+
+    def ways(self):
+        """How a call takes tensors, and whether the extension takes the call."""
+        Lent.on_allocate = staticmethod(lambda shape, dtype: self.lent(self.engine.empty(shape, dtype)))
+        return [(self.lent, True)] * FAST + [(lambda array: array, False)]
+
+    def check(self, out, residual_out):
+        found, sums = self.read(out), self.read(residual_out)
+        for row in range(ROWS):
+            part = slice(row * WIDTH, (row + 1) * WIDTH)
+            wanted = [struct.unpack("e", struct.pack("e", a + b))[0]
+                      for a, b in zip(self.values["x"][part], self.values["residual"][part])]
+            self.assertEqual(list(sums[part]), wanted)
+            inverse = 1 / math.sqrt(sum(value * value for value in wanted) / WIDTH + 1e-6)
+            for have, value, weight in zip(found[part], wanted, self.values["weight"]):
+                self.assertAlmostEqual(have, value * inverse * weight, delta=abs(value * inverse * weight) * 2**-10 + 1e-5)
+        self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_launches_and_calls_agree_with_plain_python(self):
+        out = self.engine.empty((ROWS, WIDTH), "f16")
+        self.kernel.launch(x=self.x, residual=self.residual, residual_out=self.residual, weight=self.weight, out=out)
+        self.check(out, self.residual)
+        for way, fast in self.ways():
+            self.setUp()
+            before = self.kernel._counts()
+            out, sums = self.kernel(way(self.x), way(self.residual), weight=way(self.weight))
+            self.assertEqual(self.kernel._counts()[0] - before[0], int(fast))
+            self.assertEqual((tuple(out.shape), out.dtype), ((ROWS, WIDTH), "f16"))
+            self.check(out, sums)
+            residual = way(self.residual)
+            results = self.kernel(way(self.x), residual, residual_out=residual, out=out, weight=way(self.weight))
+            self.assertIs(results[0], out)
+            self.check(out, self.residual)
+
+    def test_scales_are_returned(self):
+        for layout, shape in (("columns", (2, ROWS)), ("rows", (ROWS, 2))):
+            kernel = self.engine.prepare(config(dtype={"in": "f16", "out": "e4m3"}, input="gate_up", width=WIDTH, norm={},
+                                                scales={"kind": "per_block", "layout": layout}))
+            gates = self.array([8.0] * WIDTH * 2 * ROWS, "f16", "e", ROWS, 2 * WIDTH)
+            for way, fast in self.ways():
+                before = kernel._counts()
+                out, scale = kernel(way(gates))
+                self.assertEqual((kernel._counts()[0] - before[0], tuple(scale.shape), out.dtype), (int(fast), shape, "e4m3"))
+                self.assertEqual(set(getattr(out, "owner", out).read()), {0x7e})  # 448
+                for value in self.read(scale, "f"):
+                    self.assertAlmostEqual(value, 64 / (1 + math.exp(-8)) / 448, places=6)
+
+    def test_a_sum_and_scales_are_three_results(self):
+        kernel = self.engine.prepare(config(dtype={"in": "f16", "out": "e4m3"}, scales={"kind": "per_token"}))
+        for way, fast in self.ways():
+            before = kernel._counts()
+            out, sums, scale = kernel(way(self.x), way(self.residual), weight=way(self.weight))
+            self.assertEqual((kernel._counts()[0] - before[0], tuple(scale.shape)), (int(fast), (ROWS,)))
+            self.assertEqual((out.dtype, sums.dtype, scale.dtype), ("e4m3", "f16", "f32"))
+
+    def test_block_scaled_rows_have_atoms(self):
+        kernel = self.engine.prepare(config(dtype={"in": "f16", "out": "mxfp4"}, input="plain", norm={}))
+        ones = self.array([1.0] * ROWS * WIDTH, "f16", "e", ROWS, WIDTH)
+        out, scale = kernel(ones)
+        self.assertEqual((tuple(out.shape), tuple(scale.shape)), ((ROWS, WIDTH // 2), (1024,)))
+        self.assertEqual(set(out.read()), {0x66})  # 4, of 6 at most
+        self.assertEqual((scale.read().count(125), scale.read().count(0)), (ROWS * 8, 1024 - ROWS * 8))
+        with self.assertRaisesRegex(ConfigError, "scale: has 512 bytes, .* has 1024 at least"):
+            kernel(ones, out=out, scale=self.engine.empty((512,), "u8"))
+
+    def test_a_bound_launch_is_launched_again(self):
+        out = self.engine.empty((ROWS, WIDTH), "f16")
+        sums = self.engine.empty((ROWS, WIDTH), "f16")
+        launch = self.kernel.bind(x=self.x, residual=self.residual, residual_out=sums, weight=self.weight, out=out)
+        for _ in range(2):
+            out.write(bytes(2 * ROWS * WIDTH))
+            launch()
+            self.check(out, sums)
+
+    def test_says_which_tensor_does_not_fit(self):
+        good = dict(x=self.x, residual=self.residual, residual_out=self.residual, weight=self.weight,
+                    out=self.engine.empty((ROWS, WIDTH), "f16"))
+        for name, wrong, words in (
+                ("x", self.engine.empty((ROWS, 128), "f16"), r"x: has shape \[3, 128\], and the problem's is \[rows, 256\]"),
+                ("residual", self.engine.empty((2, WIDTH), "f16"), r"residual: has shape \[2, 256\], and the problem's is \[3, 256\]"),
+                ("out", self.engine.empty((ROWS, WIDTH), "bf16"), "out: is bf16, and the problem has f16"),
+                ("weight", self.engine.empty((8,), "f16"), r"weight: has shape \[8\]"),
+                ("scale", self.engine.empty((ROWS,), "f32"), "scale: is given, and the problem has no scales"),
+                ("out", self.residual, "/tensors/out: overlaps residual, which is still read while rows are written"),
+                ("tensor_scale", 0.0, "tensor_scale: 0.0 does not divide"),
+                ("eps", -1.0, "/tensors/eps: -1 is no finite number from 0 on")):
+            with self.subTest(name), self.assertRaisesRegex(ConfigError, words):
+                self.kernel.launch(**(good | {name: wrong}))
+        with self.assertRaisesRegex(TypeError, "residual: is missing"):
+            self.kernel(self.x, weight=self.weight)
+
+
+if __name__ == "__main__":
+    unittest.main()
