@@ -76,7 +76,7 @@ PARAMETERS = {
     "data": "_Bytes | bytearray | memoryview", "device": "int", "dtype": "_Dtype", "emulator_arch": "str",
     "engine": "Engine", "emulator_threads": "int", "event_level": 'Literal["debug", "info", "warning", "error"]',
     "from_dtype": 'Literal["f16", "bf16", "f32"]', "hazards": "bool", "k": "int",
-    "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel", "launch_sampling": "int",
+    "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel | RowOpKernel", "launch_sampling": "int",
     "library": "_Path",
     "lock_timeout_ms": "int", "max_cache_bytes": "int", "memory_only_cache": "bool", "nvrtc_path": "_Path",
     "bundles": "Sequence[_Path]", "on_event": "Callable[[dict[str, Any]], object]", "on_miss": "_OnMiss",
@@ -286,8 +286,8 @@ def torch_stub():
     """Read from the source: torch need not be here."""
     tree = ast.parse((PACKAGE / "torch.py").read_text(encoding="utf-8"))
     text = HEAD.format(ast.get_docstring(tree).splitlines()[0])
-    text += "from typing import TypeVar\n\nfrom . import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel\n\n"
-    text += '_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel, KvWriteKernel)\n\n'
+    text += "from typing import TypeVar\n\nfrom . import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel, RowOpKernel\n\n"
+    text += '_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel, KvWriteKernel, RowOpKernel)\n\n'
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             if node.args.defaults or node.args.kwonlyargs or node.args.vararg or node.args.kwarg:

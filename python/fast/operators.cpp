@@ -29,6 +29,8 @@ struct Backend {
 
 enum class Type : char { kTensor = 't', kInteger = 'i', kFloat = 'f', kOther = 'o' };
 
+constexpr int kAttention = 0;  // kind of handle, in the order of _kernels in torch.py
+
 /// An operator: its schema, of which the first argument is the handle's number.
 struct Operator {
   Backend backend;
@@ -169,6 +171,8 @@ int torch_dtype_of(const Operand& operand) {
 
 bool NewResults::allocate(const Operator& op, const State& state, const TorchValues& values, Launch& launch) {
   if (op.num_returned > state.num_results) return false;
+  // Attention alone may return a part of its results. Python says which operator returns all.
+  if (op.num_returned && op.num_returned < state.num_results && op.kind != kAttention) return false;
   for (int i = 0; i < state.num_results; ++i) {
     const Operand& operand = state.rules.operands[state.results[i]];
     if (!values.absent(operand.argument)) continue;

@@ -299,20 +299,20 @@ class QuantizeKernel(_Handle):
 
 class RowOpKernel(_Handle):
     def bind(
-        self, *, x: _Tensor, out: _Tensor, residual: _Tensor | None = None, residual_out: _Tensor | None = None,
+        self, *, x: _Tensor, residual: _Tensor | None = None, out: _Tensor, residual_out: _Tensor | None = None,
         weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
         gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
         pdl: bool = False,
     ) -> RowOpLaunch: ...
     def launch(
-        self, *, x: _Tensor, out: _Tensor, residual: _Tensor | None = None, residual_out: _Tensor | None = None,
+        self, *, x: _Tensor, residual: _Tensor | None = None, out: _Tensor, residual_out: _Tensor | None = None,
         weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
         gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
         pdl: bool = False, stream: _Stream | None = None,
     ) -> None: ...
     @overload
     def __call__(
-        self, x: _Tensor, *, out: _Tensor | None = None, residual: _Tensor | None = None,
+        self, x: _Tensor, *, residual: _Tensor | None = None, out: _Tensor | None = None,
         residual_out: _Tensor | None = None, weight: _Tensor | None = None, scale: _Tensor | None = None,
         rows: int | None = None, eps: float | None = None, gate_alpha: float | None = None,
         gate_limit: float | None = None, tensor_scale: float | None = None, pdl: bool = False,

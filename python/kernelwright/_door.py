@@ -252,7 +252,7 @@ class KvWriteCalls:
 
 class RowOpCalls:
     POSITIONAL, RESULT = ("x",), None
-    FORMS = (POSITIONAL, ("x", "residual"))
+    FORMS = (POSITIONAL, ("x", "residual"))  # of one order of arguments, which the operators of torch count on
 
     def _open_door(self):
         self.POSITIONAL = self.FORMS[self._problem.adds]

@@ -579,7 +579,7 @@ class RowOpKernel(RowOpCalls, _Handle):
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, RowOpProblem(problem), device)
 
-    def bind(self, *, x, out, residual=None, residual_out=None, weight=None, scale=None, rows=None, eps=None, gate_alpha=None,
+    def bind(self, *, x, residual=None, out, residual_out=None, weight=None, scale=None, rows=None, eps=None, gate_alpha=None,
              gate_limit=None, tensor_scale=None, pdl=False):
         """A RowOpLaunch of these tensors: read and checked once, launched any number of times.
 

@@ -1,4 +1,4 @@
-"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize and kv_write.
+"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize, kv_write and row_op.
 
     import kernelwright, kernelwright.torch
     handle = kernelwright.torch.handle(kernel)             # an int, which torch.compile takes as a constant
@@ -23,19 +23,20 @@ import torch
 
 from . import _stable
 from . import _structs as structs
-from ._engine import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel
+from ._engine import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel, RowOpKernel
 from ._errors import ConfigError
 from ._frameworks import TORCH_DTYPES
 from ._tensors import View
 
 _DTYPES = {name: getattr(torch, attribute) for name, attribute in TORCH_DTYPES.items()}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_kernels = {Kernel: {}, GemmKernel: {}, QuantizeKernel: {}, KvWriteKernel: {}}  # by handle
+_kernels = {Kernel: {}, GemmKernel: {}, QuantizeKernel: {}, KvWriteKernel: {}, RowOpKernel: {}}  # by handle
 _handles, _lock = {}, threading.Lock()
 
 
 def handle(kernel):
-    """The number by which the operators know a Kernel, GemmKernel, QuantizeKernel or KvWriteKernel, until release().
+    """The number by which the operators know a Kernel, GemmKernel, QuantizeKernel, KvWriteKernel or RowOpKernel, until
+    release().
 
     The number is made of the kernel's problem, because caches of torch.compile keep code with the number in it, and a
     later process must not run that code with a kernel of other shapes. A second kernel of one problem gets the next number.
@@ -70,7 +71,7 @@ def kernel_of(number, kind):
     kernel = _kernels[kind].get(number)
     if kernel is None:
         wanted = {Kernel: "an attention kernel", GemmKernel: "a GEMM kernel", QuantizeKernel: "a quantising kernel",
-                  KvWriteKernel: "a kernel that writes a cache"}[kind]
+                  KvWriteKernel: "a kernel that writes a cache", RowOpKernel: "a kernel of steps over rows"}[kind]
         raise ConfigError(f"handle: {number} is not that of {wanted}; kernelwright.torch.handle(kernel) gives one")
     return kernel
 
@@ -112,9 +113,13 @@ def _schemas():
     quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
     write = [MUTATED.get(argument, argument) for argument in _arguments(KvWriteKernel.bind, structs.KvWriteTensors, (
         "q", "k", "v", "q_out", "k_cache", "v_cache", "num_pages", "batch", "kv_len", "kv_tokens", "cos_sin_rows"))]
+    rows_of = _arguments(RowOpKernel.bind, structs.RowOpTensors, ("x", "residual", "out", "residual_out", "scale", "rows"))
+    given, made = ["Tensor? scale=None", *rows_of], ["Tensor(a!) out", "Tensor(b!)? scale=None", *rows_of]
     cache = "Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache"
     heads = {"attention": "Tensor q, Tensor k, Tensor v", "gemm": "Tensor a, Tensor b", "quantize": "Tensor x",
-             "kv_write": f"Tensor q, {cache}", "kv_write.in_place": f"Tensor(c!) q, {cache}", "kv_write.keys": cache}
+             "kv_write": f"Tensor q, {cache}", "kv_write.in_place": f"Tensor(c!) q, {cache}", "kv_write.keys": cache,
+             "row_op": "Tensor x", "row_op.add": "Tensor x, Tensor residual", "row_op.add_scaled": "Tensor x, Tensor residual",
+             "row_op.add_out": "Tensor x, Tensor residual", "row_op.in_place": "Tensor x, Tensor(c!) residual"}
     out, lse, work = "Tensor(a!) out", "Tensor(b!)? lse=None", "Tensor(z!)? workspace=None"
     rows = (("attention", common, "Tensor"), ("attention.full", attention, "Tensor"),
             ("attention.with_lse", attention, "(Tensor, Tensor)"), ("attention.out", [out, lse, *common], "()"),
@@ -122,16 +127,19 @@ def _schemas():
             ("gemm.out", [out, work, *gemm], "()"), ("quantize", quantize, "(Tensor, Tensor)"),
             ("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales", *quantize], "()"), ("kv_write", write, "Tensor"),
             ("kv_write.out", ["Tensor(c!) q_out", *write], "()"), ("kv_write.in_place", write, "()"),
-            ("kv_write.keys", write, "()"))
+            ("kv_write.keys", write, "()"), ("row_op", given, "Tensor"), ("row_op.scaled", rows_of, "(Tensor, Tensor)"),
+            ("row_op.add", given, "(Tensor, Tensor)"), ("row_op.add_scaled", rows_of, "(Tensor, Tensor, Tensor)"),
+            ("row_op.out", made, "()"), ("row_op.add_out", ["Tensor(c!) residual_out", *made], "()"),
+            ("row_op.in_place", made, "()"))
     return {name: f"{name}(int handle, {heads.get(name, heads[name.partition('.')[0]])}, *, {', '.join(named)}) -> {returned}"
             for name, named, returned in rows}
 
 
 SCHEMAS = _schemas()
-KINDS = {"attention": Kernel, "gemm": GemmKernel, "quantize": QuantizeKernel, "kv_write": KvWriteKernel}
+KINDS = {"attention": Kernel, "gemm": GemmKernel, "quantize": QuantizeKernel, "kv_write": KvWriteKernel, "row_op": RowOpKernel}
 
 
-NOTHING = ("out", "out_full", "in_place", "keys")  # overloads that return nothing
+NOTHING = ("out", "out_full", "add_out", "in_place", "keys")  # overloads that return nothing
 
 
 # ---- what the operators do
@@ -154,6 +162,19 @@ def _call(kernel, tensors, named):
         raise
 
 
+# What the overloads of row_op return; the first form is that of a problem with one result.
+ROW_RESULTS = {"row_op": ("out",), "row_op.scaled": ("out", "scale"), "row_op.add": ("out", "residual_out"),
+               "row_op.add_scaled": ("out", "residual_out", "scale")}
+
+
+def _check_rows(name, kernel):
+    """An overload of row_op returns all that the problem writes."""
+    written = tuple(kernel._problem.results())
+    if name in ROW_RESULTS and ROW_RESULTS[name] != written:
+        right = next(key for key, results in ROW_RESULTS.items() if results == written)
+        raise ConfigError(f"{name}: returns {', '.join(ROW_RESULTS[name])}, and the problem writes {', '.join(written)}; call {right}")
+
+
 def _returned(name, kernel, result):
     """What the operator returns of a call's result."""
     if name.partition(".")[2] in NOTHING:
@@ -161,6 +182,10 @@ def _returned(name, kernel, result):
     if name == "attention.with_lse" and not isinstance(result, tuple):
         raise ConfigError("/problem/lse: is false, and attention.with_lse returns the LSE; set it, or use attention")
     return result[0] if name in ("attention", "attention.full") and isinstance(result, tuple) else result
+
+
+# The result that is one of the first tensors, and which.
+IN_PLACE = {"kv_write.in_place": ("q_out", 0), "row_op.in_place": ("residual_out", 1)}
 
 
 def _on_cuda(name, kind):
@@ -176,11 +201,13 @@ def _on_cuda(name, kind):
 
     def run(number, *tensors, **named):
         kernel = kernel_of(number, kind)
+        if kind is RowOpKernel:
+            _check_rows(name, kernel)
         return _returned(name, kernel, _call(kernel, tensors, named))
 
-    def run_in_place(number, q, *tensors, **named):
-        _call(kernel_of(number, kind), (q, *tensors), {**named, "q_out": q})
-    if name == "kv_write.in_place":
+    def run_in_place(number, *tensors, **named):
+        _call(kernel_of(number, kind), tensors, named | {IN_PLACE[name][0]: tensors[IN_PLACE[name][1]]})
+    if name in IN_PLACE:
         return run_in_place
     return run_out if name.partition(".")[2] in NOTHING else run
 
@@ -207,21 +234,21 @@ class _Copy:
 
 
 RESULTS = {"attention": ("out", "lse"), "gemm": ("out",), "quantize": ("elements", "scales"),
-           "kv_write": ("q_out", "k_cache", "v_cache", "q_scale", "k_scale", "v_scale")}
+           "kv_write": ("q_out", "k_cache", "v_cache", "q_scale", "k_scale", "v_scale")}  # row_op's are its problem's
 
 
 def _on_cpu(name, kind):
     of, _, overload = name.partition(".")
-    results = RESULTS[of]
 
     def run(number, *tensors, **named):
         kernel = kernel_of(number, kind)
+        results = RESULTS.get(of) or tuple(kernel._problem.results())
         _refuse_gradients(kernel, tensors, named)
         if not kernel._own_memory:
             return _call(kernel, tensors, named)  # which says where the tensors must lie
         named = dict(zip(kernel.POSITIONAL, tensors)) | named
-        if overload == "in_place":
-            named["q_out"] = named["q"]
+        if name in IN_PLACE:
+            named[IN_PLACE[name][0]] = tensors[IN_PLACE[name][1]]
         elif overload not in NOTHING:
             made = _shaped(name, kernel, tensors, named)
             named |= dict(zip(results, made if isinstance(made, tuple) else (made,)))
@@ -238,7 +265,7 @@ def _on_cpu(name, kind):
             if isinstance(copies.get(result), _Copy):
                 copies[result].write_back()
         found = tuple(named[result] for result in results if named.get(result) is not None)
-        return _returned(name, kernel, found[0] if of in ("gemm", "kv_write") else found)
+        return _returned(name, kernel, found[0] if of in ("gemm", "kv_write") or len(results) == 1 else found)
     return run
 
 
@@ -259,6 +286,11 @@ def _shaped(name, kernel, tensors, named):
         problem = kernel._problem
         rows = problem.tokens_of(named, first.shape[0])
         return first.new_empty((rows, problem.heads["q_out"], problem.head_dims["q_out"]), dtype=_DTYPES[problem.dtypes["q_out"]])
+    if name.startswith("row_op"):
+        _check_rows(name, kernel)
+        made = (find(first.shape[0]) for find in kernel._problem.results().values())
+        made = tuple(first.new_empty(shape, dtype=_DTYPES[dtype]) for shape, dtype in made)
+        return made if len(made) > 1 else made[0]
     rows, k = first.shape
     to = kernel._problem[1]
     return (first.new_empty((rows, k if to == "mxfp8" else k // 2), dtype=torch.uint8),

@@ -1,14 +1,14 @@
-"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize and kv_write.
+"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize, kv_write and row_op.
 
 scripts/generate_stubs.py writes this file. Do not edit it: change the sources or the script's tables, and run the script.
 """
 from typing import TypeVar
 
-from . import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel
+from . import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel, RowOpKernel
 
-_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel, KvWriteKernel)
+_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel, KvWriteKernel, RowOpKernel)
 
-def handle(kernel: Kernel | GemmKernel | QuantizeKernel | KvWriteKernel) -> int: ...
+def handle(kernel: Kernel | GemmKernel | QuantizeKernel | KvWriteKernel | RowOpKernel) -> int: ...
 def release(number: int) -> None: ...
 def kernel_of(number: int, kind: type[_Kernel]) -> _Kernel: ...
 
