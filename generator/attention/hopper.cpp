@@ -98,7 +98,7 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
                         .multiplies_narrow = true,
                         .converts_narrow = true,
                         .stores_narrow = false,
-                        .takes_columns = decode || narrow},
+                        .takes_columns = true},
                        hopper);
   if (const int v = problem.head_dim.v; narrow && !decode && v <= kMaxHeadDim && v % contract::group_columns(v) != 0)
     hopper.refuse("/problem/head_dim/v", std::to_string(v), "multiples of 16 to 128, and of 32 above");
@@ -112,9 +112,9 @@ void check_fp8(const AttentionSpec& spec, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
-  const std::string_view kv = to_string(spec.kv), done = spec.v_columns        ? "loaded"
-                                                         : converts_keys(spec) ? "converted"
-                                                                               : "transposed";
+  const std::string_view kv = to_string(spec.kv), done = converts_keys(spec) ? "converted"
+                                                         : spec.v_columns    ? "loaded"
+                                                                             : "transposed";
   if (spec.swizzle == Swizzle::kNone && restages_keys(spec))
     refuse("swizzle",
            fmt::format("\"none\": tiles of {} are {} by pieces of 16 bytes in rows of two at least; \"32B\" would do",

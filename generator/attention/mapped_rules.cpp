@@ -70,8 +70,7 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
   rules.takes_masks("/problem/mask", problem.mask);
   rules.takes_score_mod("/problem/score_mod", problem.score_mod);
   if (problem.v_layout == VLayout::kColumns && !((narrow || converts) && takes.takes_columns))
-    rules.refuse("/problem/v_layout", "\"columns\"",
-                 converts ? "rows here, and columns with e4m3 queries and in its decode form" : "rows");
+    rules.refuse("/problem/v_layout", "\"columns\"", "rows");
   std::vector<ScaleKind> scales{ScaleKind::kNone};
   if (narrow || converts)
     scales.insert(scales.end(),

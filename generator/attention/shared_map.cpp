@@ -42,11 +42,18 @@ class RingMap {
   /// `keys` of a tile of K, with the slabs of K and of V that this CTA has.
   template <class Layout>
   void keys_and_values(const Layout& map, int keys, int qk, int v) {
-    const std::string k_tile = slabs(keys, qk), v_tile = slabs(spec_.block_n, v);
+    const std::string v_tile = slabs(spec_.block_n, v);
+    if (spec_.kv_ring == KvRing::kShared && keys == spec_.block_n)
+      return ring("keys and values", map.keys, spec_.num_kv_stages, map.key_slot,
+                  slabs(spec_.block_n, std::max(qk, v)) + ", K and V in turn");
+    keys_and_values(map, slabs(keys, qk), v_tile);
+  }
+  /// Their tiles in words.
+  template <class Layout>
+  void keys_and_values(const Layout& map, const std::string& k_tile, const std::string& v_tile) {
     if (spec_.kv_ring == KvRing::kShared)
       return ring("keys and values", map.keys, spec_.num_kv_stages, map.key_slot,
-                  keys == spec_.block_n ? slabs(spec_.block_n, std::max(qk, v)) + ", K and V in turn"
-                                        : fmt::format("{} of K and {} of V in turn", k_tile, v_tile));
+                  fmt::format("{} of K and {} of V in turn", k_tile, v_tile));
     ring("keys", map.keys, spec_.num_kv_stages, map.key_slot, k_tile);
     ring("values", map.values, spec_.num_kv_stages, map.value_slot, v_tile);
   }
@@ -137,11 +144,16 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
   RingMap map(spec, layout.barriers);
   const int width = contract::slab_width(shape.swizzle_bytes), qk = shape.qk_row() / width, v = shape.v_row() / width;
   map.ring("queries", layout.queries, spec.q_stages, layout.query_slot, map.slabs(spec.block_m, qk));
+  const auto columns = [&](int slab, int bytes) {  // V as [depth][keys]
+    return fmt::format("[{}][{}][{}]", shape.keys_row() / shape.q_bytes * bytes / slab, spec.head_dim_v, slab / bytes);
+  };
+  const std::string k_tile = map.slabs(spec.block_n, qk);
   if (shape.narrow()) {
-    map.ring("keys", layout.keys, spec.num_kv_stages, layout.key_slot, map.slabs(spec.block_n, qk));
-    const int slab = shape.column_slab > 0 ? shape.column_slab : width;
+    map.ring("keys", layout.keys, spec.num_kv_stages, layout.key_slot, k_tile);
     map.ring(shape.transposes() ? "values, transposed" : "values, in columns", layout.values, spec.num_kv_stages,
-             layout.value_slot, fmt::format("[{}][{}][{}]", shape.keys_row() / slab, spec.head_dim_v, slab));
+             layout.value_slot, columns(shape.column_slab > 0 ? shape.column_slab : width, 1));
+  } else if (spec.v_columns) {
+    map.keys_and_values(layout, k_tile, columns(contract::converted_slab_bytes(spec.block_n), 2) + ", columns");
   } else {
     map.keys_and_values(layout, spec.block_n, qk, v);
   }
@@ -154,11 +166,13 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
     map.ring("gathers", layout.gathers, shape.told(), contract::kGatherBytes, "what it tells who copies keys");
   if (shape.restages()) {
     const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
+    const auto raw_tile = [&](int slabs) { return fmt::format("[{}][{}][{}]", slabs, spec.block_n, width / 2); };
     map.ring(shape.transposes() ? "values as they came" : "keys and values as they came", raw.tiles, raw.slots,
              raw.slot,
              shape.transposes() ? map.slabs(spec.block_n, v)
-                                : fmt::format("[{}][{}][{}] {}, K and V in turn", std::max(qk, v), spec.block_n,
-                                              width / 2, to_string(spec.kv)));
+             : spec.v_columns   ? fmt::format("{} of K and {} of V in turn, {}", raw_tile(qk),
+                                              columns(shape.column_slab, 1), to_string(spec.kv))
+                                : fmt::format("{} {}, K and V in turn", raw_tile(std::max(qk, v)), to_string(spec.kv)));
     map.add("as they came full, empty", raw.full, raw.total - raw.full, fmt::format("{} mbarriers", 2 * raw.slots));
   }
   return map.regions();

@@ -89,7 +89,7 @@ all keys, and so do shapes here.
 **Values in columns.** With `v_layout` `columns`, v is `[pages, kv_heads, head_dim, page_size]`, as
 kv_write's `v_layout` writes it ([kv-write.md](kv-write.md#where-a-token-goes)). Keys are paged, in
 pages of a multiple of 16, and values are e4m3 or e5m2. Strides of v are those of pages and heads.
-hopper takes columns in prefill of e4m3 queries, and in decode.
+hopper takes columns in prefill and in decode.
 
 **Left padding.** With `kv_starts` a launch may give the first key of each sequence, in a tensor
 beside `kv_lengths`. Keys before it do not exist for any query. Their memory may hold anything, NaN

@@ -98,6 +98,8 @@ constexpr int32_t column_slab_bytes(int32_t block_n, int32_t page_size) {
 }
 /// The swizzle of such slabs.
 constexpr int32_t column_swizzle_bytes(int32_t slab) { return slab > kPieceBytes ? slab : 0; }
+/// The slabs that converted columns have, an operand of 16 bits: as wide as the tile's keys allow, 32 bytes at least.
+constexpr int32_t converted_slab_bytes(int32_t block_n) { return column_slab_bytes(2 * block_n, 0); }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
 /// [slabs][rows][slab bytes], each slab swizzled.
@@ -135,9 +137,11 @@ struct HopperShape {
   int32_t column_slab = 0;            // V in columns: column_slab_bytes()
 
   constexpr bool converts() const { return kv_bytes < q_bytes; }
-  /// Whether products are of fp8: their V is [depth][keys] in shared memory.
+  /// Whether products are of fp8.
   constexpr bool narrow() const { return q_bytes == 1; }
   constexpr bool transposes() const { return narrow() && column_slab == 0; }
+  /// Whether an operand of V is [depth][keys]. Otherwise it is [keys][depth].
+  constexpr bool keys_inside() const { return narrow() || column_slab > 0; }
   /// Whether threads make operands of K or V.
   constexpr bool restages() const { return converts() || transposes(); }
   /// Slots of messages to the threads that gather or make operands.
@@ -145,7 +149,7 @@ struct HopperShape {
   /// Bytes of a row of an operand: of q and k, of v as it lies in memory, and of v as [depth][keys].
   constexpr int32_t qk_row() const { return row_of(depth_qk, q_bytes); }
   constexpr int32_t v_row() const { return row_of(depth_v, q_bytes); }
-  constexpr int32_t keys_row() const { return column_slab > 0 ? block_n : row_of(block_n, q_bytes); }
+  constexpr int32_t keys_row() const { return column_slab > 0 ? block_n * q_bytes : row_of(block_n, q_bytes); }
 
  private:
   constexpr int32_t row_of(int32_t elements, int32_t bytes) const {
@@ -172,9 +176,9 @@ constexpr HopperLayout hopper_layout(const HopperShape& shape) {
   const int32_t qk = shape.qk_row(), v = shape.v_row();
   layout.query_slot = shape.block_m * qk;
   layout.key_slot = shape.block_n * (shape.shared_ring ? larger(qk, v) : qk);
-  layout.value_slot = shape.shared_ring ? layout.key_slot
-                      : shape.narrow()  ? (shape.depth_v + kSumRows) * shape.keys_row()
-                                        : shape.block_n * v;
+  layout.value_slot = shape.shared_ring     ? layout.key_slot
+                      : shape.keys_inside() ? (shape.depth_v + (shape.narrow() ? kSumRows : 0)) * shape.keys_row()
+                                            : shape.block_n * v;
   layout.queries = 0;
   layout.keys = layout.queries + shape.q_stages * layout.query_slot;
   layout.values = shape.shared_ring ? layout.keys : layout.keys + shape.kv_stages * layout.key_slot;

@@ -76,25 +76,27 @@ __device__ __forceinline__ void issue_narrow_output(float (&output)[kColumns / 2
 }
 
 /// output += P V, or = P V if `accumulate` is false. P comes from registers; V is [keys][depth] in slabs, read as an
-/// MN-major operand. V arrives in kStages shares of its keys; this call multiplies share kStage, whose keys begin at
-/// `values`. The last share leaves one group in flight.
-template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1>
+/// MN-major operand, or else [depth][keys], a K-major one. V arrives in kStages shares of its keys; this call
+/// multiplies share kStage, whose keys begin at `values`. The last share leaves one group in flight.
+template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1, bool kMnMajor = true>
 __device__ __forceinline__ void issue_output(float (&output)[kDepth / 2],
                                              const uint32_t (&probabilities)[kKeys / 16][4], uint32_t values,
                                              bool accumulate) {
   static_assert(kKeys % (16 * kStages) == 0, "whole steps in a share");
   constexpr contract::SharedSlab kV{kKeys / kStages * 2, kSwizzleBytes, 16,
-                                    contract::padded_depth(kDepth, kSwizzleBytes), true};
+                                    kMnMajor ? contract::padded_depth(kDepth, kSwizzleBytes) : kDepth, kMnMajor};
   const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(values, kV.leading_bytes(), kV.stride_bytes());
   constexpr int kSteps = kKeys / 16 / kStages, kFirst = kStage * kSteps;
   constexpr int kStep = kV.step_offset(1) / 16;
+  constexpr int kFours = kMnMajor || kSwizzleBytes != 64 ? kSteps / 4 * 4 : 0;  // as in issue_scores()
 #pragma unroll
-  for (int i = 0; i + 4 <= kSteps; i += 4)
-    ptx::wgmma_rs_x4<kType, true, kStep>(output, &probabilities[kFirst + i], b + i * kStep,
-                                         kFirst + i > 0 ? 1 : accumulate);
+  for (int i = 0; i < kFours; i += 4)
+    ptx::wgmma_rs_x4<kType, kMnMajor, kStep>(output, &probabilities[kFirst + i], b + kV.step_offset(i) / 16,
+                                             kFirst + i > 0 ? 1 : accumulate);
 #pragma unroll
-  for (int i = kSteps / 4 * 4; i < kSteps; ++i)
-    ptx::wgmma_rs<kType, true>(output, probabilities[kFirst + i], b + i * kStep, kFirst + i > 0 ? 1 : accumulate);
+  for (int i = kFours; i < kSteps; ++i)
+    ptx::wgmma_rs<kType, kMnMajor>(output, probabilities[kFirst + i], b + kV.step_offset(i) / 16,
+                                   kFirst + i > 0 ? 1 : accumulate);
   if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
 }
 

@@ -24,15 +24,25 @@ struct ColumnTile {
     return run / kRuns * kSlabBytes + row * kWidth +
            (run % kRuns ^ contract::swizzle_of_row(row, kSwizzle)) * contract::kPieceBytes;
   }
-  /// Writes zeros for the keys of the run at `at` for which kept(key) is false. `first`: the run's first key.
+  /// The place `rows` rows and `runs` runs behind the run at `at`. `rows` is a multiple of 8. `runs` has no bit in
+  /// common with the number of that run.
+  __device__ __forceinline__ static uint32_t behind(uint32_t at, uint32_t rows, uint32_t runs) {
+    return (at + runs / kRuns * kSlabBytes + rows * kWidth) ^ (runs % kRuns * contract::kPieceBytes);
+  }
+  /// Zeros for the keys of a run for which kept(key) is false. `first`: the run's first key.
   template <class Kept>
-  __device__ __forceinline__ static void keep(uint32_t at, int first, const Kept& kept) {
-    ptx::Vector16 keys = ptx::ld_shared_v4(at);
+  __device__ __forceinline__ static void mask(ptx::Vector16& keys, int first, const Kept& kept) {
 #pragma unroll
     for (int w = 0; w < 4; ++w)
 #pragma unroll
       for (int b = 0; b < 4; ++b)
         if (!kept(first + 2 * w + b / 2 * 8 + b % 2)) keys.word[w] &= ~(0xffu << 8 * b);
+  }
+  /// The same for the run at `at`.
+  template <class Kept>
+  __device__ __forceinline__ static void keep(uint32_t at, int first, const Kept& kept) {
+    ptx::Vector16 keys = ptx::ld_shared_v4(at);
+    mask(keys, first, kept);
     ptx::st_shared_v4(at, keys);
   }
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ using testing::IsEmpty;
 
 AttentionProblem columns(DType q = DType::kE4m3, int page = 128) {
   AttentionProblem problem;
-  problem.dtype = {q, DType::kE4m3, DType::kBf16};
+  problem.dtype = {q, DType::kE4m3, q == DType::kF16 ? q : DType::kBf16};
   problem.heads = {8, 2};
   problem.kv_layout = {KvLayoutKind::kPaged, page};
   problem.v_layout = VLayout::kColumns;
@@ -55,22 +56,25 @@ TEST(ValueColumns, AreOfFp8InPagesOfWholeRuns) {
 
 TEST(ValueColumns, AreRefusedByNameWhereNoKernelReadsThem) {
   EXPECT_THAT(texts(columns(DType::kBf16), of(Family::kPortable), Arch::kSm90a),
-              ElementsAre("/problem/v_layout: \"columns\" is not built yet for the portable family; it has rows"));
+              ElementsAre("/problem/v_layout: \"columns\" is not built yet for the portable family; it has rows; "
+                          "the hopper family takes this problem"));
   EXPECT_THAT(texts(columns(), of(Family::kBlackwell), Arch::kSm100a),
               ElementsAre("/problem/v_layout: \"columns\" is not built yet for the blackwell family; it has rows; "
                           "sm_90a takes this problem"));
-  EXPECT_THAT(
-      texts(columns(DType::kBf16), of(Family::kHopper)),
-      ElementsAre("/problem/v_layout: \"columns\" is not built yet for the hopper family; it has rows here, and "
-                  "columns with e4m3 queries and in its decode form"));
+  EXPECT_THAT(texts(columns(DType::kBf16), {}, Arch::kSm80),
+              testing::Contains("/problem/v_layout: \"columns\" is not built yet for the portable family; it has rows; "
+                                "sm_90a takes this problem"));
+  for (const DType q : {DType::kF16, DType::kBf16, DType::kE4m3})
+    EXPECT_THAT(texts(columns(q), of(Family::kHopper)), IsEmpty());
 }
 
 TEST(ValueColumns, AreLoadedWholeByEachCtaAndBesideARingOfKeys) {
-  const auto refused = [](const std::function<void(AttentionSchedule&)>& change) -> std::string {
+  const auto refused = [](const std::function<void(AttentionSchedule&)>& change,
+                          DType q = DType::kE4m3) -> std::string {
     AttentionSchedule schedule = of(Family::kHopper);
     change(schedule);
     try {
-      plan_by_model(columns(), schedule, Arch::kSm90a);
+      plan_by_model(columns(q), schedule, Arch::kSm90a);
     } catch (const ConfigError& error) {
       return error.violations().front().text();
     }
@@ -83,6 +87,20 @@ TEST(ValueColumns, AreLoadedWholeByEachCtaAndBesideARingOfKeys) {
               schedule.cluster = ClusterShape{2, 1};
             }),
             "/schedule/cluster: [2, 1]: tiles of e4m3 are loaded by each CTA for itself; [1, 1] would do");
+  // Converted, they pass through a ring of either kind.
+  for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
+    EXPECT_EQ(refused([&](AttentionSchedule& schedule) { schedule.kv_ring = ring; }, DType::kBf16), "");
+  EXPECT_EQ(refused(
+                [](AttentionSchedule& schedule) {
+                  schedule.cluster = ClusterShape{2, 1};
+                },
+                DType::kBf16),
+            "/schedule/cluster: [2, 1]: tiles of e4m3 are converted by each CTA for itself; [1, 1] would do");
+  EXPECT_EQ(refused([](AttentionSchedule& schedule) { schedule.num_mma_stages = 2; }, DType::kBf16),
+            "/schedule/num_mma_stages: 2: tiles of e4m3 are converted whole; 1 would do");
+  EXPECT_EQ(refused([](AttentionSchedule& schedule) { schedule.swizzle = Swizzle::kNone; }, DType::kBf16),
+            "/schedule/swizzle: \"none\": tiles of e4m3 are converted by pieces of 16 bytes in rows of two at least; "
+            "\"32B\" would do");
 }
 
 // A box of keys lies within one page, and is a slab of its own.
@@ -93,6 +111,20 @@ TEST(ValueColumns, ComeInSlabsAsWideAsBoxesMayBe) {
   EXPECT_EQ(contract::column_slab_bytes(96, 128), 32);
   EXPECT_EQ(contract::column_slab_bytes(96, 48), 16) << "48 keys are no power of two";
   EXPECT_EQ(contract::column_slab_bytes(128, 16), 16);
+}
+
+// Converted, keys are two bytes each, and the slabs do not follow the pages.
+TEST(ValueColumns, BecomeSlabsAsWideAsATileMayHave) {
+  EXPECT_EQ(contract::converted_slab_bytes(64), 128);
+  EXPECT_EQ(contract::converted_slab_bytes(96), 64);
+  EXPECT_EQ(contract::converted_slab_bytes(80), 32);
+  AttentionSchedule schedule;
+  schedule.kv_ring = KvRing::kSplit, schedule.block_n = 96, schedule.math_warpgroups = 2;
+  const AttentionSpec spec = plan_by_model(columns(DType::kBf16, 64), schedule, Arch::kSm90a).main;
+  std::map<std::string, std::string> uses;
+  for (const SharedRegion& region : shared_map(spec)) uses[region.name] = region.use;
+  EXPECT_THAT(uses["values"], testing::EndsWith("of [3][128][32], columns"));
+  EXPECT_EQ(uses["keys and values as they came"], "4 slots of [2][96][64] of K and [3][128][32] of V in turn, e4m3");
 }
 
 TEST(ValueColumns, LeaveTheMemoryOfRawTilesAndTheRegistersOfConvertingWarps) {

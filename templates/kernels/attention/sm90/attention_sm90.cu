@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
       ptx::prefetch_tensormap(params.v);
     }
   }
-  if constexpr (spec::kVColumns) ValueColumns::write_ones(shared.values());
+  if constexpr (kNarrow && spec::kVColumns) ValueColumns::write_ones(shared.values());
   if constexpr (kCluster > 1) {  // copies and arrivals come from all CTAs
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();

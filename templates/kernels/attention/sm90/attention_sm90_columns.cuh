@@ -1,10 +1,13 @@
 /// V in columns (docs/kv-write.md): pages have [depth][keys], which is what an fp8 product reads. TMA brings it as it
-/// is, and no warp transposes.
+/// is, and no warp transposes. Under 16-bit queries the converting warps make [depth][keys] of f16 of it
+/// (attention_sm90_convert.cuh).
 ///
-/// A tile is a tile::ColumnTile of the depth and of rows of ones. The order of its keys is that of P as it is packed.
+/// A tile is a tile::ColumnTile of the depth and, in fp8, of rows of ones. The order of its keys is that of P as fp8
+/// products have it packed.
 #pragma once
 
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
+#include "policy/either.cuh"
 #include "ptx/memory.cuh"
 #include "tile/column_tile.cuh"
 
@@ -14,8 +17,14 @@ namespace {
 struct ValueColumns {
   enum : int { kWidth = contract::column_slab_bytes(spec::kBlockN, spec::kPageSize), kSlabs = spec::kBlockN / kWidth };
   using Tile = tile::ColumnTile<kOutputColumns, kWidth>;
-  enum : int { kSwizzle = Tile::kSwizzle, kSlabBytes = Tile::kSlabBytes, kRun = Tile::kRun };
-  static_assert(!spec::kVColumns || kSlabs * kSlabBytes == kLayout.value_slot, "slots where the contract has them");
+  enum : int { kSlabBytes = Tile::kSlabBytes, kRun = Tile::kRun };
+  /// What a product reads: the tile, or what it is converted to. Pieces of the latter have 8 keys in their order.
+  using Converted = tile::ColumnTile<kOutputColumns, contract::converted_slab_bytes(spec::kBlockN)>;
+  using Operand = policy::Either<kConvertsKv, Converted, Tile>::type;
+  static_assert(!spec::kVColumns || kSlabs * kSlabBytes <= (kConvertsKv ? raw_ring().slot : kLayout.value_slot),
+                "a slot has room for a tile");
+  static_assert(!spec::kVColumns || !kConvertsKv || raw_ring().slot % (contract::kSwizzleRows * kWidth) == 0,
+                "a slot begins where the swizzle's pattern does");
 
   /// Writes the rows of ones of all slots at `slots`. No box has them, so they stay. All threads call it, ahead of the
   /// barrier that begins their work.
@@ -55,8 +64,8 @@ struct ValueColumns {
   }
 };
 
-// Of V as an operand of fp8 products.
-enum : int { kValueSwizzleBytes = spec::kVColumns ? int{ValueColumns::kSwizzle} : int{spec::kSwizzleBytes} };
+// Of V as an operand.
+enum : int { kValueSwizzleBytes = spec::kVColumns ? int{ValueColumns::Operand::kSwizzle} : int{spec::kSwizzleBytes} };
 
 }  // namespace
 }  // namespace kernelwright

@@ -2,15 +2,17 @@
 /// there these warps write the operands of the products, to the slots where TMA writes operands that need no work. The
 /// math warps do not know of it.
 ///
-///   16-bit queries   K and V become f16.
+///   16-bit queries   K and V become f16. V in columns stays [depth][keys].
 ///   fp8 queries      V is transposed: fp8 products read their second operand with k innermost, the keys of P V.
 #pragma once
 
 #include "kernels/attention/attention_gather.cuh"
+#include "kernels/attention/sm90/attention_sm90_columns.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
 #include "ptx/memory.cuh"
 #include "tile/byte_fragments.cuh"
+#include "tile/column_tile.cuh"
 
 namespace kernelwright {
 namespace {
@@ -52,8 +54,10 @@ class WidenedTiles {
   };
   static_assert(!kConvertsKv || (RawTile::kSlabBytes % kBlock == 0 && spec::kSwizzleBytes >= 32), "whole blocks");
   static_assert(!kConvertsKv || kBlock % (contract::kSwizzleRows * RawTile::row_bytes) == 0, "blocks begin alike");
-  const uint32_t warp_, lane_;
   uint32_t from_[2], to_[2];  // the lane's places in two parts, after which both patterns repeat
+
+ protected:
+  const uint32_t warp_, lane_;
 
  public:
   /// `warp`: among the converting ones.
@@ -68,9 +72,10 @@ class WidenedTiles {
 
   __device__ __forceinline__ void begin(uint32_t) const {}
 
-  /// Writes this warp's share of the tile of kSlabs slabs at `from` to the slot at `to`. kCleans: only some are kept.
-  template <int kSlabs, bool kCleans>
+  /// Writes this warp's share of the tile of K or of V at `from` to the slot at `to`. kCleans: only some are kept.
+  template <bool kIsV, bool kCleans>
   __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
+    constexpr int kSlabs = kIsV ? kSlabsV : kSlabsQk;
 #pragma unroll 1
     for (uint32_t block = warp_; block < kSlabs * kSlabBlocks; block += contract::kConvertingWarps) {
       float bytes[kParts][2];
@@ -94,6 +99,80 @@ class WidenedTiles {
         ptx::st_shared_v4(to + 2 * (block * kBlock + part / 2 * (2 * kPart)) + to_[part % 2], elements);
       }
     }
+  }
+};
+
+/// Converts tiles of K, and those of V in columns. A lane reads a run of 16 keys and writes two pieces of 8: pairs of
+/// bytes take turns between them. Eight lanes have the same run of eight elements, in rows that follow each other:
+/// neither meets a bank conflict.
+class WidenedColumns : public WidenedTiles {
+  using Raw = ValueColumns::Tile;
+  using Converted = ValueColumns::Converted;
+  // A warp converts a block at a time: a run of 32 elements, or two runs of 16. Two reads are on their way before the
+  // first write. Beside a third math warpgroup there are registers for one.
+  enum : uint32_t {
+    kRows = spec::kHeadDimV % 32 == 0 ? 32 : 16,
+    kRuns = spec::kBlockN / Raw::kRun,
+    kBlockRuns = 32 / kRows,
+    kRowBlocks = spec::kHeadDimV / kRows,
+    kBlocks = kRowBlocks * ((kRuns + kBlockRuns - 1) / kBlockRuns)
+  };
+  static_assert(!spec::kVColumns || (spec::kHeadDimV % 16 == 0 && spec::kBlockN % Raw::kRun == 0), "whole blocks");
+
+ public:
+  using WidenedTiles::WidenedTiles;
+
+  template <bool kIsV, bool kCleans>
+  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
+    if constexpr (kIsV) {
+      // The lane's places are computed anew for every tile. Otherwise they would hold registers through the walk.
+      const uint32_t lane = ptx::opaque(lane_), row = lane % kRows, run = lane / kRows;
+      write_columns<kCleans>(from + Raw::place(row, run), to + Converted::place(row, 2 * run), run, kept);
+    } else {
+      WidenedTiles::write<false, kCleans>(from, to, kept);
+    }
+  }
+
+ private:
+  /// `lane_run`: 1 in the lanes that have the second of two runs. `from` and `to` are the lane's places.
+  template <bool kCleans>
+  __device__ __forceinline__ void write_columns(uint32_t from, uint32_t to, uint32_t lane_run,
+                                                const KeptRows& kept) const {
+    constexpr int kAtOnce = spec::kMathWarpgroups < 3 ? 2 : 1;
+#pragma unroll 1
+    for (uint32_t first = warp_; first < kBlocks; first += kAtOnce * contract::kConvertingWarps) {
+      ptx::Vector16 keys[kAtOnce];
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+        const uint32_t block = first + n * contract::kConvertingWarps, run = first_run(block);
+        if (!exists(block, lane_run)) break;
+        keys[n] = ptx::ld_shared_v4(Raw::behind(from, first_row(block), run));
+        if constexpr (kCleans)
+          Raw::mask(keys[n], static_cast<int>((run + lane_run) * Raw::kRun), [&](int key) { return kept.has(key); });
+      }
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+        const uint32_t block = first + n * contract::kConvertingWarps;
+        if (!exists(block, lane_run)) break;
+        store(keys[n], Converted::behind(to, first_row(block), 2 * first_run(block)));
+      }
+    }
+  }
+  __device__ __forceinline__ static void store(const ptx::Vector16& keys, uint32_t at) {
+    ptx::Vector16 pieces[2];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      uint32_t pairs[2];
+      tile::convert_four<spec::kKvDType, computed(), spec::kArch>(keys.word[w], pairs);
+      pieces[0].word[w] = pairs[0], pieces[1].word[w] = pairs[1];
+    }
+    ptx::st_shared_v4(at, pieces[0]);
+    ptx::st_shared_v4(at ^ contract::kPieceBytes, pieces[1]);
+  }
+  __device__ __forceinline__ static uint32_t first_row(uint32_t block) { return block % kRowBlocks * kRows; }
+  __device__ __forceinline__ static uint32_t first_run(uint32_t block) { return block / kRowBlocks * kBlockRuns; }
+  __device__ __forceinline__ static bool exists(uint32_t block, uint32_t lane_run) {
+    return block < kBlocks && (kRuns % kBlockRuns == 0 || first_run(block) + lane_run < kRuns);
   }
 };
 
@@ -126,7 +205,7 @@ class TransposedTiles {
         ptx::st_shared_v4(slots + (slab + 1) * kKeysSlabBytes - kBytes + at, {{kOnes, kOnes, kOnes, kOnes}});
   }
 
-  template <int /*kSlabs*/, bool kCleans>
+  template <bool /*kIsV*/, bool kCleans>
   __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
     // Of stmatrix, the lane's row of 16 and piece of two: matrices have even and odd elements of 16 keys, then of 16
     // more.
@@ -206,7 +285,8 @@ class TransposedTiles {
 
 /// A lane of such a warp.
 class OperandMaker {
-  using Making = policy::Either<kTransposesV, TransposedTiles, WidenedTiles>::type;
+  using Making = policy::Either<kTransposesV, TransposedTiles,
+                                policy::Either<spec::kVColumns, WidenedColumns, WidenedTiles>::type>::type;
 
  public:
   /// `warp`: among those that make operands.
@@ -235,8 +315,8 @@ class OperandMaker {
         tiles = left = walk.end - walk.begin;  // < 0: there is no further item
       }
       if constexpr (kConvertsKv)
-        if (left > 0) make<kSlabsQk>(keys, {0, spec::kBlockN});
-      if (pending) make<kSlabsV>(values, before);
+        if (left > 0) make<false>(keys, {0, spec::kBlockN});
+      if (pending) make<true>(values, before);
       if (left < 0) break;
       before = {0, left == tiles ? item(items).template last_keys<kHidesInTiles>() : int{spec::kBlockN}};
       if constexpr (kHidesInTiles)
@@ -250,16 +330,16 @@ class OperandMaker {
     return {shared_.item(items.index)};
   }
 
-  /// Makes the operand of the next raw tile, of kSlabs slabs.
-  template <int kSlabs, class View>
+  /// Makes the operand of the next raw tile.
+  template <bool kIsV, class View>
   __device__ __forceinline__ void make(View& view, const KeptRows& kept) {
     view.template acquire<0>();
     raw_.consumer_wait();
     const uint32_t from = shared_.raw() + raw_.state.index * raw_ring().slot, to = view.get_smem();
     if (kept.begin == 0 && kept.end >= spec::kBlockN)
-      making_.template write<kSlabs, false>(from, to, kept);
+      making_.template write<kIsV, false>(from, to, kept);
     else
-      making_.template write<kSlabs, true>(from, to, kept);
+      making_.template write<kIsV, true>(from, to, kept);
     __syncwarp();  // other lanes have read the slot
     raw_.release(raw_.state.index, pipeline::WarpRelease<>{lane_});
     pipeline::SignalledByWarp{lane_}(view.get_tile().full);

@@ -392,8 +392,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if constexpr (kNarrow)
       issue(scores_, output_, probabilities_, values, accumulate_);
     else
-      mma::issue_output<computed(), spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
-          output_, probabilities_, values, accumulate_);
+      mma::issue_output<computed(), spec::kHeadDimV, spec::kBlockN, kValueSwizzleBytes, kStage, kValueStages,
+                        !kKeysInside>(output_, probabilities_, values, accumulate_);
     if constexpr (kStage + 1 < kValueStages) {
       const uint32_t more = tiles_.template wait_v<kStage + 1>();
       take_more();

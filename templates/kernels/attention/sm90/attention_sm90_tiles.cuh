@@ -20,8 +20,10 @@ namespace {
 using contract::HopperAttentionParams;
 
 enum : bool {  // not variables, which would be in every binary
-  // fp8 products, which read V as [depth][keys].
+  // fp8 products.
   kNarrow = tile::kBytesOf<spec::kQDType> == 1,
+  // Products that read V as [depth][keys]. Others read [keys][depth].
+  kKeysInside = kNarrow || spec::kVColumns,
   // V lies otherwise in memory, and is transposed on the way.
   kTransposesV = kNarrow && !spec::kVColumns,
   // Whether warps make operands of what TMA brings.
@@ -86,9 +88,9 @@ constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(shape()
 struct Tiles {
   static constexpr int element_bytes = kElementBytes;
   static constexpr int k_rows_per_cta = spec::kBlockN;
-  static constexpr int v_cols_per_cta = kNarrow ? kOutputColumns : kSlabsV * kSlabColumns;
+  static constexpr int v_cols_per_cta = kKeysInside ? kOutputColumns : kSlabsV * kSlabColumns;
   static constexpr int BK0 = kSlabsQk * kSlabColumns / spec::kNumQkStages;
-  static constexpr int BK1 = kNarrow ? shape().keys_row() : kStageKeys;
+  static constexpr int BK1 = kKeysInside ? shape().keys_row() / kElementBytes : kStageKeys;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
   static constexpr int num_mma_stages = kValueStages;
   static constexpr bool shared_ring = kSharedRing;

@@ -126,7 +126,6 @@ void scores(List& list) {
 
 /// Values in columns: slabs of each width, every order of a step, and keys at both ends that no row sees.
 void columns(List& list) {
-  if (!list.narrow()) return;
   int i = 0;
   const auto in_columns = [&](int page, int qk = 64, int v = 64) {
     AttentionProblem problem = dims(paged(small(i++), page), qk, v);
@@ -136,21 +135,33 @@ void columns(List& list) {
   const AttentionShape shape = several({130, 1, 0, 67}, 40);
   const auto wide = [](int keys) { return [=](AttentionSchedule& schedule) { schedule.block_n = keys; }; };
   list.add("columns_page16", causal(in_columns(16)), shape);
-  list.add("columns_page48", in_columns(48), shape);
-  list.add("columns_page64", causal(in_columns(64, 128, 128)), shape);
-  list.add("columns_page128", in_columns(128, 128, 128), shape);
   list.add("columns_page256", in_columns(256), shape, wide(128));
   list.add("columns_d16", causal(in_columns(32, 16, 16)), shape);
   list.add("columns_d192_128", causal(in_columns(64, 192, 128)), shape);
-  list.add("columns_d192", in_columns(16, 192, 192), shape);
   list.add("columns_d256_112", in_columns(32, 256, 112), shape);
   list.add("columns_window", windowed(with_sinks(in_columns(16)), 37, 9), shape);
   list.add("columns_starts", causal(left_padded(in_columns(64))), several({130, 100, 0, 67}, 40));
-  list.add("columns_softcap", capped(in_columns(128), 20), shape).options = {.padding_tokens = 1};
+  list.add("columns_softcap", capped(in_columns(128, 128, 128), 20), shape).options = {.padding_tokens = 1};
   AttentionProblem packed = causal(heads(in_columns(16), 8, 2));
   packed.q_layout = QLayout::kRagged;
   list.add("columns_mixed", packed, lists({1, 1, 0, 40, 1}, {130, 1, 60, 67, 0}),
            [](AttentionSchedule& schedule) { schedule.pack_gqa = true; });
+  if (list.narrow()) {
+    list.add("columns_page48", in_columns(48), shape);
+    list.add("columns_page64", causal(in_columns(64, 128, 128)), shape);
+    list.add("columns_d192", in_columns(16, 192, 192), shape);
+    return;
+  }
+  // Converted slabs of 32 and 64 bytes, and blocks of 16 elements with a run that is alone.
+  const auto in = [](int keys, int warpgroups, KvRing ring, Swizzle swizzle = Swizzle::k128B) {
+    return [=](AttentionSchedule& schedule) {
+      schedule.block_n = keys, schedule.math_warpgroups = warpgroups;
+      schedule.kv_ring = ring, schedule.swizzle = swizzle;
+    };
+  };
+  list.add("columns_of_48_keys", in_columns(48, 48, 48), shape, in(48, 1, KvRing::kSplit));
+  list.add("columns_of_80_keys", causal(in_columns(16, 80, 48)), shape, in(80, 1, KvRing::kShared, Swizzle::k32B));
+  list.add("columns_of_96_keys", causal(in_columns(64, 96, 96)), shape, in(96, 2, KvRing::kSplit));
 }
 
 /// Scales that differ by key: tiles of each head size, pages, and what joins or hides a score between the two factors.
@@ -179,7 +190,6 @@ void key_scales(List& list) {
   packed.q_layout = QLayout::kRagged;
   list.add("tokens_mixed", packed, lists({1, 1, 0, 40, 1}, {130, 1, 60, 67, 0}),
            [](AttentionSchedule& schedule) { schedule.pack_gqa = true; });
-  if (!list.narrow()) return;
   AttentionProblem columns = causal(paged(scaled(kToken), 16));
   columns.v_layout = VLayout::kColumns;
   list.add("tokens_columns", columns, shape);
