@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "end_to_end/attention/cases/attention_cases.h"
@@ -15,6 +16,7 @@
 namespace kernelwright::fp8_prefill_emulator_test {
 namespace {
 
+using test::expect_same_bits;
 using test::inputs_of;
 using test::make_checking_engine;
 using test::run_checked;
@@ -89,6 +91,20 @@ TEST_F(Fp8Prefill, LosesTheBitsOfLongSumsInTheTensorCores) {
   // The sum of probabilities, which divides O, is truncated as a sum of ones is.
   const AttentionCase ones = needle_call(test, NeedleValues::kOnes);
   EXPECT_EQ(needle_error(ones, run_checked(engine_, test, ones)), 0);
+}
+
+/// Columns are what rows are, also beside NaN that no row sees.
+TEST_F(Fp8Prefill, GivesTheSameBitsForValuesInColumns) {
+  for (const auto& [depth, page, dtype] : {std::tuple{48, 16, DType::kE5m2}, std::tuple{128, 128, DType::kE4m3}}) {
+    const AttentionProblem problem = causal(
+        left_padded(paged(fp8(heads(dims(default_problem(), depth, depth), 2, 1), ScaleKind::kPerHead, dtype), page)));
+    CudaCase test{fmt::format("d{}_page{}", depth, page), problem, lists({}, {130, 100, 0, 67})};
+    test.shape.q_len = 40;
+    test.schedule.family = Family::kHopper;
+    const AttentionOutput rows = run_checked(engine_, test, inputs_of(test));
+    test.problem.v_layout = VLayout::kColumns;
+    expect_same_bits(rows, run_checked(engine_, test, inputs_of(test)), test.name.c_str());
+  }
 }
 
 }  // namespace

@@ -94,9 +94,11 @@ TEST_P(KvWriteColumns, AreWhatAttentionReads) {
     test::expect_right(narrow, run_checked(engine_, narrow_decode, narrow));
 
     const KvWriteCase in_16_bits = one_sequence(page, DType::kBf16);
-    const AttentionCase last = reading(in_16_bits, run_checked(engine_, in_16_bits), 1);
-    const CudaCase decode{"columns", last.problem, {}, {}};
-    test::expect_right(last, run_checked(engine_, decode, last));
+    const KvWriteOutput cache = run_checked(engine_, in_16_bits);
+    for (const int queries : {kQueries, 1}) {
+      const AttentionCase wide = reading(in_16_bits, cache, queries);
+      test::expect_right(wide, run_checked(engine_, CudaCase{"columns", wide.problem, {}, {}}, wide));
+    }
   }
 }
 
