@@ -1,5 +1,5 @@
-/// A cache that kv_write has written on a device, and attention over it where it lies: the tokens of one sequence, whose
-/// queries are those of its last tokens.
+/// A cache that kv_write has written on a device, and attention over it where it lies: the tokens of one sequence,
+/// whose queries are those of its last tokens.
 #pragma once
 
 #include <cstring>

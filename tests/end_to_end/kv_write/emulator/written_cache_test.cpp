@@ -60,10 +60,10 @@ std::vector<std::byte> gathered(const std::vector<float>& memory, const ScalePla
   std::vector<float> scales;
   for (std::int64_t slot = 0; slot < call.slots(); ++slot)
     for (int head = 0; head < call.problem.heads.kv; ++head)
-      scales.push_back(memory[static_cast<std::size_t>(first) +
-                              static_cast<std::size_t>(slot / keys * places.strides.batch +
-                                                       slot % keys * places.strides.token +
-                                                       head * places.strides.head)]);
+      scales.push_back(
+          memory[static_cast<std::size_t>(first) +
+                 static_cast<std::size_t>(slot / keys * places.strides.batch + slot % keys * places.strides.token +
+                                          head * places.strides.head)]);
   const auto bytes = std::as_bytes(std::span(scales));
   return {bytes.begin(), bytes.end()};
 }
