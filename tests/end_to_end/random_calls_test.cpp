@@ -90,7 +90,8 @@ AttentionProblem draw_problem(Draw& draw, Form form, Narrow narrow) {
   problem.sinks = draw.chance(0.25);
   problem.lse = draw.chance(0.6);
   if (narrow != Narrow::kNothing) {
-    const ScaleKind scales[] = {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerToken};
+    const ScaleKind scales[] = {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerToken,
+                                ScaleKind::kPerPage};
     problem.dtype.kv = draw.chance(0.5) ? DType::kE4m3 : DType::kE5m2;
     problem.scales = draw.one_of(scales);
     if (narrow == Narrow::kAll) problem.dtype.q = problem.dtype.kv = DType::kE4m3;

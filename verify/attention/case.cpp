@@ -144,15 +144,15 @@ std::size_t AttentionCase::q_scale_index(int sequence, int query, int head) cons
 }
 
 std::size_t AttentionCase::key_scale_index(int sequence, int key, int kv_head) const {
-  std::int64_t token = std::int64_t{sequence} * kv_len + key;
-  if (problem.kv_layout.kind == KvLayoutKind::kRagged) token = kv_offsets[sequence] + key;
+  std::int64_t block = sequence, token = key;
+  if (problem.kv_layout.kind == KvLayoutKind::kRagged) block = 0, token += kv_offsets[sequence];
   if (problem.kv_layout.kind == KvLayoutKind::kPaged) {
     const int size = problem.kv_layout.page_size;
     const std::int64_t entry = static_cast<std::int64_t>(sequence) * page_table_stride + key / size;
-    const std::int64_t page = page_table[static_cast<std::size_t>(entry)];
-    token = problem.scales == ScaleKind::kPerPage ? page : page * size + key % size;
+    block = page_table[static_cast<std::size_t>(entry)], token = key % size;
   }
-  return static_cast<std::size_t>(token * problem.heads.kv + kv_head);
+  const auto& [of_block, of_token, of_head] = key_scale_strides;
+  return static_cast<std::size_t>(block * of_block + token * of_token + kv_head * of_head);
 }
 
 std::size_t AttentionCase::o_index(int sequence, int query, int head) const {
@@ -248,6 +248,9 @@ void lay_out(AttentionCase& call) {
   call.k.strides = dense(block, problem.heads.kv, plain);
   call.k_rope.strides = dense(block, problem.heads.kv, rope);
   call.v.strides = dense(block, problem.heads.kv, problem.head_dim.v);
+  const std::int64_t kv_heads = problem.heads.kv;
+  call.key_scale_strides = {block * kv_heads, kv_heads, 1};
+  if (problem.scales == ScaleKind::kPerPage) call.key_scale_strides = {kv_heads, 0, 1};
   if (call.has_value_columns())
     call.v.strides.token = 0, call.v.strides.head = std::int64_t{block} * problem.head_dim.v;
 }

@@ -62,11 +62,13 @@ struct AttentionCase {
   std::vector<std::int32_t> page_table;  // [batch, page_table_stride]
   int page_table_stride = 0;
   std::vector<float> sinks;  // [q_heads]
-  /// [1] or [kv_heads]; per_token: as k without its last dimension; per_page: [pages, kv_heads].
+  /// [1] or [kv_heads]; per_token: as k without its last dimension; per_page: [pages, kv_heads]. These two lie by
+  /// key_scale_strides.
   std::vector<float> k_scale, v_scale;
-  std::vector<float> q_scale;       // per_token with e4m3 queries: as q without its last dimension
-  std::vector<float> alibi_slopes;  // [q_heads]; empty: the geometric series
-  ScoreArray mask, bias;            // if the problem has them; bias is rounded to its dtype
+  contract::Strides key_scale_strides{};  // elements
+  std::vector<float> q_scale;             // per_token with e4m3 queries: as q without its last dimension
+  std::vector<float> alibi_slopes;        // [q_heads]; empty: the geometric series
+  ScoreArray mask, bias;                  // if the problem has them; bias is rounded to its dtype
   // The references of the problem's sources: whether a key is shown, and the score that replaces a score. Called from
   // any thread.
   std::function<bool(const ScorePlace&)> shows;

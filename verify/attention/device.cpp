@@ -35,8 +35,10 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
   tensors_.k_scale = memory_.upload(call.k_scale);
   tensors_.v_scale = memory_.upload(call.v_scale);
   tensors_.q_scale = memory_.upload(call.q_scale);
-  if (call.has_key_scales() && call.k_scale.empty())
-    tensors_.k_scale = memory_.allocate_some(), tensors_.v_scale = memory_.allocate_some();
+  if (call.has_key_scales()) {
+    tensors_.k_scale_strides = tensors_.v_scale_strides = strides_of(call.key_scale_strides);
+    if (call.k_scale.empty()) tensors_.k_scale = memory_.allocate_some(), tensors_.v_scale = memory_.allocate_some();
+  }
   if (problem.rope.width > 0) {
     tensors_.q_rope = upload(call.q_rope);
     tensors_.k_rope = upload(call.k_rope);

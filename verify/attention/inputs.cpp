@@ -70,6 +70,18 @@ void give_memory(HostTensor& tensor, std::int64_t elems) {
   fill_with_nan(tensor.dtype, *tensor.buffer);
 }
 
+/// Contiguous, unless keys have padding or heads come first.
+void place_key_scales(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, const InputOptions& options) {
+  const bool of_pages = call.problem.scales == ScaleKind::kPerPage;
+  const std::int64_t heads = call.problem.heads.kv, each = of_pages ? 1 + options.padding_tokens : tokens;
+  contract::Strides strides{each * heads, heads, 1};
+  if (options.heads_first) strides = {each * heads, 1, each};
+  if (of_pages) strides.token = 0;
+  call.key_scale_strides = strides;
+  call.k_scale.assign(static_cast<std::size_t>(blocks * each * heads), std::numeric_limits<float>::quiet_NaN());
+  call.v_scale = call.k_scale;
+}
+
 // Blocks of `tokens` tokens: sequences, pages, or one block of all ragged tokens.
 void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, const InputOptions& options) {
   tokens += options.padding_tokens;
@@ -94,11 +106,7 @@ void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, c
     call.k_rope.strides = {tokens * heads * rope, heads * rope, rope};
     give_memory(call.k_rope, blocks * tokens * heads * rope);
   }
-  if (call.has_key_scales()) {  // contiguous: only keys have padding
-    const std::int64_t each = call.problem.scales == ScaleKind::kPerPage ? 1 : tokens - options.padding_tokens;
-    call.k_scale.assign(static_cast<std::size_t>(blocks * each * heads), std::numeric_limits<float>::quiet_NaN());
-    call.v_scale = call.k_scale;
-  }
+  if (call.has_key_scales()) place_key_scales(call, blocks, tokens, options);
 }
 
 void assign_pages(AttentionCase& call, const InputOptions& options) {

@@ -64,8 +64,9 @@ KERNELWRIGHT_WIDE void add_values(const double* p, const double* c, const double
   }
 }
 
-constexpr double kLeastScale = 0x1p-60;  // kernels take lower ones of single values for this one
-constexpr double kNegligible = 104;      // exp(-104) is less than half of the smallest f32
+// Kernels take what is below, and NaN, for the least scale of a single value, and what is above for the largest.
+constexpr double kLeastScale = 0x1p-60, kLargestScale = 0x1p100;
+constexpr double kNegligible = 104;  // exp(-104) is less than half of the smallest f32
 
 // The state of a row while its chunk is computed.
 struct RowState {
@@ -98,8 +99,11 @@ class Chunk {
       last_ = std::max(last_, state.range.last);
     }
     for (int j = first_; j < last_; ++j) {
-      const double scale = std::fabs(call.v_scale_of(sequence_, j, kv_head_));
-      value_scales_.push_back(call.has_key_scales() ? std::max(scale, kLeastScale) : scale);
+      const double scale = call.v_scale_of(sequence_, j, kv_head_), bounded = std::min(scale, kLargestScale);
+      if (call.has_key_scales())
+        value_scales_.push_back(bounded >= kLeastScale ? bounded : kLeastScale);
+      else
+        value_scales_.push_back(scale);
     }
   }
 
@@ -273,7 +277,7 @@ class Chunk {
     for (int j = first; j < last; ++j) {
       double* to = values.data() + static_cast<std::ptrdiff_t>(j - first) * stride;
       call_.decode_value(sequence_, j, kv_head_, to);
-      const double scale = call_.v_scale_of(sequence_, j, kv_head_);
+      const double scale = value_scale(j);
       for (int i = 0; i < head_dim; ++i) largest = std::max(largest, std::fabs(to[i])), to[i] *= scale;
     }
     for (RowState& state : rows_) {
@@ -290,10 +294,10 @@ class Chunk {
     }
   }
 
-  /// The magnitude of a value's scale; and the largest of `keys`.
+  /// A value's scale as kernels take it; and the largest magnitude of those of `keys`.
   double value_scale(int key) const { return value_scales_[static_cast<std::size_t>(key - first_)]; }
   double largest_scale(const AttentionCase::Range& keys) const {
-    if (!call_.has_key_scales()) return value_scale(keys.first);
+    if (!call_.has_key_scales()) return std::fabs(value_scale(keys.first));
     return *std::max_element(value_scales_.begin() + (keys.first - first_),
                              value_scales_.begin() + (keys.last - first_));
   }

@@ -175,9 +175,10 @@ void key_scales(List& list) {
   constexpr ScaleKind kToken = ScaleKind::kPerToken, kPage = ScaleKind::kPerPage;
   const AttentionShape shape = several({150, 1, 0, 67}, 70);
   list.add("tokens_d64", causal(with_sinks(dims(scaled(kToken), 64, 64))), shape);
-  list.add("tokens_d192_128", dims(scaled(kToken, 2, 2), 192, 128), shape);
+  list.add("tokens_d192_128", dims(scaled(kToken, 2, 2), 192, 128), shape).options = {.heads_first = true,
+                                                                                      .padding_tokens = 3};
   list.add("tokens_d256", causal(dims(scaled(kToken), 256, 256)), shape);
-  list.add("pages_of_16", causal(with_sinks(paged(scaled(kPage), 16))), shape);
+  list.add("pages_of_16", causal(with_sinks(paged(scaled(kPage, 4, 2), 16))), shape).options.heads_first = true;
   list.add("pages_of_48_window", windowed(paged(scaled(kPage), 48), 37, 9), shape);
   list.add("tokens_paged_starts", causal(left_padded(paged(scaled(kToken), 64))), several({150, 100, 0, 67}, 60));
   list.add("tokens_starts", left_padded(scaled(kToken)), several({150, 100, 0, 67}, 60));

@@ -32,7 +32,7 @@ void add_key_scale_cases(std::vector<CudaCase>& cases) {
     shape.q_len = q_len;
     return add(name, decode(problem, q_len), shape, parts);
   };
-  few("decode_page16_sinks", paged(with_sinks(fp8(heads(bf16, 8, 1), kToken)), 16), 1, 3);
+  few("decode_page16_sinks", paged(with_sinks(fp8(heads(bf16, 8, 2), kToken)), 16), 1, 3).options.heads_first = true;
   few("decode_page48_capped", causal(paged(capped(fp8(heads(f16, 4, 2), kPage, DType::kE5m2), 15), 48)), 2, 1);
   few("decode_fp8q_alibi", causal(with_alibi(fp8_queries(heads(dims(bf16, 64, 64), 2, 1), kToken))), 3, 2);
   few("decode_fp8q_page1", paged(windowed(with_sinks(fp8_queries(heads(bf16, 4, 2), kPage)), 100, 0), 1), 2, 2);
@@ -43,9 +43,11 @@ void add_key_scale_cases(std::vector<CudaCase>& cases) {
 
   AttentionShape several = lists({}, {150, 31, 0, 90});
   several.q_len = 70;
-  add("ragged_sinks", causal(ragged(with_sinks(fp8(heads(bf16, 2, 1), kToken)))),
-      lists({90, 1, 0, 33}, {133, 70, 9, 33}), 0);
-  add("page16_window", windowed(paged(fp8(heads(dims(f16, 64, 64), 2, 2), kPage), 16), 37, 9), several, 0);
+  add("ragged_sinks", causal(ragged(with_sinks(fp8(heads(bf16, 4, 2), kToken)))),
+      lists({90, 1, 0, 33}, {133, 70, 9, 33}), 0)
+      .options = {.heads_first = true, .padding_tokens = 3};
+  add("page16_window", windowed(paged(fp8(heads(dims(f16, 64, 64), 2, 2), kPage), 16), 37, 9), several, 0).options = {
+      .heads_first = true, .padding_tokens = 1};
   add("starts_alibi", with_alibi(left_padded(fp8(heads(dims(bf16, 64, 64), 2, 1), kToken, DType::kE5m2))), several, 0)
       .shape.kv_starts = {20, 0, 0, 5};
   add("d256_negative", causal(fp8(heads(dims(bf16, 256, 256), 2, 2), kToken)), shape_of(1, 40, 130), 0).change =

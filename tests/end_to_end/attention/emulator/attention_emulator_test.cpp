@@ -97,8 +97,9 @@ const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
       // Left open, the number of parts follows the machine's SMs.
       if (test.problem.max_q_len > 0 && test.schedule.splits.is_auto()) test.schedule.splits = 3;
       const std::string number = number_of(shared.name);
-      if ((number == "c17" || number == "alibi" || number == "prompt" || number == "starts" || number == "swizzle") &&
-          tile_operations(test) <= kLargest && !is_another_dtype(shared, number))
+      const bool of_scores = number == "c17" || number == "alibi" || number == "prompt" || number == "starts";
+      const bool is_wanted = (of_scores || number == "swizzle") && !is_another_dtype(shared, number);
+      if ((is_wanted || number == "keyscales") && tile_operations(test) <= kLargest)
         made["portable_" + number + (test.problem.max_q_len > 0 ? "_decode" : "")].push_back(test);
     }
     for (const CudaCase& test : hopper_cases()) made[group_of(test)].push_back(test);

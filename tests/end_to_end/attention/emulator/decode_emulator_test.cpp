@@ -46,14 +46,15 @@ CudaCase with_one_kv_head(CudaCase test) {
 const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
   static const std::map<std::string, std::vector<CudaCase>> groups = [] {
     constexpr double kLargest = 6e6;
-    constexpr std::string_view kAboutValues[] = {"c33", "c34", "c35", "c36"};
+    constexpr std::string_view kOverFp8[] = {"c33", "c34", "c35", "c36", "keyscales"};
     std::map<std::string, std::vector<CudaCase>> made;
     for (const CudaCase& shared : all_cuda_cases()) {
       if (shared.problem.max_q_len == 0) continue;
       const std::string number = shared.name.substr(0, shared.name.find('_'));
       const bool fp8 = shared.problem.dtype.kv != shared.problem.dtype.q;
-      // fp8 keys: the cases about values, of queries in both types. fp8_decode_emulator_test.cpp has tiles and masks.
-      if (fp8 ? !std::ranges::count(kAboutValues, number) : shared.problem.dtype.q == DType::kF16) continue;
+      // fp8 keys: the cases about values and scales, of queries in both types. fp8_decode_emulator_test.cpp has tiles
+      // and masks.
+      if (fp8 ? !std::ranges::count(kOverFp8, number) : shared.problem.dtype.q == DType::kF16) continue;
       const CudaCase test = on_hopper(shared);
       if (!is_taken(test, Arch::kSm90a) || keys_times_heads(test) > kLargest) continue;
       made[number].push_back(with_one_kv_head(test));

@@ -119,23 +119,32 @@ TEST_F(Fp8QueryDecode, TakesEveryCodeExactly) {
 // ---- decode and prefill ----
 
 /// Tiles of prefill are of 96 and 192 keys, and those of a decode of 16 or 32 keys a warp. Rounded probabilities are
-/// the same.
+/// the same. Where keys have scales, so are the products of probabilities and scales that are rounded.
 TEST_F(Fp8QueryDecode, GivesARowThatPrefillGives) {
-  for (const int keys : {88, 96, 97, 128, 193, 256}) {
-    CudaCase test{fmt::format("keys{}", keys), with_sinks(heads(dims(default_problem(), 64, 64), 4, 1)),
-                  shape_of(1, 1, keys)};
-    test.problem = fp8_queries(test.problem, ScaleKind::kPerTensor);
-    test.schedule.family = Family::kHopper;
-    test.schedule.token_gen = false;
-    const AttentionCase call = inputs_of(test);
-    const std::vector<double> prefill = numbers_of(call, run(test, call));
-    test.problem = narrow(test.problem);
-    for (const Family family : {Family::kHopper, Family::kPortable}) {
-      test.schedule = decode_form(family, 2);
-      SCOPED_TRACE(fmt::format("{} of {}", test.name, to_string(family)));
-      expect_close(prefill, numbers_of(call, run(test, call)), 64);
+  const struct {
+    ScaleKind scales;
+    int page_size;
+    std::vector<int> keys;
+  } kinds[] = {{ScaleKind::kPerTensor, 0, {88, 96, 97, 128, 193, 256}},
+               {ScaleKind::kPerToken, 0, {97, 193}},
+               {ScaleKind::kPerPage, 16, {97, 256}}};
+  for (const auto& [scales, page_size, lengths] : kinds)
+    for (const int keys : lengths) {
+      CudaCase test{fmt::format("{}_page{}_keys{}", to_string(scales), page_size, keys),
+                    fp8_queries(with_sinks(heads(dims(default_problem(), 64, 64), 4, 1)), scales),
+                    shape_of(1, 1, keys)};
+      if (page_size > 0) test.problem = paged(test.problem, page_size);
+      test.schedule.family = Family::kHopper;
+      test.schedule.token_gen = false;
+      const AttentionCase call = inputs_of(test);
+      const std::vector<double> prefill = numbers_of(call, run(test, call));
+      test.problem = narrow(test.problem, scales);
+      for (const Family family : {Family::kHopper, Family::kPortable}) {
+        test.schedule = decode_form(family, 2);
+        SCOPED_TRACE(fmt::format("{} of {}", test.name, to_string(family)));
+        expect_close(prefill, numbers_of(call, run(test, call)), 64);
+      }
     }
-  }
 }
 
 /// Rounding lowers the probabilities of the second half of the keys by 3 %, and those of the first half by a tenth of
