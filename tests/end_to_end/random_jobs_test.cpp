@@ -144,7 +144,10 @@ TEST(RandomKernels, SayWhatTheyAreOf) {
   for (const char* kind :
        {"attention_sm90, q e4m3, kv e4m3, scales per_head", "attention_sm90, q bf16, kv e5m2, scales per_head",
         "attention_decode_sm90, q bf16, kv e4m3, scales none", "attention_decode_sm90, q e4m3, kv e4m3, scales none",
-        "attention_portable, q bf16, kv bf16, pages below 16 keys"})
+        "attention_portable, q bf16, kv bf16, pages below 16 keys", "attention_sm90, q e4m3, kv e4m3, scales per_token",
+        "attention_decode_sm90, q e4m3, kv e4m3, scales per_page",
+        "attention_portable, q f16, kv e4m3, scales per_token",
+        "attention_decode_portable, q e4m3, kv e4m3, scales per_page"})
     EXPECT_TRUE(kinds.contains(kind)) << kind << " is not drawn:\n" << fmt::format("{}", fmt::join(kinds, "\n"));
 
   std::set<std::string> of_blackwell;

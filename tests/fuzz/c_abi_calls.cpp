@@ -36,6 +36,8 @@ constexpr const char* kConfigs[] = {
     R"({"version":1,"kind":"attention","name":"x","problem":{"head_dim":{"qk":128,"v":128},"heads":{"q":8,"kv":2},"max_q_len":1,"kv_layout":{"kind":"paged","page_size":64}},"schedule":"auto"})",
     R"({"version":1,"kind":"attention","name":"x","problem":{"head_dim":{"qk":64,"v":64},"heads":{"q":4,"kv":4},"q_layout":"ragged","kv_layout":{"kind":"ragged"},"mask":{"kind":"sliding_window","window":{"left":7,"right":0}}},"schedule":"auto"})",
     R"({"version":1,"kind":"attention","name":"x","problem":{"head_dim":{"qk":192,"v":128},"heads":{"q":16,"kv":2},"q_layout":"ragged","kv_layout":{"kind":"paged","page_size":16},"score_mod":{"kind":"softcap","cap":30},"sinks":true},"schedule":"auto"})",
+    R"({"version":1,"kind":"attention","name":"x","problem":{"dtype":{"q":"e4m3","kv":"e4m3"},"head_dim":{"qk":128,"v":128},"heads":{"q":8,"kv":2},"scales":"per_token"},"schedule":"auto"})",
+    R"({"version":1,"kind":"attention","name":"x","problem":{"dtype":{"kv":"e4m3"},"head_dim":{"qk":128,"v":128},"heads":{"q":8,"kv":2},"max_q_len":1,"kv_layout":{"kind":"paged","page_size":64},"scales":"per_page"},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":512,"k":256},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":128,"k":4096,"layout":"tn","epilogue":"alpha * acc + beta * c"},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":384,"k":1024,"dtype":{"a":"e4m3","b":"e4m3","d":"bf16"},"scales":"per_block"},"schedule":"auto"})",
@@ -333,7 +335,7 @@ class Calls {
     static constexpr const char* kKvLayouts[] = {"padded", "ragged", "paged"};
     static constexpr const char* kMasks[] = {"none", "causal", "sliding_window", "chunked"};
     static constexpr const char* kMods[] = {"none", "softcap", "alibi"};
-    static constexpr const char* kScales[] = {"none", "per_tensor", "per_head"};
+    static constexpr const char* kScales[] = {"none", "per_tensor", "per_head", "per_token", "per_page"};
     auto problem = in_.fill<kernelwright_attention_problem>();
     problem.q_dtype = word(kDTypes), problem.kv_dtype = word(kDTypes), problem.out_dtype = word(kDTypes);
     problem.q_layout = word(kQLayouts), problem.kv_layout = word(kKvLayouts);
@@ -408,6 +410,12 @@ class Calls {
   }
   int32_t some(int32_t most) { return static_cast<int32_t>(in_.below(static_cast<std::size_t>(most))); }
 
+  kernelwright_strides some_scale_strides() {
+    kernelwright_strides strides{};
+    strides.batch = some(6001), strides.token = in_.one_in(2) ? 0 : some(5), strides.head = some(3001);
+    return strides;
+  }
+
   void attention() {
     kernelwright_attention_tensors tensors{};
     if (in_.one_in(8)) {
@@ -428,6 +436,9 @@ class Calls {
       if (in_.one_in(4)) tensors.bias = 0x78000000;
       if (in_.one_in(2)) tensors.workspace = 0x6000000, tensors.workspace_bytes = uint64_t{1} << 32;
       if (in_.one_in(3)) tensors.k_strides = {3000 * 256, 256, 128};
+      if (!in_.one_in(3)) tensors.k_scale = 0x7a000000, tensors.v_scale = 0x7b000000, tensors.q_scale = 0x7c000000;
+      if (in_.one_in(4)) tensors.k_scale_strides = tensors.v_scale_strides = some_scale_strides();
+      if (in_.one_in(8)) tensors.v_scale_strides = some_scale_strides();
     }
     worsen(tensors);
     Sized<kernelwright_attention_tensors> sized(in_, tensors);
