@@ -178,7 +178,9 @@ void key_scales(List& list) {
   list.add("tokens_d192_128", dims(scaled(kToken, 2, 2), 192, 128), shape).options = {.heads_first = true,
                                                                                       .padding_tokens = 3};
   list.add("tokens_d256", causal(dims(scaled(kToken), 256, 256)), shape);
-  list.add("pages_of_16", causal(with_sinks(paged(scaled(kPage, 4, 2), 16))), shape).options.heads_first = true;
+  // Some of its walks have several tiles: their pages are looked up two tiles ahead.
+  list.add("pages_of_16", causal(with_sinks(paged(scaled(kPage, 4, 2), 16))), several({500, 1, 0, 67}, 70))
+      .options.heads_first = true;
   list.add("pages_of_48_window", windowed(paged(scaled(kPage), 48), 37, 9), shape);
   list.add("tokens_paged_starts", causal(left_padded(paged(scaled(kToken), 64))), several({150, 100, 0, 67}, 60));
   list.add("tokens_starts", left_padded(scaled(kToken)), several({150, 100, 0, 67}, 60));

@@ -32,7 +32,9 @@ void add_key_scale_cases(std::vector<CudaCase>& cases) {
     shape.q_len = q_len;
     return add(name, decode(problem, q_len), shape, parts);
   };
-  few("decode_page16_sinks", paged(with_sinks(fp8(heads(bf16, 8, 2), kToken)), 16), 1, 3).options.heads_first = true;
+  CudaCase& pages = few("decode_page16_sinks", paged(with_sinks(fp8(heads(bf16, 8, 2), kToken)), 16), 1, 2);
+  pages.options.heads_first = true;
+  pages.shape.kv_lens = {1000, 31, 0, 1};  // several tiles of each part: their pages are looked up two tiles ahead
   few("decode_page48_capped", causal(paged(capped(fp8(heads(f16, 4, 2), kPage, DType::kE5m2), 15), 48)), 2, 1);
   few("decode_fp8q_alibi", causal(with_alibi(fp8_queries(heads(dims(bf16, 64, 64), 2, 1), kToken))), 3, 2);
   few("decode_fp8q_page1", paged(windowed(with_sinks(fp8_queries(heads(bf16, 4, 2), kPage)), 100, 0), 1), 2, 2);
@@ -40,6 +42,7 @@ void add_key_scale_cases(std::vector<CudaCase>& cases) {
   uneven.q_layout = QLayout::kRagged;
   few("decode_fp8q_ragged", uneven, 3, 40).shape.q_lens = {3, 0, 2, 1};
   few("decode_extreme", with_sinks(fp8(heads(bf16, 4, 1), kToken)), 1, 2).change = give_extreme_scales;
+  few("decode_fp8q_extreme", with_sinks(fp8_queries(heads(bf16, 4, 1), kToken)), 1, 2).change = give_extreme_scales;
 
   AttentionShape several = lists({}, {150, 31, 0, 90});
   several.q_len = 70;
