@@ -149,7 +149,7 @@ struct AttentionOutput {
   }
 };
 
-/// Layouts that a kernel must take, for tests.
+/// Layouts that a kernel must take, for tests. Scales that differ by key lie as keys do.
 struct InputOptions {
   std::uint64_t seed = 0;
   bool heads_first = false;  // [.., heads, tokens, head_dim] instead of [.., tokens, heads, head_dim]

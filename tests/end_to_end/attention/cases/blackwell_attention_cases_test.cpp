@@ -406,10 +406,12 @@ void key_scales(List& list) {
       [](AttentionSchedule& schedule) { schedule.num_q = 1; });
   add("page", narrow(with_sinks(windowed(paged(small(), 16), 100, 3)), kPage), odd);
   add("ragged", narrow(heads(ragged(causal(with_sinks(small()))), 4, 2), kToken),
-      lists({1, 0, 33, 190}, {200, 7, 33, 400}));
+      lists({1, 0, 33, 190}, {200, 7, 33, 400}))
+      .options = {.heads_first = true, .padding_tokens = 3};
   add("token_paged", narrow(capped(with_sinks(paged(small(), 8)), 20), kToken, DType::kF32), odd,
       [](AttentionSchedule& schedule) { schedule.exp2_emulated = 0.25, schedule.rescale = Rescale::kAlways; });
-  add("page_alibi", narrow(left_padded(with_alibi(paged(small(), 64))), kPage), odd);
+  add("page_alibi", narrow(left_padded(with_alibi(paged(heads(small(), 4, 2), 64))), kPage), odd).options.heads_first =
+      true;
   add("cluster", narrow(with_sinks(small(128)), kToken), few, [](AttentionSchedule& schedule) {
     schedule.cluster = ClusterShape{1, 2};
   });
