@@ -24,7 +24,9 @@ enum : bool {
   kBlocks = spec::kScales == ScaleKind::kPerBlock,
   kOfRow = spec::kScales == ScaleKind::kPerToken,
   kNorm = spec::kNorm != NormKind::kNone,
-  kTwo = spec::kAdds || spec::kGated  // operands of eight elements each
+  kTwo = spec::kAdds || spec::kGated,               // operands of eight elements each
+  kWhole = spec::kVector == policy::kLaneElements,  // of a sector, in one load
+  kWholeX = kWhole && (!spec::kGated || spec::kPairs == 0)
 };
 enum : int {
   kThreads = spec::kThreadsPerRow,
@@ -105,13 +107,14 @@ class Row {
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
       const int at = first_of_run(i, thread_);
-      first_[i].load_once(x + (spec::kGated && spec::kPairs > 0 ? 2 * at : at), has(i));
-      if constexpr (spec::kGated) second_[i].load_once(x + (spec::kPairs > 0 ? 2 * at + 8 : spec::kWidth + at), has(i));
+      first_[i].load_once<kWholeX>(x + (spec::kGated && spec::kPairs > 0 ? 2 * at : at), has(i));
+      if constexpr (spec::kGated)
+        second_[i].load_once<kWholeX>(x + (spec::kPairs > 0 ? 2 * at + 8 : spec::kWidth + at), has(i));
     }
     if constexpr (spec::kAdds) {
       const auto* const residual = static_cast<const Element*>(params_.residual) + row_ * params_.residual_stride;
 #pragma unroll
-      for (int i = 0; i < kRuns; ++i) second_[i].load_once(residual + first_of_run(i, thread_), has(i));
+      for (int i = 0; i < kRuns; ++i) second_[i].load_once<kWhole>(residual + first_of_run(i, thread_), has(i));
     }
     if constexpr (spec::kScales == ScaleKind::kPerTensor)
       given_scale_ = ptx::ld_global_f32(static_cast<const float*>(params_.scale));

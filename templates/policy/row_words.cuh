@@ -16,12 +16,14 @@ struct RowWords {
   enum : int { kBytes = tile::kBytesOf<kType>, kVectors = kBytes / 2 };
   ptx::Vector16 vector[kVectors];
 
-  /// Of data that is read once.
+  /// Of data that is read once. kWhole: lanes side by side read all of a sector of 32 bytes at once. Otherwise the L1
+  /// keeps it for the other half.
+  template <bool kWhole>
   __device__ __forceinline__ void load_once(const tile::Storage<kType>* from, bool exists) {
-    if constexpr (kVectors == 1) {
+    if constexpr (kWhole && kVectors == 1) {
       vector[0] = ptx::ld_global_once_v4_if(from, exists);
     } else {
-      load(from, exists);  // two vectors are one sector, which the L1 keeps for the second
+      load(from, exists);
     }
   }
   __device__ __forceinline__ void load(const tile::Storage<kType>* from, bool exists) {
