@@ -25,7 +25,7 @@ kernelwright_engine* taking_engine(Arch arch) {
   return new kernelwright_engine(std::move(options));
 }
 
-enum class Kind { kAttention, kGemm, kQuantize, kKvWrite };
+enum class Kind { kAttention, kGemm, kQuantize, kKvWrite, kRowOp };
 struct Kernel {
   kernelwright_kernel* handle = nullptr;
   Kind kind = Kind::kAttention;
@@ -46,11 +46,16 @@ constexpr const char* kConfigs[] = {
     R"({"version":1,"kind":"kv_write","name":"x","problem":{"head_dim":{"qk":128,"v":128},"heads":{"q":8,"kv":2},"kv_layout":{"kind":"paged","page_size":16},"qk_norm":{"kind":"rms"},"rope":{"style":"neox","width":64}},"schedule":"auto"})",
     R"({"version":1,"kind":"kv_write","name":"x","problem":{"dtype":{"kv":"e4m3"},"head_dim":{"qk":64,"v":64},"heads":{"q":4,"kv":4},"kv_layout":{"kind":"padded"},"index":"positions","scales":{"k":"per_token","v":"per_head"}},"schedule":"auto"})",
     R"({"version":1,"kind":"kv_write","name":"x","problem":{"head_dim":{"qk":64,"v":64},"heads":{"q":2,"kv":1},"kv_layout":{"kind":"ragged"},"q_out":false},"schedule":{"num_warps":2}})",
+    R"({"version":1,"kind":"row_op","name":"x","problem":{"width":512,"input":"add","norm":{"kind":"rms"}},"schedule":"auto"})",
+    R"({"version":1,"kind":"row_op","name":"x","problem":{"dtype":{"out":"e4m3"},"width":1024,"input":"gate_up","scales":{"kind":"per_block"}},"schedule":"auto"})",
+    R"({"version":1,"kind":"row_op","name":"x","problem":{"dtype":{"in":"f32","out":"nvfp4"},"width":96,"norm":{"kind":"rms","weight":false}},"schedule":{"rows_per_cta":8}})",
 };
-constexpr std::string_view kGemmKind = "\"kind\":\"gemm\"", kKvWriteKind = "\"kind\":\"kv_write\"";
+constexpr std::string_view kGemmKind = "\"kind\":\"gemm\"", kKvWriteKind = "\"kind\":\"kv_write\"",
+                           kRowOpKind = "\"kind\":\"row_op\"";
 
 Kind kind_of(std::string_view config) {
   if (config.find(kGemmKind) != config.npos) return Kind::kGemm;
+  if (config.find(kRowOpKind) != config.npos) return Kind::kRowOp;
   return config.find(kKvWriteKind) != config.npos ? Kind::kKvWrite : Kind::kAttention;
 }
 
@@ -125,6 +130,8 @@ class Calls {
       case 14:
       case 15:
       case 16: return kv_write();
+      case 17:
+      case 18: return row_op();
       default: return in_.one_in(2) ? attention() : gemm();
     }
   }
@@ -509,6 +516,22 @@ class Calls {
     Sized<kernelwright_kv_write_tensors> sized(in_, tensors);
     const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kAttention : Kind::kKvWrite);
     held("launch_kv_write", kernelwright_launch_kv_write(kernel, sized.get(), nullptr));
+  }
+
+  void row_op() {
+    kernelwright_row_op_tensors tensors{};
+    if (in_.one_in(8)) {
+      tensors = in_.fill<kernelwright_row_op_tensors>();
+    } else {
+      tensors.x = 0x1000000, tensors.residual = 0x3000000, tensors.residual_out = 0x3000000, tensors.weight = 0x5000000;
+      tensors.out = 0x6000000, tensors.scale = 0x8000000, tensors.rows = some(3000);
+      if (in_.one_in(3)) tensors.x_stride = 2048, tensors.out_stride = 2048;
+      if (in_.one_in(3)) tensors.residual_out = 0x3800000;
+    }
+    worsen(tensors);
+    Sized<kernelwright_row_op_tensors> sized(in_, tensors);
+    const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kAttention : Kind::kRowOp);
+    held("launch_row_op", kernelwright_launch_row_op(kernel, sized.get(), nullptr));
   }
 
   /// Rows are few, or so many that no table has them: what lies between would be allocated and computed.

@@ -2,7 +2,7 @@
 // twice into poisoned outputs, compared bit for bit and with the fp64 reference. On a GPU the whole list or a shard of
 // it (KERNELWRIGHT_PAIRWISE_SHARD, as pairwise_launches_test.cpp has it), on the emulator with every check on.
 //
-//   KERNELWRIGHT_PAIRWISE_ROWS   on the emulator, how many rows of the list; by default 48
+//   KERNELWRIGHT_PAIRWISE_ROWS   on the emulator, how many rows of the list; by default 40
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -140,7 +140,7 @@ TEST(PairwiseRowOp, OnTheEmulatorIsRightWithoutAReport) {
   const Pairs pairs = pairs_for(Arch::kSm90a, given ? 400 : 40);
   EXPECT_GE(pairs.rows.size(), 90u) << "the product of the two longest lists of values bounds the rows from below";
   Engine engine = test::make_checking_engine(4, emulator::Completion::kRandom, 5);
-  const std::size_t count = std::min<std::size_t>(given ? std::strtoull(given, nullptr, 10) : 48, pairs.rows.size());
+  const std::size_t count = std::min<std::size_t>(given ? std::strtoull(given, nullptr, 10) : 40, pairs.rows.size());
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t row = i * pairs.rows.size() / count;
     launch(engine, pairs.rows[row], row, 5);
