@@ -1,5 +1,5 @@
-/// Calls through the engine whose kernels are mutated: attention and GEMM of each family, and cache writes, in the forms
-/// that differ in synchronisation.
+/// Calls through the engine whose kernels are mutated: attention and GEMM of each family, and cache writes, in the
+/// forms that differ in synchronisation.
 #pragma once
 
 #include <string>
@@ -37,6 +37,7 @@ struct KvWriteCall {
 };
 
 std::vector<AttentionCall> attention_calls();
+std::vector<AttentionCall> fp8_attention_calls();  // among attention_calls()
 std::vector<GemmCall> gemm_calls();
 std::vector<KvWriteCall> kv_write_calls();
 

@@ -1,4 +1,6 @@
 // The attention kernels that are mutated.
+#include <utility>
+
 #include "runtime/emulator/mutation/attention_subjects.h"
 
 namespace kernelwright::test {
@@ -307,6 +309,7 @@ std::vector<AttentionCall> attention_calls() {
   add_blackwell_sub_stages(calls);
   add_blackwell_swizzles(calls);
   add_open_scores(calls);
+  for (AttentionCall& call : fp8_attention_calls()) calls.push_back(std::move(call));
   return calls;
 }
 
