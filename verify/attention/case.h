@@ -122,7 +122,12 @@ struct AttentionCase {
   /// Of scales that differ by key: of k_scale and v_scale.
   std::size_t key_scale_index(int sequence, int key, int kv_head) const;
   double k_scale_of(int sequence, int key, int kv_head) const { return scale_of(k_scale, sequence, key, kv_head); }
-  double v_scale_of(int sequence, int key, int kv_head) const { return scale_of(v_scale, sequence, key, kv_head); }
+  /// Where scales differ by key, as kernels take it: between 2^-60, which NaN is too, and 2^100.
+  double v_scale_of(int sequence, int key, int kv_head) const {
+    const double scale = scale_of(v_scale, sequence, key, kv_head);
+    if (!has_key_scales()) return scale;
+    return scale >= 0x1p-60 ? std::min(scale, 0x1p100) : 0x1p-60;
+  }
   /// Floating-point operations of the two products over visible keys, a multiply and an add counted as two.
   double operations() const;
   /// Bytes of K and V that some query sees, each counted once.

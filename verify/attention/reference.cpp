@@ -64,8 +64,6 @@ KERNELWRIGHT_WIDE void add_values(const double* p, const double* c, const double
   }
 }
 
-// Kernels take what is below, and NaN, for the least scale of a single value, and what is above for the largest.
-constexpr double kLeastScale = 0x1p-60, kLargestScale = 0x1p100;
 constexpr double kNegligible = 104;  // exp(-104) is less than half of the smallest f32
 
 // The state of a row while its chunk is computed.
@@ -98,13 +96,7 @@ class Chunk {
       first_ = std::min(first_, state.range.first);
       last_ = std::max(last_, state.range.last);
     }
-    for (int j = first_; j < last_; ++j) {
-      const double scale = call.v_scale_of(sequence_, j, kv_head_), bounded = std::min(scale, kLargestScale);
-      if (call.has_key_scales())
-        value_scales_.push_back(bounded >= kLeastScale ? bounded : kLeastScale);
-      else
-        value_scales_.push_back(scale);
-    }
+    for (int j = first_; j < last_; ++j) value_scales_.push_back(call.v_scale_of(sequence_, j, kv_head_));
   }
 
   void compute(const std::function<void(const ReferenceRow&)>& visit) {
@@ -294,7 +286,7 @@ class Chunk {
     }
   }
 
-  /// A value's scale as kernels take it; and the largest magnitude of those of `keys`.
+  /// A value's scale; and the largest magnitude of those of `keys`.
   double value_scale(int key) const { return value_scales_[static_cast<std::size_t>(key - first_)]; }
   double largest_scale(const AttentionCase::Range& keys) const {
     if (!call_.has_key_scales()) return std::fabs(value_scale(keys.first));

@@ -199,14 +199,6 @@ TEST(HopperRefusals, PagesThatABoxDoesNotFitInDecode) {  // case 21; prefill gat
                     "multiples of 8; the portable family takes this problem"));
 }
 
-TEST(HopperRefusals, ScalesOfTokens) {  // cases 33 to 35
-  for (const DType q : {DType::kBf16, DType::kE4m3})
-    EXPECT_THAT(hopper_refusal([q](AttentionProblem& problem) {
-                  problem.dtype.q = q, problem.dtype.kv = DType::kE4m3;
-                  problem.scales = ScaleKind::kPerToken;
-                }),
-                HasSubstr(lacks("/problem/scales: \"per_token\"", "none, per_tensor, per_head")));
-}
 TEST(HopperRefusals, Fp8KeysInPagesThatABoxDoesNotFit) {  // case 48
   for (const DType q : {DType::kBf16, DType::kE4m3})
     EXPECT_THAT(hopper_refusal([q](AttentionProblem& problem) {
