@@ -16,7 +16,7 @@ constexpr const char* kNoMeaning = " has no meaning here; leave it out";
 /// A row is whole vectors, and whole blocks of its scales.
 void check_width(const RowOpProblem& problem, Violations& violations) {
   const DType out = problem.dtype.out;
-  const bool blocks = problem.scales.kind == ScaleKind::kPerBlock;
+  const bool blocks = problem.scales.kind == ScaleKind::kPerBlock && !is_block_scaled(out);
   const int step = blocks ? kScaleBlock : std::max(kRowStep, scale_vector(out));
   if (problem.width < kRowStep || problem.width > kWidest || problem.width % step == 0) return;
   const int nearest = std::clamp((problem.width + step / 2) / step * step, step, kWidest);
@@ -54,21 +54,27 @@ void check_norm(const RowNorm& norm, Violations& violations) {
 void check_scales(const RowOpProblem& problem, Violations& violations) {
   const RowScales& scales = problem.scales;
   const DType out = problem.dtype.out;
-  takes("/problem/scales/kind", scales.kind,
-        {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerToken, ScaleKind::kPerBlock}, violations);
-  if (scales.kind != ScaleKind::kNone && !is_fp8(out))
-    violations.push_back({"/problem/scales/kind",
-                          in_quotes(to_string(scales.kind)) + " has no meaning for " + std::string(to_string(out)) +
-                              (is_block_scaled(out) ? ", which has scales of its own; leave it out"
-                                                    : "; leave it out, or write e4m3 or e5m2")});
-  const bool makes = scales.kind == ScaleKind::kPerToken || scales.kind == ScaleKind::kPerBlock;
-  if (scales.layout != ScaleLayout::kColumns && scales.kind != ScaleKind::kPerBlock)
-    violations.push_back({"/problem/scales/layout", in_quotes(to_string(scales.layout)) + " is for per_block scales"});
+  if (is_block_scaled(out)) {  // as a GEMM says it of its operands
+    if (scales.kind != ScaleKind::kPerBlock)
+      violations.push_back({"/problem/scales/kind", in_quotes(to_string(scales.kind)) + " does not fit " +
+                                                        std::string(to_string(out)) + "; it takes per_block"});
+  } else {
+    takes("/problem/scales/kind", scales.kind,
+          {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerToken, ScaleKind::kPerBlock}, violations);
+    if (scales.kind != ScaleKind::kNone && !is_fp8(out))
+      violations.push_back({"/problem/scales/kind", in_quotes(to_string(scales.kind)) + " has no meaning for " +
+                                                        std::string(to_string(out)) +
+                                                        "; leave it out, or write e4m3 or e5m2"});
+  }
+  const bool makes = is_fp8(out) && is_one_of(scales.kind, {ScaleKind::kPerToken, ScaleKind::kPerBlock});
+  if (scales.layout != ScaleLayout::kColumns && (scales.kind != ScaleKind::kPerBlock || !is_fp8(out)))
+    violations.push_back(
+        {"/problem/scales/layout", in_quotes(to_string(scales.layout)) + " is for per_block scales of e4m3 and e5m2"});
   if (scales.power_of_two && !makes)
     violations.push_back(
-        {"/problem/scales/power_of_two", "true is for scales that the kernel makes: per_token or per_block"});
+        {"/problem/scales/power_of_two", "true is for f32 scales that the kernel makes: per_token or per_block"});
   if (scales.least > 0 && !makes)
-    violations.push_back({"/problem/scales/least", "is for scales that the kernel makes: per_token or per_block"});
+    violations.push_back({"/problem/scales/least", "is for f32 scales that the kernel makes: per_token or per_block"});
 }
 
 }  // namespace

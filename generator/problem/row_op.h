@@ -65,7 +65,8 @@ struct RowScales {
 template <class Visitor>
 void visit_fields(RowScales& scales, Visitor&& field) {
   field("kind", scales.kind, any{},
-        "none, per_tensor (given), per_token (made, of a row) or per_block (made, of 128 elements); of e4m3 and e5m2");
+        "of e4m3 and e5m2: none, per_tensor (given), per_token (made, of a row) or per_block (made, of 128 elements); "
+        "mxfp8, mxfp4 and nvfp4 take per_block");
   field("layout", scales.layout, any{},
         "of per_block: columns is [width / 128, rows], a GEMM's scale_a; rows is [rows, width / 128]");
   field("power_of_two", scales.power_of_two, any{}, "scales that are made are rounded up to a power of two");

@@ -63,8 +63,8 @@ RowOpSpec spec_of(const RowOpProblem& problem, Arch arch) {
     spec.norm_weight = problem.norm.weight;
     spec.weight_offset = problem.norm.weight_offset;
   }
-  spec.scales = problem.scales.kind;
-  spec.scale_columns = problem.scales.kind == ScaleKind::kPerBlock && problem.scales.layout == ScaleLayout::kColumns;
+  if (!spec.has_atoms()) spec.scales = problem.scales.kind;
+  spec.scale_columns = spec.scales == ScaleKind::kPerBlock && problem.scales.layout == ScaleLayout::kColumns;
   spec.power_of_two = problem.scales.power_of_two;
   spec.has_least = problem.scales.least > 0;
   return spec;

@@ -48,7 +48,7 @@ constexpr const char* kConfigs[] = {
     R"({"version":1,"kind":"kv_write","name":"x","problem":{"head_dim":{"qk":64,"v":64},"heads":{"q":2,"kv":1},"kv_layout":{"kind":"ragged"},"q_out":false},"schedule":{"num_warps":2}})",
     R"({"version":1,"kind":"row_op","name":"x","problem":{"width":512,"input":"add","norm":{"kind":"rms"}},"schedule":"auto"})",
     R"({"version":1,"kind":"row_op","name":"x","problem":{"dtype":{"out":"e4m3"},"width":1024,"input":"gate_up","scales":{"kind":"per_block"}},"schedule":"auto"})",
-    R"({"version":1,"kind":"row_op","name":"x","problem":{"dtype":{"in":"f32","out":"nvfp4"},"width":96,"norm":{"kind":"rms","weight":false}},"schedule":{"rows_per_cta":8}})",
+    R"({"version":1,"kind":"row_op","name":"x","problem":{"dtype":{"in":"f32","out":"nvfp4"},"width":96,"norm":{"kind":"rms","weight":false},"scales":{"kind":"per_block"}},"schedule":{"rows_per_cta":8}})",
 };
 constexpr std::string_view kGemmKind = "\"kind\":\"gemm\"", kKvWriteKind = "\"kind\":\"kv_write\"",
                            kRowOpKind = "\"kind\":\"row_op\"";

@@ -115,7 +115,7 @@ class OnTheEmulator(unittest.TestCase):
             self.assertEqual((out.dtype, sums.dtype, scale.dtype), ("e4m3", "f16", "f32"))
 
     def test_block_scaled_rows_have_atoms(self):
-        kernel = self.engine.prepare(config(dtype={"in": "f16", "out": "mxfp4"}, input="plain", norm={}))
+        kernel = self.engine.prepare(config(dtype={"in": "f16", "out": "mxfp4"}, input="plain", norm={}, scales={"kind": "per_block"}))
         ones = self.array([1.0] * ROWS * WIDTH, "f16", "e", ROWS, WIDTH)
         out, scale = kernel(ones)
         self.assertEqual((tuple(out.shape), tuple(scale.shape)), ((ROWS, WIDTH // 2), (1024,)))

@@ -346,7 +346,7 @@ class RowOpCases:
         cls.add = prepare("f16", input="add", **rms)
         cls.quantised = prepare("e4m3", scales={"kind": "per_token"}, **rms)
         cls.added = prepare("e4m3", input="add", scales={"kind": "per_block"}, **rms)
-        cls.operand, cls.tensor = prepare("mxfp8"), prepare("e4m3", scales={"kind": "per_tensor"})
+        cls.operand, cls.tensor = prepare("mxfp8", scales={"kind": "per_block"}), prepare("e4m3", scales={"kind": "per_tensor"})
 
     @classmethod
     def tearDownClass(cls):

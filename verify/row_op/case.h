@@ -24,8 +24,10 @@ struct RowOpCase {
   bool adds() const { return problem.input == RowInput::kAdd; }
   bool has_weights() const { return problem.norm.kind != NormKind::kNone && problem.norm.weight; }
   bool has_atoms() const { return is_block_scaled(problem.dtype.out); }
-  /// Blocks of a row with a scale each: 0 but for per_block.
-  std::int64_t scale_blocks() const { return problem.scales.kind == ScaleKind::kPerBlock ? problem.width / 128 : 0; }
+  /// Blocks of a row with an f32 scale each: 0 but for per_block.
+  std::int64_t scale_blocks() const {
+    return problem.scales.kind == ScaleKind::kPerBlock && !has_atoms() ? problem.width / 128 : 0;
+  }
   bool scale_columns() const { return problem.scales.layout == ScaleLayout::kColumns; }
   /// Bytes of the rows from the first to the end of the last, with gaps between them.
   std::size_t row_bytes(std::int64_t stride, DType dtype) const;

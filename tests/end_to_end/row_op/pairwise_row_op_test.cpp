@@ -2,7 +2,7 @@
 // twice into poisoned outputs, compared bit for bit and with the fp64 reference. On a GPU the whole list or a shard of
 // it (KERNELWRIGHT_PAIRWISE_SHARD, as pairwise_launches_test.cpp has it), on the emulator with every check on.
 //
-//   KERNELWRIGHT_PAIRWISE_ROWS   on the emulator, how many rows of the list; by default 40
+//   KERNELWRIGHT_PAIRWISE_ROWS   on the emulator, how many rows of the list; by default 28
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -59,9 +59,9 @@ std::vector<test::Factor<Drawn>> factors() {
                                          {e4m3, {.kind = block}},
                                          {e4m3, {.kind = block, .layout = ScaleLayout::kRows, .power_of_two = true}},
                                          {e5m2, {.kind = token}},
-                                         {DType::kMxfp8},
-                                         {DType::kMxfp4},
-                                         {DType::kNvfp4}},
+                                         {DType::kMxfp8, {.kind = block}},
+                                         {DType::kMxfp4, {.kind = block}},
+                                         {DType::kNvfp4, {.kind = block}}},
                     [](Drawn& k, const Written& value) {
                       k.problem.dtype.out = value.dtype;
                       k.problem.scales = value.scales;
@@ -140,7 +140,7 @@ TEST(PairwiseRowOp, OnTheEmulatorIsRightWithoutAReport) {
   const Pairs pairs = pairs_for(Arch::kSm90a, given ? 400 : 40);
   EXPECT_GE(pairs.rows.size(), 90u) << "the product of the two longest lists of values bounds the rows from below";
   Engine engine = test::make_checking_engine(4, emulator::Completion::kRandom, 5);
-  const std::size_t count = std::min<std::size_t>(given ? std::strtoull(given, nullptr, 10) : 40, pairs.rows.size());
+  const std::size_t count = std::min<std::size_t>(given ? std::strtoull(given, nullptr, 10) : 28, pairs.rows.size());
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t row = i * pairs.rows.size() / count;
     launch(engine, pairs.rows[row], row, 5);

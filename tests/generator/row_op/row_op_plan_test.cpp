@@ -41,6 +41,7 @@ TEST(PlanRowOp, SharesARowAmongAsManyThreadsAsItsWidthNeeds) {
   const auto shape = [](int width, DType out) {
     RowOpProblem problem = normed(width);
     problem.dtype.out = out;
+    if (is_block_scaled(out)) problem.scales.kind = ScaleKind::kPerBlock;
     const RowOpSpec spec = plan_row_op(problem, {}, Arch::kSm90a).spec;
     return std::tuple(spec.vector, spec.threads_per_row, spec.rows_per_cta);
   };
@@ -62,6 +63,7 @@ TEST(PlanRowOp, LaunchesARowOrSomeOfThemACta) {
   EXPECT_EQ(plan_launch(plan_row_op(normed(4096), {}, Arch::kSm90a).spec, 100000).grid[0], 100000u);
   RowOpProblem operand = normed(4096);
   operand.dtype.out = DType::kMxfp8;
+  operand.scales.kind = ScaleKind::kPerBlock;
   EXPECT_EQ(plan_launch(plan_row_op(operand, {}, Arch::kSm90a).spec, 3).grid[0], 128u) << "scales of whole atoms";
 }
 
@@ -83,7 +85,10 @@ TEST(PlanRowOp, RefusesWidthsByNameWithTheNearestOne) {
       }),
       ElementsAre("/problem/width: 1000 does not fit rows of per_block scales; it takes a multiple of 128, such "
                   "as 1024"));
-  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 1000, c.problem.dtype.out = DType::kMxfp8; }),
+  EXPECT_THAT(refusals([](RowOpConfig& c) {
+                c.problem.width = 1000, c.problem.dtype.out = DType::kMxfp8,
+                c.problem.scales.kind = ScaleKind::kPerBlock;
+              }),
               ElementsAre("/problem/width: 1000 does not fit rows of mxfp8; it takes a multiple of 32, such as 992"));
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 20000; }),
               ElementsAre("/problem/width: 20000 is outside [8, 16384]"));
@@ -107,12 +112,14 @@ TEST(PlanRowOp, RefusesFieldsThatContradictEachOther) {
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.scales.kind = ScaleKind::kPerToken; }),
               ElementsAre("/problem/scales/kind: \"per_token\" has no meaning for bf16; leave it out, or write e4m3 or "
                           "e5m2"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.dtype.out = DType::kMxfp4; }),
+              ElementsAre("/problem/scales/kind: \"none\" does not fit mxfp4; it takes per_block"));
   EXPECT_THAT(refusals([](RowOpConfig& c) {
                 c.problem.dtype.out = DType::kE4m3;
                 c.problem.scales = {.kind = ScaleKind::kPerTensor, .layout = ScaleLayout::kRows, .power_of_two = true};
               }),
-              ElementsAre("/problem/scales/layout: \"rows\" is for per_block scales",
-                          "/problem/scales/power_of_two: true is for scales that the kernel makes: per_token or "
+              ElementsAre("/problem/scales/layout: \"rows\" is for per_block scales of e4m3 and e5m2",
+                          "/problem/scales/power_of_two: true is for f32 scales that the kernel makes: per_token or "
                           "per_block"));
   EXPECT_THAT(
       refusals([](RowOpConfig& c) {

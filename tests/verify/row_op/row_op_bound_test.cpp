@@ -98,7 +98,6 @@ TEST(VerifyRowOp, FindsFaultsOfBlockScaledRows) {
   RowOpProblem problem = quantised();
   problem.width = 96;
   problem.dtype.out = DType::kMxfp8;
-  problem.scales = {};
   const RowOpCase call = make_row_op_inputs(problem, {.name = "drawn", .rows = 3});
   const RowOpOutput right = right_output(call);
   EXPECT_TRUE(verify(call, right).passed) << verify(call, right).text;

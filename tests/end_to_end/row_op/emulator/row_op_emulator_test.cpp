@@ -82,6 +82,7 @@ TEST_P(BlockScaledRows, AreOperandsOfAGemm) {
       SCOPED_TRACE(to_string(out));
       RowOpProblem problem = normed_rows(width);
       problem.dtype = {width == 96 ? DType::kF32 : DType::kBf16, out};
+      problem.scales.kind = ScaleKind::kPerBlock;
       expect_right_for(problem, width == 32 ? 130 : 3);
     }
 }
@@ -154,6 +155,7 @@ TEST_P(RowOp, GivesABlockWithoutNumbersTheScaleNan) {
   RowOpProblem problem;
   problem.width = 128;
   problem.dtype = {DType::kF32, DType::kMxfp8};
+  problem.scales.kind = ScaleKind::kPerBlock;
   RowOpCase call = make_row_op_inputs(problem, {.name = "drawn", .rows = 2});
   std::memcpy(call.x.data() + 40, &kNan, 4);
   std::memcpy(call.x.data() + 40 * 4, &kInfinity, 4);  // of the next block
