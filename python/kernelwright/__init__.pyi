@@ -302,13 +302,13 @@ class RowOpKernel(_Handle):
         self, *, x: _Tensor, residual: _Tensor | None = None, out: _Tensor, residual_out: _Tensor | None = None,
         weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
         gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
-        pdl: bool = False,
+        pdl: bool = False, constant_weight: bool = False,
     ) -> RowOpLaunch: ...
     def launch(
         self, *, x: _Tensor, residual: _Tensor | None = None, out: _Tensor, residual_out: _Tensor | None = None,
         weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
         gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
-        pdl: bool = False, stream: _Stream | None = None,
+        pdl: bool = False, constant_weight: bool = False, stream: _Stream | None = None,
     ) -> None: ...
     @overload
     def __call__(
@@ -316,14 +316,14 @@ class RowOpKernel(_Handle):
         residual_out: _Tensor | None = None, weight: _Tensor | None = None, scale: _Tensor | None = None,
         rows: int | None = None, eps: float | None = None, gate_alpha: float | None = None,
         gate_limit: float | None = None, tensor_scale: float | None = None, pdl: bool = False,
-        stream: _Stream | None = None,
+        constant_weight: bool = False, stream: _Stream | None = None,
     ) -> Any: ...
     @overload
     def __call__(
         self, x: _Tensor, residual: _Tensor, *, out: _Tensor | None = None, residual_out: _Tensor | None = None,
         weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
         gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
-        pdl: bool = False, stream: _Stream | None = None,
+        pdl: bool = False, constant_weight: bool = False, stream: _Stream | None = None,
     ) -> Any: ...
 
 class RowOpLaunch:

@@ -580,7 +580,7 @@ class RowOpKernel(RowOpCalls, _Handle):
         super().__init__(engine, handle, RowOpProblem(problem), device)
 
     def bind(self, *, x, residual=None, out, residual_out=None, weight=None, scale=None, rows=None, eps=None, gate_alpha=None,
-             gate_limit=None, tensor_scale=None, pdl=False):
+             gate_limit=None, tensor_scale=None, pdl=False, constant_weight=False):
         """A RowOpLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors are given as for Kernel.bind(): x [rows, width], with input "gate_up" [rows, 2 width]; residual,
@@ -592,8 +592,8 @@ class RowOpKernel(RowOpCalls, _Handle):
         atoms of bytes. A GEMM takes scale as its scale_a or atoms.
 
         rows is needed only beside addresses. eps, and gate_alpha and gate_limit of clamped gates, are the problem's unless
-        given. With mxfp8, mxfp4 and nvfp4, value / tensor_scale is quantised. With pdl, no kernel that may still run writes
-        the weights.
+        given. With mxfp8, mxfp4 and nvfp4, value / tensor_scale is quantised. With pdl, constant_weight says that no
+        earlier kernel that may still run writes the weights. They are then loaded before that kernel has ended.
         """
         tensors, numbers = tensors_and_numbers(structs.RowOpTensors, locals())
         built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)

@@ -176,7 +176,7 @@ class RowOpTensors(Struct):
                 ("weight", c_uint64), ("out", c_uint64), ("scale", c_uint64), ("rows", c_int64), ("x_stride", c_int64),
                 ("residual_stride", c_int64), ("residual_out_stride", c_int64), ("out_stride", c_int64),
                 ("scale_stride", c_int64), ("pdl", c_int32), ("overrides", c_uint32), ("eps", c_float), ("gate_alpha", c_float),
-                ("gate_limit", c_float), ("tensor_scale", c_float)]
+                ("gate_limit", c_float), ("tensor_scale", c_float), ("constant_weight", c_int32)]
 
 
 class Rope(Struct):

@@ -489,7 +489,8 @@ typedef struct kernelwright_row_op_tensors {
   int32_t pdl;
   uint32_t overrides; /* whether eps, gate_alpha and gate_limit are read, or those of the problem */
   float eps, gate_alpha, gate_limit;
-  float tensor_scale; /* mxfp8, mxfp4, nvfp4: values / tensor_scale are quantised; 0: 1 */
+  float tensor_scale;      /* mxfp8, mxfp4, nvfp4: values / tensor_scale are quantised; 0: 1 */
+  int32_t constant_weight; /* with pdl: no kernel ahead that may still run writes weight */
 } kernelwright_row_op_tensors;
 
 /* Queues steps over rows on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json() prepares

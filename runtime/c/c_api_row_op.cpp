@@ -4,7 +4,7 @@
 namespace kernelwright {
 namespace {
 
-constexpr std::size_t kRowOpTensors1 = KERNELWRIGHT_END_OF(kernelwright_row_op_tensors, tensor_scale);
+constexpr std::size_t kRowOpTensors1 = KERNELWRIGHT_END_OF(kernelwright_row_op_tensors, constant_weight);
 
 }  // namespace
 

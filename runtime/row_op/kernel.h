@@ -27,7 +27,7 @@ struct RowOpTensors {
   DevicePtr x = 0;             // [rows, width], with input "gate_up" [rows, 2 width], of dtype.in
   DevicePtr residual = 0;      // input "add": [rows, width] of dtype.in
   DevicePtr residual_out = 0;  // input "add": likewise; the sum, rounded to dtype.in, which the norm sees
-  DevicePtr weight = 0;        // of the norm: [width] of dtype.in. With pdl, no kernel that may still run writes it
+  DevicePtr weight = 0;        // of the norm: [width] of dtype.in
   DevicePtr out = 0;           // [rows, width] of dtype.out
   /// per_tensor: f32 [1], given: what is written times its scale is the value. per_token: f32 [rows], written.
   /// per_block: f32 [width / 128, rows] (columns) or [rows, width / 128] (rows), written. mxfp8, mxfp4 and nvfp4:
@@ -42,6 +42,8 @@ struct RowOpTensors {
   std::optional<float> gate_alpha, gate_limit;  // of clamped gates, >= 0; absent: the problem's
   float tensor_scale = 1;  // mxfp8, mxfp4, nvfp4: value / tensor_scale is quantised; a GEMM's alpha has to undo it. > 0
   bool pdl = false;        // may begin before the kernel ahead of it in the stream has ended
+  /// With pdl: no kernel ahead that may still run writes weight. It is loaded before that one has ended.
+  bool constant_weight = false;
 };
 
 /// The one list of the fields that the C ABI's struct has too, by the same names; see AttentionTensors.
@@ -61,6 +63,7 @@ void visit_fields(RowOpTensors& tensors, Other& other, Field&& field, IfSet&& if
   field(tensors.scale_stride, other.scale_stride);
   field(tensors.tensor_scale, other.tensor_scale);
   field(tensors.pdl, other.pdl);
+  field(tensors.constant_weight, other.constant_weight);
   if_set(tensors.eps, other.eps);
   if_set(tensors.gate_alpha, other.gate_alpha);
   if_set(tensors.gate_limit, other.gate_limit);

@@ -88,6 +88,7 @@ void launch_row_op(const LoadedRowOp& kernel, const RowOpTensors& given, Stream 
       .alpha = t.gate_alpha.value_or(kernel.alpha),
       .limit = t.gate_limit.value_or(kernel.limit),
       .tensor_scale = t.tensor_scale,
+      .constant_weight = t.pdl && t.constant_weight,
   };
   kernel.device->launch(*kernel.kernel, config_of(plan_launch(spec, t.rows), t.pdl), &params, sizeof params, stream);
 }

@@ -18,9 +18,10 @@ struct RowOpParams {
   int64_t x_stride, residual_stride, residual_out_stride, out_row_bytes, scale_stride;
   int64_t rows;
   float eps;
-  float least;         // what a largest magnitude counts as, if it is smaller
-  float alpha, limit;  // of clamped gates
-  float tensor_scale;  // block-scaled formats: values are divided by it first
+  float least;           // what a largest magnitude counts as, if it is smaller
+  float alpha, limit;    // of clamped gates
+  float tensor_scale;    // block-scaled formats: values are divided by it first
+  bool constant_weight;  // no launch ahead writes the weights: they are loaded before the wait for it
 };
 
 constexpr int32_t kRowScaleBlock = 128;  // elements of a row with one scale of per_block

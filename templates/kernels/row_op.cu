@@ -3,7 +3,7 @@
 /// from there on, so that memory is read once. Sums and largest magnitudes go over lanes by shuffles, and over warps
 /// through shared memory. Every thread adds the warps' sums in one order.
 ///
-/// The weights are loaded ahead of the wait for the grid before, which does not write them.
+/// Weights that no launch ahead writes are loaded before the wait for it.
 #include "spec.h"
 
 #include "contract/block_scales.h"
@@ -284,9 +284,11 @@ extern "C" __global__ void __launch_bounds__(kernelwright::spec::kThreadsPerRow*
   using namespace kernelwright;
   const int thread = threadIdx.x % kThreads;
   Row row(params, int64_t{blockIdx.x} * spec::kRowsPerCta + threadIdx.x / kThreads, thread);
-  if constexpr (spec::kNormWeight) row.load_weights();
+  const bool early = spec::kNormWeight && spec::kArch >= 90 && params.constant_weight;
+  if (early) row.load_weights();
   if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
   row.load();
+  if (spec::kNormWeight && !early) row.load_weights();
   row.combine();
   if constexpr (kNorm) row.normalise();
   row.write();

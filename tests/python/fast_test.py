@@ -165,7 +165,8 @@ class Draw:
         shape = {"per_tensor": (1,), "per_token": (rows,), "per_block": (2, rows) if layout == "columns" else (rows, 2)}.get(per)
         if shape:
             tensors["scale"] = self.tensor(shape, "f32", False)
-        extra = {"eps": 1e-3, "gate_alpha": 1, "gate_limit": 2.0, "tensor_scale": 2.0, "pdl": True, "rows": rows}
+        extra = {"eps": 1e-3, "gate_alpha": 1, "gate_limit": 2.0, "tensor_scale": 2.0, "pdl": True, "constant_weight": True,
+                 "rows": rows}
         return RowOpKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, ""
 
     def kv_write(self):

@@ -311,7 +311,7 @@ TEST(CStructs, EveryFieldOfALaunchOfStepsOverRowsReachesIt) {
   EXPECT_SAME(gate_alpha);
   EXPECT_SAME(gate_limit);
   EXPECT_SAME(tensor_scale);
-  EXPECT_TRUE(tensors.pdl);
+  EXPECT_TRUE(tensors.pdl && tensors.constant_weight);
   const auto empty = sized<kernelwright_row_op_tensors>();
   EXPECT_EQ(tensors_of(&empty).tensor_scale, 1);
   EXPECT_FALSE(tensors_of(&empty).eps || tensors_of(&empty).gate_alpha || tensors_of(&empty).gate_limit);

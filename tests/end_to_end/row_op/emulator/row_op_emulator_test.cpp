@@ -117,7 +117,7 @@ TEST_P(RowOp, WorksInPlaceBehindAnotherKernel) {
   RowOpOutput apart = run_checked(engine_, call);
   const RowOpOutput in_place = run_checked(engine_, call, {}, [](RowOpDeviceCase& on_device) {
     on_device.work_in_place();
-    on_device.tensors().pdl = true;
+    on_device.tensors().pdl = on_device.tensors().constant_weight = true;
   });
   const auto row_of = [&](const std::vector<std::byte>& bytes, std::int64_t row) {
     const auto first = bytes.begin() + row * call.out_stride * 2;
@@ -127,6 +127,32 @@ TEST_P(RowOp, WorksInPlaceBehindAnotherKernel) {
     EXPECT_EQ(row_of(in_place.out, row), row_of(apart.out, row));
     EXPECT_EQ(row_of(in_place.residual_out, row), row_of(apart.residual_out, row));
   }
+}
+
+/// The rows of the second of two launches that may overlap. Its weights are the first's rows where `written` says so.
+RowOpOutput run_behind_another(Engine& engine, bool written, bool constant_weight) {
+  const RowOpCase call = make_row_op_inputs(normed_rows(1024), {.name = "drawn", .rows = 3});
+  const RowOpKernel kernel = engine.prepare(call.problem);
+  RowOpDeviceCase first(engine.device(0), call, kernel), second(engine.device(0), call, kernel);
+  first.poison();
+  second.poison();
+  second.use(first.stream());
+  (written ? second.tensors().weight : second.tensors().x) = first.tensors().out;
+  second.tensors().pdl = true, second.tensors().constant_weight = constant_weight;
+  first.launch();
+  second.launch();
+  return second.download();
+}
+
+TEST_P(RowOp, WeightsComeEarlyWhereTheyAreConstant) {
+  EXPECT_EQ(run_behind_another(engine_, false, true), run_behind_another(engine_, false, false));
+  run_behind_another(engine_, true, false);
+  test::expect_no_reports(engine_);
+  run_behind_another(engine_, true, true);
+  const auto reports = dynamic_cast<EmulatorBackend&>(engine_.backend()).take_reports();
+  EXPECT_FALSE(reports.empty()) << "weights of the launch ahead were read before it had ended";
+  for (const auto& [kernel, report] : reports)
+    EXPECT_EQ(report.kind, emulator::HazardKind::kGridDependency) << report.text();
 }
 
 TEST_P(RowOp, KeepsNanAndInfinityInTheirRowOrBlock) {
