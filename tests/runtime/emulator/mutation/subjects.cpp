@@ -15,6 +15,7 @@
 #include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/gemm/device.h"
 #include "kernelwright/verify/kv_write/device.h"
+#include "kernelwright/verify/row_op/device.h"
 #include "runtime/emulator/foreign/foreign_cases.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 #include "runtime/emulator/mutation/subject_calls.h"
@@ -171,6 +172,23 @@ EngineCall engine_call(const KvWriteCall& test) {
   return {test.name, launch, EmulatorBackendOptions{}.arch, 0};
 }
 
+EngineCall engine_call(const RowOpCall& test) {
+  const auto call =
+      std::make_shared<const RowOpCase>(make_row_op_inputs(test.problem, {.name = "mutation", .rows = test.rows}));
+  const auto launch = [call, test](Engine& engine, SubjectRun& run) {
+    RowOpDeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem));
+    device_case.tensors().pdl = true;
+    device_case.poison();
+    device_case.launch();
+    const RowOpOutput output = device_case.download();
+    run.output = output.out;
+    run.output.insert(run.output.end(), output.residual_out.begin(), output.residual_out.end());
+    run.output.insert(run.output.end(), output.scale.begin(), output.scale.end());
+    if (!device_case.guards_are_intact()) run.failure = "memory beside an output was written";
+  };
+  return {test.name, launch, EmulatorBackendOptions{}.arch, 0};
+}
+
 std::vector<EngineCall> engine_calls(const std::string& filter) {
   std::vector<EngineCall> calls;
   const auto add = [&](const auto& tests) {
@@ -180,6 +198,7 @@ std::vector<EngineCall> engine_calls(const std::string& filter) {
   add(attention_calls());
   add(gemm_calls());
   add(kv_write_calls());
+  add(row_op_calls());
   return calls;
 }
 

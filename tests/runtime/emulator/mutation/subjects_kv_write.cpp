@@ -1,4 +1,4 @@
-// The cache writes that are mutated.
+// The cache writes and the steps over rows that are mutated.
 #include "runtime/emulator/mutation/subject_calls.h"
 
 namespace kernelwright::test {
@@ -16,6 +16,19 @@ std::vector<KvWriteCall> kv_write_calls() {
   KvWriteProblem joint = problem;
   joint.qk_norm.kind = NormKind::kRmsAllHeads;
   return {{"kv_write_of_each_head", problem, 9}, {"kv_write_of_all_heads", joint, 9}};
+}
+
+/// row_op with a row a CTA, whose warps add up squares and find the largest magnitude, and with a row a warp.
+std::vector<RowOpCall> row_op_calls() {
+  RowOpProblem problem;
+  problem.width = 1024;
+  problem.input = RowInput::kAdd;
+  problem.norm.kind = NormKind::kRms;
+  problem.dtype.out = DType::kE4m3;
+  problem.scales.kind = ScaleKind::kPerToken;
+  RowOpProblem narrow = problem;
+  narrow.width = 256;
+  return {{"row_op_of_a_cta", problem, 5}, {"row_op_of_a_warp", narrow, 5}};
 }
 
 }  // namespace kernelwright::test
