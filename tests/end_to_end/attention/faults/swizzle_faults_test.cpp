@@ -123,7 +123,7 @@ const SwizzleFault kFaults[] = {
      "wrong result"},
     {"steps_of_values_of_a_row_of_128_bytes",
      Form::k64B,
-     {change("issue_output", "step_offset", "kV.step_offset(1) / 16", "128")},
+     {change("issue_output", "wgmma_rs step_offset", "kV.step_offset(i) / 16", "i * 128")},
      "out of bounds"},
     // ---- slabs that threads write and read ----
     {"foreign_values_cleaned_in_part",
