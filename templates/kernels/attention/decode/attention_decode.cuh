@@ -86,6 +86,8 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   queries.load_all();
 
   const auto factors = query_factors<Stream, Softmax::kRows>(shared, row_of);
+  // Else the softmax takes exponent_scale itself: with a copy of it, ptxas spills registers of the widest heads.
+  constexpr bool kOwnScales = Products::scales_rows || kKeyScales;
   const auto scales = softmax_scales<Products>(factors, exponent_scale);
   if constexpr (Products::scales_rows) add_sinks(softmax, params, item, warp, lane, row_of, scales);
   const auto scales_of_queries = query_scales(params, item, row_of);
@@ -127,7 +129,10 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
       hide_unseen(params, item, mask, fragment, row_of, key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2);
     policy::to_exponents(fragment, key_scales, exponent_scale);
     uint32_t exponentials[kRowTiles][kKeySteps][4];
-    softmax.template update<Products::computed()>(scores, exponentials, output, scales, key_scales);
+    if constexpr (kOwnScales)
+      softmax.template update<Products::computed()>(scores, exponentials, output, scales, key_scales);
+    else
+      softmax.template update<Products::computed()>(scores, exponentials, output, exponent_scale);
 
     stream.await_values(key_tile);
     const uint32_t value_base = values.fragment_base(stream.stage());
@@ -159,7 +164,10 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   for (int r = 0; r < Softmax::kRows; ++r) {
     const int row = row_of(r);
     if (lane % 4 == 0) {
-      results.maximum(warp, row) = softmax.base2_maximum(r, scales);
+      if constexpr (kOwnScales)
+        results.maximum(warp, row) = softmax.base2_maximum(r, scales);
+      else
+        results.maximum(warp, row) = softmax.base2_maximum(r, exponent_scale);
 #pragma unroll
       for (int i = 0; i < kSums; ++i) results.sum(warp, row, i) = softmax.total(r, i);
     }
