@@ -20,7 +20,8 @@ constexpr std::int64_t kVersion = 1;
 // Never destroyed: a thread may read a config while the process exits.
 const std::vector<std::string_view>& kFields =
     *new std::vector<std::string_view>{"version", "kind", "name", "problem", "schedule", "shapes"};
-const std::vector<std::string_view>& kKinds = *new std::vector<std::string_view>{"attention", "gemm", "kv_write", "row_op"};
+const std::vector<std::string_view>& kKinds =
+    *new std::vector<std::string_view>{"attention", "gemm", "kv_write", "row_op"};
 
 /// Whether a rule about `path` may depend on a value that could not be read. Such a value is in the object that has
 /// `path` as a member, or it holds that object.
