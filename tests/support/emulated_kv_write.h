@@ -4,10 +4,10 @@
 #include <functional>
 #include <string>
 
-#include "kernelwright/generator/error.h"
 #include "kernelwright/verify/kv_write/bound.h"
 #include "kernelwright/verify/kv_write/device.h"
 #include "support/emulated_attention.h"
+#include "support/emulated_launch.h"
 
 namespace kernelwright::test {
 
@@ -34,24 +34,11 @@ inline KvWriteOutput run_checked(Engine& engine, const KvWriteCase& call, const 
 }
 
 inline void expect_right(const KvWriteCase& call, const KvWriteOutput& output) {
-  const KvWriteVerdict verdict = verify(call, output);
-  EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio;
+  expect_right<KvWriteCase, KvWriteOutput>(call, output);
 }
 
-/// What launch() throws for arguments that do not fit, with nothing queued; "" if launch() accepts them.
 inline std::string refusal_of_launch(Engine& engine, const KvWriteCase& call, const KvWriteChange& change) {
-  KvWriteDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem));
-  change(on_device.tensors());
-  on_device.poison();
-  const KvWriteOutput before = on_device.download();
-  try {
-    on_device.launch();
-  } catch (const ConfigError& error) {
-    EXPECT_EQ(on_device.download(), before) << "something was written";
-    return error.what();
-  }
-  on_device.wait();
-  return "";
+  return refusal_of<KvWriteDeviceCase>(engine, call, change);
 }
 
 /// 4 query heads over 2 key/value heads of 64 elements, pages of 4 keys.

@@ -4,10 +4,10 @@
 #include <functional>
 #include <string>
 
-#include "kernelwright/generator/error.h"
 #include "kernelwright/verify/row_op/bound.h"
 #include "kernelwright/verify/row_op/device.h"
 #include "support/emulated_attention.h"
+#include "support/emulated_launch.h"
 
 namespace kernelwright::test {
 
@@ -27,24 +27,11 @@ inline RowOpOutput run_checked(Engine& engine, const RowOpCase& call, const RowO
 }
 
 inline void expect_right(const RowOpCase& call, const RowOpOutput& output) {
-  const RowOpVerdict verdict = verify(call, output);
-  EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio;
+  expect_right<RowOpCase, RowOpOutput>(call, output);
 }
 
-/// What launch() throws for arguments that do not fit, with nothing queued; "" if launch() accepts them.
 inline std::string refusal_of_launch(Engine& engine, const RowOpCase& call, const RowOpChange& change) {
-  RowOpDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem));
-  change(on_device.tensors());
-  on_device.poison();
-  const RowOpOutput before = on_device.download();
-  try {
-    on_device.launch();
-  } catch (const ConfigError& error) {
-    EXPECT_EQ(on_device.download(), before) << "something was written";
-    return error.what();
-  }
-  on_device.wait();
-  return "";
+  return refusal_of<RowOpDeviceCase>(engine, call, change);
 }
 
 /// A norm of rows of bf16.

@@ -32,7 +32,7 @@ struct Form {
 };
 std::vector<Form> forms() {
   return {{"decode", true, false, 16, {kTensor, kHead, kOfPage, kToken}},
-          {"prefill", false, false, 128, {kTensor, kToken}},
+          {"prefill", false, false, 128, {kTensor, kHead, kOfPage, kToken}},
           {"prefill_e4m3", false, true, 128, {kTensor, kHead, kOfPage, kToken}}};
 }
 void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
