@@ -233,7 +233,10 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int output = (spec.head_dim_v + 1) / 2, scores = spec.block_n / 2;
   const int narrow = q_bytes == 1 ? contract::group_width(spec.head_dim_v) / 2 : 0;  // of an fp8 product with V
   const bool own = spec.promotes() && !spec.shares_scores();
-  return scores + (own || q_bytes != 1 ? narrow : contract::kSumRows) + spec.block_n * q_bytes / 8 + output + rest;
+  // Runs: the upper halves of sums. Kernels of wide heads spilled with an LSE, whose sums are there in every step.
+  const int runs = spec.promotes_runs() ? (spec.head_dim_v + contract::kSumRows) / 4 + (spec.lse ? 20 : 0) : 0;
+  return scores + runs + (own || q_bytes != 1 ? narrow : contract::kSumRows) + spec.block_n * q_bytes / 8 + output +
+         rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs
 /// more where it gathers keys or makes operands, and where it counts those before a sequence's start

@@ -19,6 +19,7 @@ struct Target {
   KvRing kv_ring;
   Overlap overlap;
   int qk_stages = 1, mma_stages = 1;  // sub-stages of a tile of K, and of V
+  int pv_promote = 1;                 // of fp8 products
 };
 constexpr Target kTargets[] = {{64, 3, 128, 2, KvRing::kSplit, Overlap::kBoth, 1, 2},
                                {128, 3, 80, 2, KvRing::kShared, Overlap::kBoth},
@@ -34,13 +35,14 @@ struct ShortTarget {
 constexpr ShortTarget kShortTargets[] = {{0, 512, {64, 2, 128, 4, KvRing::kSplit, Overlap::kIntra}},
                                          {0, 1024, {64, 2, 128, 4, KvRing::kSplit, Overlap::kBoth}},
                                          {512, 2048, {128, 2, 128, 3, KvRing::kSplit, Overlap::kBoth}}};
-/// fp8 products: a product with V needs registers too. It takes those of scores where steps are one product after the
-/// other, so tiles may be wider, or warpgroups more.
+/// fp8 products: a product with V needs registers too, unless it adds to the output for runs of tiles. It takes those
+/// of scores where steps are one product after the other, so tiles may be wider, or warpgroups more.
 struct NarrowTarget {
   int max_depth_v;
   Target target;
 };
 constexpr NarrowTarget kNarrowTargets[] = {{64, {64, 3, 96, 2, KvRing::kSplit, Overlap::kBoth}},
+                                           {128, {192, 2, 128, 2, KvRing::kSplit, Overlap::kIntra, 1, 1, 8}},
                                            {128, {128, 2, 128, 2, KvRing::kSplit, Overlap::kNone}},
                                            {128, {192, 3, 64, 2, KvRing::kSplit, Overlap::kNone}},
                                            {256, {256, 2, 64, 2, KvRing::kSplit, Overlap::kNone}},
@@ -56,23 +58,34 @@ constexpr int kNarrowQueryStages = 3;
 constexpr int kBriefQueries = 512;
 constexpr int kNarrowDepth = 32;  // such heads gain from sub-stages without a mask, and lose with a causal one
 
+/// Whether sums of fp8 may stay in the tensor cores for more than a tile. A schedule may promote after every tile, or
+/// order steps as only such kernels gain from. In wide heads, the sums of an LSE take the registers.
+bool takes_runs(const AttentionProblem& problem, const AttentionSchedule& schedule) {
+  constexpr int kWidestWithLse = 112;
+  const Overlap overlap = schedule.overlap.value_or(Overlap::kIntra);
+  return !scales_differ_by_key(problem.scales) && (!problem.lse || problem.head_dim.v <= kWidestWithLse) &&
+         schedule.pv_promote.value_or(0) != 1 && (overlap == Overlap::kIntra || overlap == Overlap::kBoth);
+}
+
 /// The first that fits the heads. Steps of one product after the other are for products that take the registers of
 /// scores.
-const Target& narrow_target_for(const HeadDim& head_dim, std::span<const NarrowTarget> targets) {
+const Target& narrow_target_for(const HeadDim& head_dim, bool takes_runs, std::span<const NarrowTarget> targets) {
   for (const auto& [max_depth_v, target] : targets) {
-    const bool one_product = target.overlap != Overlap::kBoth;
+    const bool one_product = target.overlap == Overlap::kNone;
     if (std::max(head_dim.qk, head_dim.v) > target.max_depth || head_dim.v > max_depth_v) continue;
+    if (target.pv_promote != 1 && !takes_runs) continue;
     if (!one_product || contract::shares_scores(one_product, target.block_n, head_dim.v)) return target;
   }
   return targets.back().target;
 }
 
-const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
+const Target& target_for(const AttentionProblem& problem, const AttentionSchedule& schedule, MaskKind mask,
+                         bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
   const bool scales_keys = scales_differ_by_key(problem.scales);
   if (bits_of(problem.dtype.q) == 8)
-    return scales_keys ? narrow_target_for(problem.head_dim, kNarrowScaledTargets)
-                       : narrow_target_for(problem.head_dim, kNarrowTargets);
+    return narrow_target_for(problem.head_dim, takes_runs(problem, schedule),
+                             scales_keys ? std::span<const NarrowTarget>(kNarrowScaledTargets) : kNarrowTargets);
   const bool mixed = packs && problem.q_layout == QLayout::kRagged && mask != MaskKind::kSlidingWindow;
   if ((mixed || scales_keys) && depth <= kPackedRagged.max_depth) return kPackedRagged;
   const int queries = problem.max_q_len;  // 0: any
@@ -107,10 +120,10 @@ class Tile {
         problem_(problem),
         machine_(arch_info(spec.arch)),
         packs_(schedule.pack_gqa.value_or(detail::packs_well(problem, detail::kWgmmaRows))),
-        target_(target_for(problem, spec.mask, packs_)) {}
+        target_(target_for(problem, schedule, spec.mask, packs_)) {}
 
   void choose() {
-    spec_.pv_promote = schedule_.pv_promote.value_or(1);                                 // registers follow from it
+    spec_.pv_promote = schedule_.pv_promote.value_or(target_.pv_promote);                // registers follow from it
     spec_.swizzle = schedule_.swizzle.value_or(detail::planned_swizzle(spec_).swizzle);  // slots are as wide
     spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, packs_,
                               packs_                  ? "the heads of a group read the same keys: one tile for all"
@@ -239,6 +252,8 @@ class Tile {
                              alone ? "one warpgroup has nobody to take turns with"
                              : target_.overlap == Overlap::kBoth
                                  ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
+                             : target_.pv_promote != 1
+                                 ? "a tile's two products run together; those of the other warpgroup hide exponentials"
                              : target_.overlap == Overlap::kIntra
                                  ? "the tile's own products hide the exponentials"
                                  : "exponentials hide behind the other warpgroups' products; the tile's own take the "
@@ -264,15 +279,19 @@ class Tile {
         resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
     const bool narrow = bits_of(spec_.q) == 8;
     if (narrow || !schedule_.exp2_emulated.is_auto())
-      detail::choose_exponentials(schedule_, 0, "the special-function unit takes all: no share has been timed", spec_,
-                                  resolve_);
+      detail::choose_exponentials(
+          schedule_, 0, "the special-function unit takes all: shares of 1/8 and 1/4 were no faster on an H100", spec_,
+          resolve_);
     if (!narrow) return;
     if (spec_.pv_promote == 0)
       resolve_.derived("pv_promote", 0,
                        "the schedule leaves sums of P V in the tensor cores, which keep 14 bits of them");
     else
-      resolve_("pv_promote", schedule_.pv_promote, 1,
-               "tensor cores keep 14 bits of sums of fp8, so P V is added to the output in f32 after every key tile");
+      resolve_(
+          "pv_promote", schedule_.pv_promote, target_.pv_promote,
+          target_.pv_promote == 1
+              ? "tensor cores keep 14 bits of sums of fp8, so P V is added to the output in f32 after every key tile"
+              : "tensor cores keep 14 bits of sums of fp8: enough for so many key tiles, whose sum then moves on");
   }
 
   AttentionSpec& spec_;

@@ -27,7 +27,11 @@ int GemmSpec::product_columns() const {
 }
 
 bool AttentionSpec::promotes() const {
-  return form() == AttentionForm::kHopperPrefill && bits_of(q) == 8 && pv_promote != 0;
+  return form() == AttentionForm::kHopperPrefill && bits_of(q) == 8 && pv_promote == 1;
+}
+
+bool AttentionSpec::promotes_runs() const {
+  return form() == AttentionForm::kHopperPrefill && bits_of(q) == 8 && pv_promote > 1;
 }
 
 bool AttentionSpec::shares_scores() const {

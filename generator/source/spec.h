@@ -171,7 +171,7 @@ struct AttentionSpec {
   int math_warpgroups = 2;  // besides one that loads
   int q_stages = 1;
   Overlap overlap = Overlap::kBoth;
-  int pv_promote = 1;     // fp8: key tiles after which P V is added to the output outside of the tensor cores; 0: never
+  int pv_promote = 1;     // fp8: key tiles after which sums of P V leave the tensor cores; 0: never
   int exp2_emulated = 0;  // exponentials of every kExp2Step by polynomial; also of blackwell
   // blackwell prefill
   int num_q = 2;            // query tiles of a CTA, contract::kQueryTileRows each
@@ -215,6 +215,8 @@ struct AttentionSpec {
   }
   /// Hopper prefill: whether fp8 products with V have sums beside the output.
   bool promotes() const;
+  /// Hopper prefill: whether fp8 products with V add to the output itself, for runs of key tiles.
+  bool promotes_runs() const;
   /// Hopper prefill: whether these sums take the registers of scores (contract/attention_sm90.h).
   bool shares_scores() const;
   /// Columns of q and k without the rotary ones, which are in q_rope and k_rope.

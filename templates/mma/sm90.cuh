@@ -121,13 +121,25 @@ __device__ __forceinline__ void in_natural_order(float (&output)[kCount]) {
     }
 }
 
+/// What RunPromotion does beside issue() and promote(), where there are no runs.
+struct NoRuns {
+  template <class Output>
+  __device__ __forceinline__ static void end_run(Output&) {}
+  template <class Output>
+  __device__ __forceinline__ static void end_sums(Output&) {}
+  template <class Softmax, class Output>
+  __device__ __forceinline__ static void rescale(const Softmax& softmax, Output& output) {
+    softmax.rescale(output);
+  }
+};
+
 /// Hopper's tensor cores keep too few bits of long sums of fp8. So each product with V starts from zero, in registers
 /// of its own, and is added to the output by ordinary additions. A wide output has registers for a part of it alone,
 /// and its product comes in several groups, one behind the other (contract::group_columns()). kShares: a product takes
 /// the registers of scores, which the caller no longer needs (contract::shares_scores()). A base class, for kExists:
 /// otherwise it takes no room. kDepth: rows of V, one for each column of the output.
 template <bool kExists, bool kShares, DType kType, int kDepth, int kKeys, int kSwizzleBytes>
-class Promotion {
+class Promotion : protected NoRuns {
   enum : int { kColumns = kDepth - contract::kSumRows, kPart = kShares ? kKeys : contract::group_columns(kColumns) };
   enum : int {
     kParts = kColumns / kPart,
@@ -186,7 +198,7 @@ class Promotion {
   }
 };
 template <bool kShares, DType kType, int kDepth, int kKeys, int kSwizzleBytes>
-class Promotion<false, kShares, kType, kDepth, kKeys, kSwizzleBytes> {
+class Promotion<false, kShares, kType, kDepth, kKeys, kSwizzleBytes> : protected NoRuns {
  protected:
   __device__ __forceinline__ static void pin() {}
   template <class Scores, class Output, class Probabilities>
@@ -199,20 +211,68 @@ class Promotion<false, kShares, kType, kDepth, kKeys, kSwizzleBytes> {
 template <DType kType, int kSwizzleBytes>
 class NoPromotion : protected Promotion<false, false, kType, 0, 0, kSwizzleBytes> {
  protected:
-  /// output += P V, or = P V if `accumulate` is false: all columns of it, and the sums of probabilities. Leaves one
-  /// group in flight.
+  /// output += P V: all columns of it, and the sums of probabilities. An item begins with zeros (forget()): a predicate
+  /// that says so would have to become uniform in every step. Leaves one group in flight.
   template <class Scores, int kCount, int kSteps>
   __device__ __forceinline__ static void issue(Scores&, float (&output)[kCount],
                                                const uint32_t (&probabilities)[kSteps][4], uint32_t values,
-                                               bool accumulate) {
+                                               bool /*accumulate*/) {
     constexpr int kDepth = kCount * 2, kWide = contract::summed_columns(kDepth - contract::kSumRows);
     multiply_narrow<kType, kWide, kDepth, kSteps * 32, kSwizzleBytes>(reinterpret_cast<float(&)[kWide / 2]>(output),
-                                                                      probabilities, values, accumulate);
+                                                                      probabilities, values, 1);
     if constexpr (kWide < kDepth)
       multiply_narrow<kType, contract::kSumRows, kDepth, kSteps * 32, kSwizzleBytes>(
           reinterpret_cast<float(&)[contract::kSumRows / 2]>(output[kWide / 2]), probabilities,
-          values + kWide * contract::slab_width(kSwizzleBytes), accumulate);
+          values + kWide * contract::slab_width(kSwizzleBytes), 1);
     ptx::wgmma_commit_group();
+  }
+};
+
+/// Promotion after a run of products. Within a run, products add to the output itself, in the tensor cores. Behind it
+/// the upper half of each sum, a bf16, moves to registers of its own. The rest stays in the output, so that no bit is
+/// lost. It is small: the tensor cores keep their bits of what the next run adds to it.
+template <DType kType, int kSwizzleBytes, int kColumns>
+class RunPromotion : protected NoPromotion<kType, kSwizzleBytes> {
+  uint32_t upper_[kColumns / 4] = {};  // pairs of sums of a row
+
+ protected:
+  /// A run has ended, and no product is in flight.
+  template <int kCount>
+  __device__ __forceinline__ void end_run(float (&output)[kCount]) {
+    add_upper(output);
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      const uint32_t low = __float_as_uint(output[i]), high = __float_as_uint(output[i + 1]);
+      upper_[i / 2] = __byte_perm(low, high, 0x7632);
+      output[i] -= __uint_as_float(low & 0xffff0000);
+      output[i + 1] -= __uint_as_float(high & 0xffff0000);
+    }
+  }
+  template <class Softmax, int kCount>
+  __device__ __forceinline__ void rescale(const Softmax& softmax, float (&output)[kCount]) {
+    if (!softmax.moved) return;
+    softmax.rescale(output);
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i)  // factors are powers of two
+      upper_[i] = __byte_perm(__float_as_uint(lower(i) * softmax.factor[i % 2]),
+                              __float_as_uint(higher(i) * softmax.factor[i % 2]), 0x7632);
+  }
+  /// The item's last product has ended: `output` becomes the whole sum.
+  template <int kCount>
+  __device__ __forceinline__ void end_sums(float (&output)[kCount]) {
+    add_upper(output);
+#pragma unroll
+    for (uint32_t& pair : upper_) pair = 0;
+  }
+
+ private:
+  __device__ __forceinline__ float lower(int i) const { return __uint_as_float(upper_[i] << 16); }
+  __device__ __forceinline__ float higher(int i) const { return __uint_as_float(upper_[i] & 0xffff0000); }
+  template <int kCount>
+  __device__ __forceinline__ void add_upper(float (&output)[kCount]) const {
+    static_assert(kCount == kColumns / 2, "a thread's share of two rows");
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) output[i] += lower(i / 2), output[i + 1] += higher(i / 2);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "generator/attention/hopper_plans.h"
 #include "kernelwright/generator/attention/planner.h"
@@ -35,19 +36,50 @@ std::string refusal(const AttentionProblem& problem, const AttentionSchedule& sc
   return "accepted";
 }
 
-TEST(HopperPromotion, IsAfterEachTileUnlessTheScheduleSaysNever) {
+TEST(HopperPromotion, IsAfterEachTileWhereTheScheduleSaysSo) {
   AttentionSchedule schedule = hopper();
-  AttentionSpec spec = planned(narrow(), schedule);
-  EXPECT_TRUE(spec.promotes() && spec.shares_scores());
-  EXPECT_THAT(canonical_text(spec), Not(HasSubstr("pv_promote"))) << "kernels have the names that they had";
   schedule.pv_promote = 1;
-  EXPECT_EQ(planned(narrow(), schedule), spec);
+  AttentionSpec spec = planned(narrow(), schedule);
+  EXPECT_TRUE(spec.promotes() && spec.shares_scores() && !spec.promotes_runs());
+  EXPECT_EQ(spec.overlap, Overlap::kNone);
+  EXPECT_THAT(canonical_text(spec), Not(HasSubstr("pv_promote"))) << "kernels have the names that they had";
   schedule.pv_promote = 0;
   spec = planned(narrow(), schedule);
-  EXPECT_FALSE(spec.promotes() || spec.shares_scores());
+  EXPECT_FALSE(spec.promotes() || spec.shares_scores() || spec.promotes_runs());
   EXPECT_THAT(canonical_text(spec), HasSubstr("pv_promote 0"));
   EXPECT_THAT(spec_header(spec), HasSubstr("constexpr int kPvPromote = 0;"));
   EXPECT_FALSE(planned(prefill(128, 128)).promotes()) << "16 bits";
+}
+
+TEST(HopperPromotion, IsAfterRunsOfTilesWhereRegistersAllow) {
+  const auto spec_of = [](int qk, int v, const AttentionSchedule& schedule) {
+    AttentionProblem problem = prefill(qk, v);
+    problem.dtype = narrow().dtype;
+    return planned(problem, schedule);
+  };
+  AttentionSchedule schedule = hopper();
+  for (const auto& [qk, v] : {std::pair{128, 128}, {192, 128}, {96, 96}, {80, 80}}) {
+    const AttentionSpec spec = spec_of(qk, v, schedule);
+    EXPECT_EQ(spec.pv_promote, 8) << qk;
+    EXPECT_TRUE(spec.promotes_runs() && !spec.promotes() && !spec.shares_scores()) << qk;
+    EXPECT_EQ(spec.block_n, 128) << qk;
+    EXPECT_EQ(spec.overlap, Overlap::kIntra) << qk;
+  }
+  for (const int depth : {64, 256}) EXPECT_TRUE(spec_of(depth, depth, schedule).promotes()) << depth;
+  AttentionProblem scaled = narrow();
+  scaled.scales = ScaleKind::kPerToken;
+  EXPECT_TRUE(planned(scaled, schedule).promotes()) << "scales of keys take the registers";
+  AttentionProblem with_lse = narrow();
+  with_lse.lse = true;
+  EXPECT_TRUE(planned(with_lse, schedule).promotes()) << "so do the sums of an LSE";
+  schedule.pv_promote = 8;
+  EXPECT_EQ(planned(with_lse, schedule).block_n, 96) << "in narrower tiles there is room";
+  schedule.pv_promote = {};
+  // An order of steps that gives products the registers of scores.
+  schedule.overlap = Overlap::kPingPong;
+  EXPECT_TRUE(spec_of(128, 128, schedule).shares_scores());
+  schedule.pv_promote = 4;
+  EXPECT_TRUE(spec_of(128, 128, schedule).promotes_runs());
 }
 
 TEST(HopperPromotion, IsNamedInTheChoicesOfFp8) {
@@ -58,7 +90,11 @@ TEST(HopperPromotion, IsNamedInTheChoicesOfFp8) {
       if (choice.field == std::string("pv_promote")) text += choice.value + ": " + choice.reason;
     return text;
   };
-  EXPECT_THAT(choices(narrow()), StartsWith("1: tensor cores keep 14 bits of sums of fp8"));
+  EXPECT_EQ(choices(narrow()),
+            "8: tensor cores keep 14 bits of sums of fp8: enough for so many key tiles, whose sum then moves on");
+  AttentionProblem wide = prefill(256, 256);
+  wide.dtype = narrow().dtype;
+  EXPECT_THAT(choices(wide), StartsWith("1: tensor cores keep 14 bits of sums of fp8, so P V"));
   EXPECT_EQ(choices(prefill(128, 128)), "");
   schedule.pv_promote = 1;
   EXPECT_EQ(choices(narrow()), "1: the schedule says so");
@@ -68,8 +104,9 @@ TEST(HopperPromotion, IsNamedInTheChoicesOfFp8) {
 
 TEST(HopperPromotion, IsRefusedByNameWhereItIsNotBuilt) {
   AttentionSchedule schedule = hopper();
-  schedule.pv_promote = 2;
-  EXPECT_EQ(refusal(narrow(), schedule), "/schedule/pv_promote: 2 is not built yet for the hopper family; it has 0, 1");
+  schedule.pv_promote = 3;
+  EXPECT_EQ(refusal(narrow(), schedule),
+            "/schedule/pv_promote: 3 is not built yet for the hopper family; it has 0, 1, 2, 4, 8, 16");
   schedule.pv_promote = 0;
   AttentionProblem wide = prefill(128, 128);
   wide.dtype.kv = DType::kE4m3;

@@ -184,10 +184,24 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   }
 
   /// Walks the key tiles of an item except the first. Only tiles that some row sees in part are masked: those on the
-  /// right and, with a window, those on the left.
+  /// right and, with a window, those on the left. A run ends between steps, where no product is in flight. A branch for
+  /// it inside a step cost every step more than the runs' ends cost.
   __device__ __forceinline__ void walk_tiles() {
+    if constexpr (kInRuns) {
 #pragma unroll 1
-    for (int tile = walk_.end - 2; tile >= walk_.begin; --tile) {
+      for (int first = walk_.end - 2; first >= walk_.begin; first -= kRunTiles) {
+        const int next = first - kRunTiles;
+        walk_run(first, next < walk_.begin ? walk_.begin : next + 1);
+        end_run(output_);
+      }
+    } else {
+      walk_run(walk_.end - 2, walk_.begin);
+    }
+  }
+  /// Steps from tile `first` down to tile `last`.
+  __device__ __forceinline__ void walk_run(int first, int last) {
+#pragma unroll 1
+    for (int tile = first; tile >= last; --tile) {
       if ((kRisesBehindDiagonal && tile == walk_.end - 2) || walk_.is_partial(tile) || last_keys_ < spec::kBlockN)
         step<true, true>(tile);
       else
@@ -202,7 +216,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if constexpr (kMasked) mask(tile);
     exponentiate<kMasked>(softmax_);
     end_step<!kPacksAtOnce>();
-    softmax_.rescale(output_);
+    rescale(softmax_, output_);
     pack();
   }
 
@@ -211,6 +225,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     begin_item();
     issue_both<true>(walk_.end - 1);
     end_step<kPacksAtOnce>();
+    end_sums(output_);
     // Exponentials must follow the branches of store(), packed or not. Otherwise ptxas joins those branches at the
     // loop's end, takes the state of rings for one that differs between lanes, and moves descriptors out of uniform
     // registers.
@@ -237,6 +252,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     issue_output(values);
     if (takes_turn) turns_.pass();
     end_output();
+    end_sums(output_);
     store(done, softmax_, output_);
     accumulate_ = false;
     mma::forget<kNarrow>(output_);
@@ -443,21 +459,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   __device__ __forceinline__ void mask_if_partial(int tile) {
     if (walk_.is_partial(tile)) mask(tile);
   }
-  __device__ __forceinline__ void mask(int tile) {
-    if constexpr (OpenRow::exists) return;  // hidden with the rest
-    const policy::ItemRecord::Rows item = item_.rows();
-    const TileMask limits = limits_of(item);
-    const int origin = tile * spec::kBlockN + lane_ % 4 * 2;
-    policy::KeyRange range[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) range[r] = limits.visible(Rows::query(item.first_row + row() + Fragment::row(r)));
-    const auto range_of = [&](int r) { return range[r]; };
-    // A narrow window's tiles have an end each: looking for both in both would double the work.
-    if (TileMask::hides_low && tile < walk_.full_begin)
-      policy::hide_keys<policy::Side::kBefore>(Fragment{scores_}, origin, range_of);
-    if (!TileMask::hides_low || tile >= walk_.full_end)
-      policy::hide_keys<policy::Side::kFrom>(Fragment{scores_}, origin, range_of);
-  }
+  __device__ __forceinline__ void mask(int tile);  // attention_sm90_mask.cuh
 
   using Scores = float[spec::kBlockN / 2];
   using Probabilities = uint32_t[spec::kBlockN * kElementBytes / 32][4];

@@ -46,10 +46,14 @@ using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
 using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKeyScales, spec::kExp2Emulated>,
                                policy::RowSoftmax<spec::kRescale, spec::kExp2Emulated>>::type;
 constexpr bool kPacksAtOnce = kNarrow;  // that softmax makes an operand, and leaves the scores as they are
-using Promotion =
+// fp8 products with V add to the output in the tensor cores, for runs of so many tiles.
+enum : bool { kInRuns = kNarrow && spec::kPvPromote > 1 };
+enum : int { kRunTiles = spec::kPvPromote };
+using Promotion = policy::Either<
+    kInRuns, mma::RunPromotion<spec::kQDType, kValueSwizzleBytes, kOutputColumns>,
     policy::Either<kNarrow && spec::kPvPromote == 0, mma::NoPromotion<spec::kQDType, kValueSwizzleBytes>,
                    mma::Promotion<kNarrow, contract::shares_scores(kOneProduct, spec::kBlockN, spec::kHeadDimV),
-                                  spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>>::type;
+                                  spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>>::type>::type;
 using Scales = policy::ItemScales<kKeyScales ? ScaleKind::kNone : spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 

@@ -222,6 +222,31 @@ void unpromoted(List& list) {
   add("columns", columns, Overlap::kBoth);
 }
 
+/// Sums that leave the tensor cores after runs of tiles: every order of a step, runs of all lengths, references that
+/// move within a run and between two, and items of fewer tiles than a run.
+void runs(List& list) {
+  if (!list.narrow()) return;
+  const auto add = [&](const std::string& name, const AttentionProblem& problem, Overlap overlap, int tiles,
+                       bool packs = false) {
+    list.add("runs_" + name, problem, packs ? lists({1, 40, 0, 1}, {330, 267, 60, 1}) : several({500, 1, 0, 129}, 100),
+             [&](AttentionSchedule& schedule) {
+               schedule.pv_promote = tiles;
+               schedule.overlap = overlap;
+               schedule.block_n = 64;
+               if (packs) schedule.pack_gqa = true;
+             });
+  };
+  add("d64", causal(dims(small(0), 64, 64)), Overlap::kBoth, 2);
+  add("d128", causal(with_sinks(dims(small(1), 128, 128))), Overlap::kIntra, 4);
+  add("d128_one_product", dims(small(2), 128, 128), Overlap::kNone, 2);
+  add("d192_128", windowed(dims(small(3), 192, 128), 200, 9), Overlap::kPingPong, 2);
+  add("d80", causal(dims(small(4), 80, 80)), Overlap::kIntra, 16);
+  add("mixed", causal(ragged(small(1, 8, 2))), Overlap::kIntra, 2, true);
+  AttentionProblem columns = causal(paged(small(4), 64));
+  columns.v_layout = VLayout::kColumns;
+  add("columns", columns, Overlap::kBoth, 2);
+}
+
 /// Exponentials by a polynomial: the coarse one of e4m3, and the finer one under an LSE. Rows that see no key ahead of
 /// others, and scores far below the largest.
 void emulated(List& list) {
@@ -271,6 +296,7 @@ std::vector<CudaCase> hopper_fp8_cases() {
     hopper_fp8_cases_test::key_scales(list);
     hopper_fp8_cases_test::emulated(list);
     hopper_fp8_cases_test::unpromoted(list);
+    hopper_fp8_cases_test::runs(list);
     for (CudaCase& test : list.take()) cases.push_back(std::move(test));
   }
   return cases;

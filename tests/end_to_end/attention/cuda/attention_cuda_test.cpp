@@ -54,7 +54,7 @@ class OnCuda : public testing::Test {
 /// The emulator's tests have the same sums, and the errors of a kernel that leaves them in the tensor cores.
 TEST_F(OnCuda, KeepsTheBitsOfLongSumsOfFp8) {
   if (!family_exists_on(Family::kHopper, *device().info().arch)) GTEST_SKIP() << "no Hopper: " << device().info().name;
-  for (const int pv_promote : {1, 0})
+  for (const int pv_promote : {1, 8, 0})
     for (const NeedleValues values : {NeedleValues::kSmallBehindLarge, NeedleValues::kOnes, NeedleValues::kRandom}) {
       const CudaCase test = needle_case(pv_promote);
       const AttentionCase call = needle_call(test, values);

@@ -74,10 +74,13 @@ TEST_F(Fp8Prefill, TakesEveryCodeExactly) {
 }
 
 TEST_F(Fp8Prefill, KeepsTheBitsOfLongSums) {
-  const CudaCase test = needle_case();
-  for (const NeedleValues values : {NeedleValues::kSmallBehindLarge, NeedleValues::kOnes, NeedleValues::kRandom}) {
-    const AttentionCase call = needle_call(test, values);
-    EXPECT_LT(needle_error(call, run_checked(engine_, test, call)), kNeedleError) << static_cast<int>(values);
+  for (const int pv_promote : {1, 8}) {
+    const CudaCase test = needle_case(pv_promote);
+    for (const NeedleValues values : {NeedleValues::kSmallBehindLarge, NeedleValues::kOnes, NeedleValues::kRandom}) {
+      const AttentionCase call = needle_call(test, values);
+      EXPECT_LT(needle_error(call, run_checked(engine_, test, call)), kNeedleError)
+          << pv_promote << " " << static_cast<int>(values);
+    }
   }
 }
 
