@@ -4,8 +4,10 @@ add.
 A kernel rounds the probabilities and the output to bf16, each by at most 2^-8 of the value. So the error of an output
 is at most 2^-8 sum_j p_j |v_j| for the probabilities, and 2^-8 |o| <= the same for the output. Errors of sums (fp32)
 and of exponentials (2^-20) are far below; a third term of the same size leaves room for them. Products of fp8 round the
-probabilities to e4m3, by at most 2^-4. An output of e4m3 is rounded by as much again, and below 2^-6 to a multiple of
-2^-9, which its scale multiplies. The fp32 here, without TF32, errs by 2^-23 a step, and needs no term.
+probabilities to e4m3, by a share of at most 2^-4 each. The sum that divides them is of rounded ones, and is off by the
+weighted mean of these shares. So a probability counts for at most twice 2^-4 more or less than it should. An output of
+e4m3 is rounded by 2^-4 more, and below 2^-6 to a multiple of 2^-9, which its scale multiplies. The fp32 here, without
+TF32, errs by 2^-23 a step, and needs no term.
 """
 import functools
 
@@ -79,7 +81,7 @@ class Truth:
         self.case, row = case, case.row
         self.out, size = whole(case)
         narrow_out = row.out_dtype == "e4m3"
-        rounding = 3 * BF16_ROUNDING + E4M3_ROUNDING * ((row.q_dtype == "e4m3") + narrow_out)
+        rounding = 3 * BF16_ROUNDING + E4M3_ROUNDING * (2 * (row.q_dtype == "e4m3") + narrow_out)
         least = E4M3_LEAST_ROUNDING * case.out_scale.item() if narrow_out else 0
         self.bound = size.mul_(rounding).add_(1e-6 + least)
 
