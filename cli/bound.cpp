@@ -48,4 +48,13 @@ PredictedBound predict(const RowOpProblem& problem, const RowOpShape& shape, con
   return bound;
 }
 
+PredictedBound predict(const RouteProblem& problem, const RouteShape& shape, const MachineClass& machine) {
+  const RouteCase call = shape_only(problem, shape);
+  PredictedBound bound{};
+  bound.operations = call.operations();
+  bound.bytes = call.bytes();
+  bound.memory_us = bound.bytes / machine.bytes_per_s * 1e6;
+  return bound;
+}
+
 }  // namespace kernelwright::cli

@@ -7,6 +7,7 @@
 #include "kernelwright/verify/attention/case.h"
 #include "kernelwright/verify/gemm/case.h"
 #include "kernelwright/verify/kv_write/case.h"
+#include "kernelwright/verify/route/case.h"
 #include "kernelwright/verify/row_op/case.h"
 
 namespace kernelwright::cli {
@@ -21,6 +22,7 @@ PredictedBound predict(const AttentionProblem& problem, const AttentionShape& sh
 PredictedBound predict(const GemmProblem& problem, const GemmShape& shape, const MachineClass& machine);
 PredictedBound predict(const KvWriteProblem& problem, const KvWriteShape& shape, const MachineClass& machine);
 PredictedBound predict(const RowOpProblem& problem, const RowOpShape& shape, const MachineClass& machine);
+PredictedBound predict(const RouteProblem& problem, const RouteShape& shape, const MachineClass& machine);
 PredictedBound bound_of(const GemmCase& call, const MachineClass& machine);
 
 }  // namespace kernelwright::cli

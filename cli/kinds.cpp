@@ -67,6 +67,9 @@ KvWriteCase inputs_of(const KvWriteConfig& config, const KvWriteShape& shape, st
 RowOpCase inputs_of(const RowOpConfig& config, const RowOpShape& shape, std::uint64_t seed) {
   return make_row_op_inputs(config.problem, shape, {.seed = seed});
 }
+RouteCase inputs_of(const RouteConfig& config, const RouteShape& shape, std::uint64_t seed) {
+  return make_route_inputs(config.problem, shape, {.seed = seed});
+}
 
 void forget_uploaded(AttentionCase& call) {
   for (HostTensor* tensor : {&call.q, &call.k, &call.v}) tensor->buffer.reset();
@@ -85,6 +88,9 @@ KvWriteKernel prepare(const Place& place, const NamedConfig& named, const KvWrit
   return prepare_on(place, named, config);
 }
 RowOpKernel prepare(const Place& place, const NamedConfig& named, const RowOpConfig& config) {
+  return prepare_on(place, named, config);
+}
+RouteKernel prepare(const Place& place, const NamedConfig& named, const RouteConfig& config) {
   return prepare_on(place, named, config);
 }
 
@@ -107,6 +113,10 @@ KernelSummary summary_of(const RowOpKernel& kernel, const RowOpCase&) {
   return summary(kernel.key(), kernel.plan().spec.arch, kernel.binary().get());
 }
 
+KernelSummary summary_of(const RouteKernel& kernel, const RouteCase&) {
+  return summary(kernel.key(), kernel.plan().spec.arch, kernel.binary().get());
+}
+
 std::vector<std::string> verdict_heads(const AttentionConfig&) {
   return {"rows checked", "max error", "of bound", "rms", "lse of bound"};
 }
@@ -118,6 +128,9 @@ std::vector<std::string> verdict_heads(const KvWriteConfig&) {
 }
 std::vector<std::string> verdict_heads(const RowOpConfig&) {
   return {"rows checked", "max error", "of bound", "rounded apart", "stray bytes"};
+}
+std::vector<std::string> verdict_heads(const RouteConfig&) {
+  return {"tokens", "max error", "of bound", "near ties", "stray bytes"};
 }
 
 std::vector<std::string> verdict_cells(const AttentionConfig& config, const Verdict& verdict) {
@@ -147,6 +160,12 @@ std::vector<std::string> verdict_cells(const RowOpConfig&, const RowOpVerdict& v
   return {fmt::format("{}{}", verdict.rows, verdict.sampled ? " sampled" : ""),
           fmt::format("{:.2e}", verdict.max_error), fmt::format("{:.3f}", verdict.worst_ratio),
           std::to_string(verdict.apart), std::to_string(verdict.strayed)};
+}
+
+std::vector<std::string> verdict_cells(const RouteConfig&, const RouteVerdict& verdict) {
+  return {std::to_string(verdict.tokens), fmt::format("{:.2e}", verdict.max_error),
+          fmt::format("{:.3f}", verdict.worst_ratio), std::to_string(verdict.near_ties),
+          std::to_string(verdict.strayed)};
 }
 
 JsonValue to_json(const Verdict& verdict) {
@@ -197,6 +216,15 @@ JsonValue to_json(const RowOpVerdict& verdict) {
       .set("sampled", verdict.sampled);
 }
 
+JsonValue to_json(const RouteVerdict& verdict) {
+  return JsonValue::object()
+      .set("max_abs", number(verdict.max_error))
+      .set("worst_over_bound", number(verdict.worst_ratio))
+      .set("near_ties", verdict.near_ties)
+      .set("stray_bytes", verdict.strayed)
+      .set("tokens", verdict.tokens);
+}
+
 std::string Rate::text() const {
   const std::string bandwidth = fmt::format("{:.0f} GB/s{}{}", gbytes, *bytes_of ? " of " : "", bytes_of);
   const std::string arithmetic = fmt::format("{:.1f} TFLOP/s", tflops);
@@ -225,6 +253,12 @@ Rate rate_of(const KvWriteCase& call, double microseconds, Arch) {
 }
 
 Rate rate_of(const RowOpCase& call, double microseconds, Arch) {
+  Rate result = rate(call.operations(), call.bytes(), microseconds);
+  result.by_bytes = true;
+  return result;
+}
+
+Rate rate_of(const RouteCase& call, double microseconds, Arch) {
   Rate result = rate(call.operations(), call.bytes(), microseconds);
   result.by_bytes = true;
   return result;

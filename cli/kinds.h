@@ -17,6 +17,8 @@
 #include "kernelwright/verify/gemm/device.h"
 #include "kernelwright/verify/kv_write/bound.h"
 #include "kernelwright/verify/kv_write/device.h"
+#include "kernelwright/verify/route/bound.h"
+#include "kernelwright/verify/route/device.h"
 #include "kernelwright/verify/row_op/bound.h"
 #include "kernelwright/verify/row_op/device.h"
 
@@ -64,11 +66,22 @@ struct Kind<RowOpConfig> {
   using Verdict = RowOpVerdict;
   using VerdictOptions = RowOpVerdictOptions;
 };
+template <>
+struct Kind<RouteConfig> {
+  using Shape = RouteShape;
+  using Case = RouteCase;
+  using Output = RouteOutput;
+  using Kernel = RouteKernel;
+  using OnDevice = RouteDeviceCase;
+  using Verdict = RouteVerdict;
+  using VerdictOptions = RouteVerdictOptions;
+};
 
 AttentionCase inputs_of(const AttentionConfig& config, const AttentionShape& shape, std::uint64_t seed);
 GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64_t seed);
 KvWriteCase inputs_of(const KvWriteConfig& config, const KvWriteShape& shape, std::uint64_t seed);
 RowOpCase inputs_of(const RowOpConfig& config, const RowOpShape& shape, std::uint64_t seed);
+RouteCase inputs_of(const RouteConfig& config, const RouteShape& shape, std::uint64_t seed);
 
 /// Frees the host's copy of data that the device has: gigabytes that are not read again.
 void forget_uploaded(AttentionCase& call);
@@ -80,6 +93,7 @@ AttentionKernel prepare(const Place& place, const NamedConfig& named, const Atte
 GemmKernel prepare(const Place& place, const NamedConfig& named, const GemmConfig& config);
 KvWriteKernel prepare(const Place& place, const NamedConfig& named, const KvWriteConfig& config);
 RowOpKernel prepare(const Place& place, const NamedConfig& named, const RowOpConfig& config);
+RouteKernel prepare(const Place& place, const NamedConfig& named, const RouteConfig& config);
 
 /// The kernel with which one call is launched.
 struct KernelSummary {
@@ -91,20 +105,24 @@ KernelSummary summary_of(const AttentionKernel& kernel, const AttentionCase& cal
 KernelSummary summary_of(const GemmKernel& kernel, const GemmCase& call);
 KernelSummary summary_of(const KvWriteKernel& kernel, const KvWriteCase& call);
 KernelSummary summary_of(const RowOpKernel& kernel, const RowOpCase& call);
+KernelSummary summary_of(const RouteKernel& kernel, const RouteCase& call);
 
 /// The columns that a verdict fills in a table, and the verdict as JSON.
 std::vector<std::string> verdict_heads(const AttentionConfig&);
 std::vector<std::string> verdict_heads(const GemmConfig&);
 std::vector<std::string> verdict_heads(const KvWriteConfig&);
 std::vector<std::string> verdict_heads(const RowOpConfig&);
+std::vector<std::string> verdict_heads(const RouteConfig&);
 std::vector<std::string> verdict_cells(const AttentionConfig& config, const Verdict& verdict);
 std::vector<std::string> verdict_cells(const GemmConfig& config, const GemmVerdict& verdict);
 std::vector<std::string> verdict_cells(const KvWriteConfig& config, const KvWriteVerdict& verdict);
 std::vector<std::string> verdict_cells(const RowOpConfig& config, const RowOpVerdict& verdict);
+std::vector<std::string> verdict_cells(const RouteConfig& config, const RouteVerdict& verdict);
 JsonValue to_json(const Verdict& verdict);
 JsonValue to_json(const GemmVerdict& verdict);
 JsonValue to_json(const KvWriteVerdict& verdict);
 JsonValue to_json(const RowOpVerdict& verdict);
+JsonValue to_json(const RouteVerdict& verdict);
 
 /// The speed of a call.
 struct Rate {
@@ -119,5 +137,6 @@ Rate rate_of(const AttentionCase& call, double microseconds, Arch arch);
 Rate rate_of(const GemmCase& call, double microseconds, Arch arch);
 Rate rate_of(const KvWriteCase& call, double microseconds, Arch arch);
 Rate rate_of(const RowOpCase& call, double microseconds, Arch arch);
+Rate rate_of(const RouteCase& call, double microseconds, Arch arch);
 
 }  // namespace kernelwright::cli

@@ -101,11 +101,20 @@ RowOpPlan plan_for(const NamedConfig& named, const RowOpConfig& config, const Ma
                    const TunedTable&) {
   return planned<RowOpPlan>(named, [&] { return plan_row_op(config.problem, config.schedule, machine.arch); });
 }
+RoutePlan plan_for(const NamedConfig& named, const RouteConfig& config, const MachineClass& machine,
+                   const TunedTable&) {
+  return planned<RoutePlan>(named, [&] { return plan_route(config.problem, config.schedule, machine.arch); });
+}
 
 namespace {
 
 std::vector<PlannedKernel> kernels_of(const KvWritePlan& plan) { return {{"main", plan.spec}}; }
 std::vector<PlannedKernel> kernels_of(const RowOpPlan& plan) { return {{"main", plan.spec}}; }
+std::vector<PlannedKernel> kernels_of(const RoutePlan& plan) {
+  std::vector<PlannedKernel> kernels{{"main", plan.spec}};
+  if (plan.sort) kernels.push_back({"sort", *plan.sort});
+  return kernels;
+}
 
 std::vector<PlannedKernel> kernels_of(const AttentionPlan& plan) {
   std::vector<PlannedKernel> kernels{{"main", plan.main}};

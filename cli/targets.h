@@ -10,6 +10,7 @@
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/plan/machine.h"
+#include "kernelwright/generator/route/plan.h"
 #include "kernelwright/generator/row_op/plan.h"
 
 namespace kernelwright::cli {
@@ -43,6 +44,8 @@ GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, const Mach
 KvWritePlan plan_for(const NamedConfig& named, const KvWriteConfig& config, const MachineClass& machine,
                      const TunedTable& rows);
 RowOpPlan plan_for(const NamedConfig& named, const RowOpConfig& config, const MachineClass& machine,
+                   const TunedTable& rows);
+RoutePlan plan_for(const NamedConfig& named, const RouteConfig& config, const MachineClass& machine,
                    const TunedTable& rows);
 
 /// One kernel of a config on one class of devices.

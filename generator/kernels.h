@@ -10,6 +10,7 @@
 #include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/plan/memory_map.h"
 #include "kernelwright/generator/problem/config.h"
+#include "kernelwright/generator/route/plan.h"
 #include "kernelwright/generator/row_op/plan.h"
 #include "kernelwright/generator/source/spec.h"
 #include "kernelwright/generator/tuned/row.h"

@@ -47,5 +47,8 @@ int explain(const Options& options, const NamedConfig& named, const KvWriteConfi
 int explain(const Options& options, const NamedConfig& named, const RowOpConfig& config) {
   return explain_one(options, named, config);
 }
+int explain(const Options& options, const NamedConfig& named, const RouteConfig& config) {
+  return explain_one(options, named, config);
+}
 
 }  // namespace kernelwright::cli

@@ -55,5 +55,6 @@ int explain(const Options& options, const NamedConfig& named, const AttentionCon
 int explain(const Options& options, const NamedConfig& named, const GemmConfig& config);
 int explain(const Options& options, const NamedConfig& named, const KvWriteConfig& config);
 int explain(const Options& options, const NamedConfig& named, const RowOpConfig& config);
+int explain(const Options& options, const NamedConfig& named, const RouteConfig& config);
 
 }  // namespace kernelwright::cli

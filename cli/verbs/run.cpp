@@ -20,6 +20,7 @@
 #include "kernelwright/verify/attention/arrays.h"
 #include "kernelwright/verify/gemm/arrays.h"
 #include "kernelwright/verify/kv_write/arrays.h"
+#include "kernelwright/verify/route/arrays.h"
 #include "kernelwright/verify/row_op/arrays.h"
 
 namespace kernelwright::cli {
@@ -176,7 +177,9 @@ struct WorkOf {
 };
 struct Work {
   const NamedConfig* named;
-  std::variant<WorkOf<AttentionConfig>, WorkOf<GemmConfig>, WorkOf<KvWriteConfig>, WorkOf<RowOpConfig>> of;
+  std::variant<WorkOf<AttentionConfig>, WorkOf<GemmConfig>, WorkOf<KvWriteConfig>, WorkOf<RowOpConfig>,
+               WorkOf<RouteConfig>>
+      of;
 };
 
 Work make_work(const NamedConfig& named, const Options& options) {

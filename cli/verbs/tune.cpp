@@ -207,6 +207,9 @@ template <>
 constexpr const char* kNoRows<RowOpConfig> =
     "\"row_op\" has no rows to tune yet; its schedule takes vector, threads_per_row and rows_per_cta, which bench "
     "compares";
+template <>
+constexpr const char* kNoRows<RouteConfig> =
+    "\"route\" has no rows to tune yet; its schedule takes warps, which bench compares";
 
 }  // namespace
 

@@ -41,10 +41,16 @@ void read_into(const JsonValue& json, const std::string& path, KvWriteProblem& p
 void read_into(const JsonValue& json, const std::string& path, RowOpProblem& problem, ViolationList& violations) {
   FieldReader(violations).read(json, path, problem, any{});
 }
+void read_into(const JsonValue& json, const std::string& path, RouteProblem& problem, ViolationList& violations) {
+  FieldReader(violations).read(json, path, problem, any{});
+}
 void read_into(const JsonValue& json, const std::string& path, KvWriteSchedule& schedule, ViolationList& violations) {
   FieldReader(violations).read_schedule(json, path, schedule);
 }
 void read_into(const JsonValue& json, const std::string& path, RowOpSchedule& schedule, ViolationList& violations) {
+  FieldReader(violations).read_schedule(json, path, schedule);
+}
+void read_into(const JsonValue& json, const std::string& path, RouteSchedule& schedule, ViolationList& violations) {
   FieldReader(violations).read_schedule(json, path, schedule);
 }
 void read_into(const JsonValue& json, const std::string& path, AttentionSchedule& schedule, ViolationList& violations) {
@@ -66,6 +72,10 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<KvWri
   FieldReader(violations).read(json, path, shapes, any{});
 }
 void read_into(const JsonValue& json, const std::string& path, std::vector<RowOpShape>& shapes,
+               ViolationList& violations) {
+  FieldReader(violations).read(json, path, shapes, any{});
+}
+void read_into(const JsonValue& json, const std::string& path, std::vector<RouteShape>& shapes,
                ViolationList& violations) {
   FieldReader(violations).read(json, path, shapes, any{});
 }

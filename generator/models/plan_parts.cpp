@@ -37,6 +37,7 @@ std::string refusal(const KvWriteConfig& config, Arch arch) try {
   return error.violations().front().text();
 }
 std::string refusal(const RowOpConfig&, Arch) { return ""; }  // no model's plan has one yet
+std::string refusal(const RouteConfig&, Arch) { return ""; }  // no model's plan has one yet
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "kernelwright/generator/problem/kv_write.h"
 #include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/route.h"
 #include "kernelwright/generator/problem/row_op.h"
 #include "kernelwright/generator/problem/schedule.h"
 
@@ -46,7 +47,15 @@ struct RowOpConfig {
   bool operator==(const RowOpConfig&) const = default;
 };
 
-using Config = std::variant<AttentionConfig, GemmConfig, KvWriteConfig, RowOpConfig>;
+struct RouteConfig {
+  std::string name;
+  RouteProblem problem;
+  RouteSchedule schedule;
+  std::vector<RouteShape> shapes;
+  bool operator==(const RouteConfig&) const = default;
+};
+
+using Config = std::variant<AttentionConfig, GemmConfig, KvWriteConfig, RowOpConfig, RouteConfig>;
 
 /// The parts of a kind of config, for code that is written once for all kinds.
 template <class KindOfConfig>
@@ -55,7 +64,7 @@ template <class KindOfConfig>
 using ScheduleOf = decltype(KindOfConfig::schedule);
 template <class KindOfConfig>
 using ShapeOf = typename decltype(KindOfConfig::shapes)::value_type;
-/// "attention", "gemm", "kv_write", "row_op": the value of "kind" in a file.
+/// "attention", "gemm", "kv_write", "row_op", "route": the value of "kind" in a file.
 template <class KindOfConfig>
 inline constexpr const char* kKindWord = nullptr;
 template <>
@@ -66,6 +75,8 @@ template <>
 inline constexpr const char* kKindWord<KvWriteConfig> = "kv_write";
 template <>
 inline constexpr const char* kKindWord<RowOpConfig> = "row_op";
+template <>
+inline constexpr const char* kKindWord<RouteConfig> = "route";
 
 /// The config's name, whichever kind it is.
 inline const std::string& name_of(const Config& config) {

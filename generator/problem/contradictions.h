@@ -15,5 +15,6 @@ std::vector<Violation> contradictions(const AttentionConfig& config);
 std::vector<Violation> contradictions(const GemmConfig& config);
 std::vector<Violation> contradictions(const KvWriteConfig& config);
 std::vector<Violation> contradictions(const RowOpConfig& config);
+std::vector<Violation> contradictions(const RouteConfig& config);
 
 }  // namespace kernelwright

@@ -36,6 +36,9 @@ namespace kernelwright {
 #define KERNELWRIGHT_V_LAYOUTS(X) X(kRows, "rows") X(kColumns, "columns")
 #define KERNELWRIGHT_ROW_INPUTS(X) X(kPlain, "plain") X(kAdd, "add") X(kGateUp, "gate_up")
 #define KERNELWRIGHT_SCALE_LAYOUTS(X) X(kColumns, "columns") X(kRows, "rows")
+#define KERNELWRIGHT_ROUTE_SCORES(X) X(kSoftmax, "softmax") X(kSigmoid, "sigmoid") X(kNone, "none")
+#define KERNELWRIGHT_ROUTE_ORDERS(X) X(kScoreFirst, "score_first") X(kTopKFirst, "top_k_first")
+#define KERNELWRIGHT_GROUP_SCORES(X) X(kTop2Sum, "top2_sum") X(kMax, "max")
 #define KERNELWRIGHT_HOST_ENUMS(X)                      \
   X(Swizzle, "swizzle", KERNELWRIGHT_SWIZZLES)          \
   X(Arch, "arch", KERNELWRIGHT_ARCHS)                   \
@@ -43,7 +46,10 @@ namespace kernelwright {
   X(Raster, "raster", KERNELWRIGHT_RASTERS)             \
   X(VLayout, "v_layout", KERNELWRIGHT_V_LAYOUTS)        \
   X(RowInput, "input", KERNELWRIGHT_ROW_INPUTS)         \
-  X(ScaleLayout, "layout", KERNELWRIGHT_SCALE_LAYOUTS)
+  X(ScaleLayout, "layout", KERNELWRIGHT_SCALE_LAYOUTS)  \
+  X(RouteScore, "score", KERNELWRIGHT_ROUTE_SCORES)     \
+  X(RouteOrder, "order", KERNELWRIGHT_ROUTE_ORDERS)     \
+  X(GroupScore, "group_score", KERNELWRIGHT_GROUP_SCORES)
 KERNELWRIGHT_HOST_ENUMS(KERNELWRIGHT_DEFINE_ENUM)
 
 /// The table of an enum: `type` is its name in C++, `name` its name in docs and messages, `entries` pairs each value

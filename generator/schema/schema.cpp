@@ -122,13 +122,14 @@ std::string json_schema() {
                                              {"gemm", config_schema<GemmConfig>("gemm")},
                                              {"kv_write", config_schema<KvWriteConfig>("kv_write")},
                                              {"row_op", config_schema<RowOpConfig>("row_op")},
+                                             {"route", config_schema<RouteConfig>("route")},
                                              {"mask", object_schema(mask, {"attention", "problem.mask"})}});
   const JsonValue schema = JsonValue::object(
       {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
        {"title", "Kernelwright config"},
        {"description", "One problem, an optional schedule, and shapes to check, bench and tune with."},
-       {"oneOf",
-        JsonValue::array({reference("attention"), reference("gemm"), reference("kv_write"), reference("row_op")})},
+       {"oneOf", JsonValue::array({reference("attention"), reference("gemm"), reference("kv_write"),
+                                   reference("row_op"), reference("route")})},
        {"$defs", std::move(definitions)}});
   return schema.dump() + "\n";
 }

@@ -12,6 +12,7 @@
 #include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/field_rules.h"
 #include "kernelwright/generator/problem/score_mods.h"
+#include "kernelwright/generator/route/plan.h"
 #include "kernelwright/generator/row_op/plan.h"
 
 namespace kernelwright {
@@ -175,6 +176,12 @@ const std::vector<Change<RowOpConfig>>& starts(const RowOpConfig&) {
   return all;
 }
 
+const std::vector<Change<RouteConfig>>& starts(const RouteConfig&) {
+  static const auto& all = *new std::vector<Change<RouteConfig>>{
+      [](RouteConfig&) {}, [](RouteConfig& c) { c.problem.n_group = 8, c.problem.topk_group = 4; }};
+  return all;
+}
+
 // Other fields that a value may need. They are tried one after another behind it.
 const std::vector<Change<AttentionConfig>>& completions(const AttentionConfig&) {
   using C = AttentionConfig;
@@ -255,6 +262,8 @@ const std::vector<Change<RowOpConfig>>& completions(const RowOpConfig&) {
   return all;
 }
 
+const std::vector<Change<RouteConfig>>& completions(const RouteConfig& config) { return starts(config); }
+
 /// A config in which the field matters. Otherwise every dtype of an absent operand would be accepted.
 AttentionConfig plain(const AttentionConfig&, std::string_view path) {
   AttentionConfig config;
@@ -289,6 +298,12 @@ RowOpConfig plain(const RowOpConfig&, std::string_view) {
   return config;
 }
 
+RouteConfig plain(const RouteConfig&, std::string_view) {
+  RouteConfig config;
+  config.problem.experts = 256, config.problem.top_k = 8;
+  return config;
+}
+
 bool has_plan(const AttentionConfig& config, Arch arch) {
   plan_by_model(config.problem, config.schedule, arch);
   return true;
@@ -305,6 +320,11 @@ bool has_plan(const KvWriteConfig& config, Arch arch) {
 
 bool has_plan(const RowOpConfig& config, Arch arch) {
   plan_row_op(config.problem, config.schedule, arch);
+  return true;
+}
+
+bool has_plan(const RouteConfig& config, Arch arch) {
+  plan_route(config.problem, config.schedule, arch);
   return true;
 }
 
@@ -349,10 +369,11 @@ std::vector<Family> families_that_take(std::string_view kind, std::string_view p
   // What the one family of a kind takes needs no name of a family.
   const bool of_kv_write = kind == "kv_write" && family_takes<KvWriteConfig>(Family::kPortable, path, word);
   const bool of_row_op = kind == "row_op" && family_takes<RowOpConfig>(Family::kPortable, path, word);
+  const bool of_route = kind == "route" && family_takes<RouteConfig>(Family::kPortable, path, word);
   for (const auto& [family, name] : EnumTable<Family>::entries) {
     const bool taken = kind == "attention" ? family_takes<AttentionConfig>(family, path, word)
                        : kind == "gemm"    ? family_takes<GemmConfig>(family, path, word)
-                                           : of_kv_write || of_row_op;
+                                           : of_kv_write || of_row_op || of_route;
     if (taken) families.push_back(family);
   }
   return families;

@@ -52,6 +52,8 @@ std::string kernel_name(const Spec& spec) {
   if (std::holds_alternative<QuantizeSpec>(spec)) return "quantize";
   if (std::holds_alternative<KvWriteSpec>(spec)) return "kv_write";
   if (std::holds_alternative<RowOpSpec>(spec)) return "row_op";
+  if (std::holds_alternative<RouteSpec>(spec)) return "route";
+  if (std::holds_alternative<RouteSortSpec>(spec)) return "route_sort";
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
     if (!gemm->kernel.empty()) return std::string(gemm->kernel);
     switch (gemm->family) {

@@ -179,6 +179,16 @@ class RowOpTensors(Struct):
                 ("gate_limit", c_float), ("tensor_scale", c_float), ("constant_weight", c_int32)]
 
 
+SET_FACTOR = 1
+
+
+class RouteTensors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("logits", c_uint64), ("bias", c_uint64), ("local_ids", c_uint64), ("ids", c_uint64),
+                ("weights", c_uint64), ("starts", c_uint64), ("source_rows", c_uint64), ("positions", c_uint64),
+                ("sorted_weights", c_uint64), ("workspace", c_uint64), ("workspace_bytes", c_uint64), ("tokens", c_int64),
+                ("logits_stride", c_int64), ("pdl", c_int32), ("overrides", c_uint32), ("factor", c_float)]
+
+
 class Rope(Struct):
     _fields_ = [("struct_size", c_size_t), ("scaling", c_char_p), ("width", c_int32), ("no_truncate", c_int32),
                 ("theta", c_double), ("factor", c_double), ("original_positions", c_double), ("low", c_double),

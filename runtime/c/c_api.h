@@ -297,7 +297,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright
 typedef struct kernelwright_kernel_row {
   size_t struct_size;
   uint64_t prepared;  /* the number of the prepared kernel, the same in all of its rows */
-  const char* kind;   /* "attention", "gemm", "quantize", "kv_write", "row_op" */
+  const char* kind;   /* "attention", "gemm", "quantize", "kv_write", "row_op", "route" */
   const char* kernel; /* the template: "attention_sm90" */
   const char* family; /* "portable", "hopper", "blackwell" */
   const char* key;    /* 64 hex digits */
@@ -498,6 +498,39 @@ typedef struct kernelwright_row_op_tensors {
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_row_op(const kernelwright_kernel* kernel,
                                                                 const kernelwright_row_op_tensors* tensors,
                                                                 void* stream);
+
+/* A bit of kernelwright_route_tensors.overrides. */
+enum { KERNELWRIGHT_SET_FACTOR = 1 };
+
+/* RouteTensors of runtime/route/kernel.h, field for field. Addresses are device addresses; 0: none. */
+typedef struct kernelwright_route_tensors {
+  size_t struct_size;
+  uint64_t logits;                     /* [tokens, experts] of dtype; aligned to 16 bytes */
+  uint64_t bias;                       /* f32 [experts] */
+  uint64_t local_ids;                  /* int32 [experts]: below local_experts, or -1 */
+  uint64_t ids;                        /* int32 [tokens, top_k] */
+  uint64_t weights;                    /* f32 [tokens, top_k] */
+  uint64_t starts;                     /* int32 [local experts + 1] */
+  uint64_t source_rows;                /* int32 [sorted rows]: tokens * top_k, and (alignment - 1) * local experts */
+  uint64_t positions;                  /* int32 [tokens, top_k] */
+  uint64_t sorted_weights;             /* f32 [sorted rows]; may be 0 */
+  uint64_t workspace, workspace_bytes; /* see kernelwright_route_workspace_bytes() */
+  int64_t tokens, logits_stride;
+  int32_t pdl;
+  uint32_t overrides; /* whether factor is read, or that of the problem */
+  float factor;
+} kernelwright_route_tensors;
+
+/* Bytes of workspace that a launch with the tokens of `tensors` needs (addresses are not read): 0 for few. As
+ * kernelwright_workspace_bytes(). */
+KERNELWRIGHT_API kernelwright_status kernelwright_route_workspace_bytes(const kernelwright_kernel* kernel,
+                                                                        const kernelwright_route_tensors* tensors,
+                                                                        uint64_t* bytes);
+
+/* Queues the choice of experts on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json()
+ * prepares the kernel. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch_route(const kernelwright_kernel* kernel,
+                                                               const kernelwright_route_tensors* tensors, void* stream);
 
 /* RopeTable of generator/kv_write/rope_table.h, field for field. A number that is 0 is left out. */
 typedef struct kernelwright_rope {

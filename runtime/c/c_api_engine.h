@@ -18,12 +18,13 @@ GemmTensors tensors_of(const kernelwright_gemm_tensors* given);
 QuantizeTensors tensors_of(const kernelwright_quantize_tensors* given);
 KvWriteTensors tensors_of(const kernelwright_kv_write_tensors* given);
 RowOpTensors tensors_of(const kernelwright_row_op_tensors* given);
+RouteTensors tensors_of(const kernelwright_route_tensors* given);
 
 }  // namespace kernelwright
 
 struct kernelwright_kernel {
   using Kernel = std::variant<kernelwright::AttentionKernel, kernelwright::GemmKernel, kernelwright::QuantizeKernel,
-                              kernelwright::KvWriteKernel, kernelwright::RowOpKernel>;
+                              kernelwright::KvWriteKernel, kernelwright::RowOpKernel, kernelwright::RouteKernel>;
   explicit kernelwright_kernel(Kernel made) : kernel(std::move(made)) {}
 
   Kernel kernel;

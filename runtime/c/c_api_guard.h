@@ -158,6 +158,7 @@ const char* use_of(const GemmKernel&);
 const char* use_of(const QuantizeKernel&);
 const char* use_of(const KvWriteKernel&);
 const char* use_of(const RowOpKernel&);
+const char* use_of(const RouteKernel&);
 
 /// The handle, if it is of that kind.
 template <class Kernel>

@@ -14,6 +14,7 @@ using detail::AttentionKind;
 using detail::GemmKind;
 using detail::KvWriteKind;
 using detail::QuantizeKind;
+using detail::RouteKind;
 using detail::RowOpKind;
 
 Engine::Engine(EngineOptions options) : state_(std::make_unique<State>(std::move(options))) {}
@@ -37,6 +38,9 @@ KvWriteKernel Engine::prepare(const KvWriteProblem& problem, const KvWriteSchedu
 RowOpKernel Engine::prepare(const RowOpProblem& problem, const RowOpSchedule& schedule, const PrepareOptions& options) {
   return RowOpKernel(state_->prepare<RowOpKind>(problem, schedule, options));
 }
+RouteKernel Engine::prepare(const RouteProblem& problem, const RouteSchedule& schedule, const PrepareOptions& options) {
+  return RouteKernel(state_->prepare<RouteKind>(problem, schedule, options));
+}
 
 AttentionKernel Engine::find(const AttentionProblem& problem, int device) const noexcept {
   return AttentionKernel(state_->find<AttentionKind>(problem, device));
@@ -54,6 +58,9 @@ KvWriteKernel Engine::find(const KvWriteProblem& problem, int device) const noex
 RowOpKernel Engine::find(const RowOpProblem& problem, int device) const noexcept {
   return RowOpKernel(state_->find<RowOpKind>(problem, device));
 }
+RouteKernel Engine::find(const RouteProblem& problem, int device) const noexcept {
+  return RouteKernel(state_->find<RouteKind>(problem, device));
+}
 
 void Engine::attention(const AttentionProblem& problem, const AttentionTensors& tensors, Stream stream, int device) {
   AttentionKernel(state_->for_call<AttentionKind>(problem, stream, device)).launch(tensors, stream);
@@ -70,6 +77,9 @@ void Engine::kv_write(const KvWriteProblem& problem, const KvWriteTensors& tenso
 
 void Engine::row_op(const RowOpProblem& problem, const RowOpTensors& tensors, Stream stream, int device) {
   RowOpKernel(state_->for_call<RowOpKind>(problem, stream, device)).launch(tensors, stream);
+}
+void Engine::route(const RouteProblem& problem, const RouteTensors& tensors, Stream stream, int device) {
+  RouteKernel(state_->for_call<RouteKind>(problem, stream, device)).launch(tensors, stream);
 }
 
 void Engine::seal() { state_->sealed = true; }

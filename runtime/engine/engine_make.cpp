@@ -22,6 +22,7 @@ using detail::GemmKind;
 using detail::KernelSlot;
 using detail::KvWriteKind;
 using detail::QuantizeKind;
+using detail::RouteKind;
 using detail::RowOpKind;
 using detail::specs_of;
 using Clock = std::chrono::steady_clock;
@@ -299,5 +300,10 @@ template void Engine::State::fail(KernelSlot<RowOpKind>&, std::exception_ptr, bo
 template void Engine::State::refuse_unremembered(KernelSlot<RowOpKind>&);
 template void Engine::State::make_tuned(KernelSlot<RowOpKind>&, bool) noexcept;
 template void Engine::State::make_in_background(KernelSlot<RowOpKind>&, bool);
+template const Engine::State::Sources& Engine::State::sources_of(KernelSlot<RouteKind>&, const RouteKind::Plan&);
+template void Engine::State::fail(KernelSlot<RouteKind>&, std::exception_ptr, bool) noexcept;
+template void Engine::State::refuse_unremembered(KernelSlot<RouteKind>&);
+template void Engine::State::make_tuned(KernelSlot<RouteKind>&, bool) noexcept;
+template void Engine::State::make_in_background(KernelSlot<RouteKind>&, bool);
 
 }  // namespace kernelwright

@@ -27,12 +27,14 @@ Binaries binaries_of(const detail::LoadedGemm& loaded) {
 Binaries binaries_of(const detail::LoadedQuantize& loaded) { return {loaded.binary}; }
 Binaries binaries_of(const detail::LoadedKvWrite& loaded) { return {loaded.binary}; }
 Binaries binaries_of(const detail::LoadedRowOp& loaded) { return {loaded.binary}; }
+Binaries binaries_of(const detail::LoadedRoute& loaded) { return loaded.binaries; }
 
 constexpr std::string_view kind_of(const KernelSlot<detail::AttentionKind>&) { return "attention"; }
 constexpr std::string_view kind_of(const KernelSlot<detail::GemmKind>&) { return "gemm"; }
 constexpr std::string_view kind_of(const KernelSlot<detail::QuantizeKind>&) { return "quantize"; }
 constexpr std::string_view kind_of(const KernelSlot<detail::KvWriteKind>&) { return "kv_write"; }
 constexpr std::string_view kind_of(const KernelSlot<detail::RowOpKind>&) { return "row_op"; }
+constexpr std::string_view kind_of(const KernelSlot<detail::RouteKind>&) { return "route"; }
 
 Family family_of(const Spec& spec) {
   return std::visit(

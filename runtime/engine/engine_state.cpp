@@ -21,6 +21,7 @@ using detail::GemmKind;
 using detail::KernelSlot;
 using detail::KvWriteKind;
 using detail::QuantizeKind;
+using detail::RouteKind;
 using detail::RowOpKind;
 using detail::specs_of;
 using Clock = std::chrono::steady_clock;
@@ -268,15 +269,19 @@ template KernelSlot<KvWriteKind>* Engine::State::prepare(const KvWriteProblem&, 
                                                          const PrepareOptions&, bool);
 template KernelSlot<RowOpKind>* Engine::State::prepare(const RowOpProblem&, const RowOpSchedule&, const PrepareOptions&,
                                                        bool);
+template KernelSlot<RouteKind>* Engine::State::prepare(const RouteProblem&, const RouteSchedule&, const PrepareOptions&,
+                                                       bool);
 template KernelSlot<AttentionKind>* Engine::State::find(const AttentionProblem&, int) noexcept;
 template KernelSlot<GemmKind>* Engine::State::find(const GemmProblem&, int) noexcept;
 template KernelSlot<QuantizeKind>* Engine::State::find(const QuantizeProblem&, int) noexcept;
 template KernelSlot<KvWriteKind>* Engine::State::find(const KvWriteProblem&, int) noexcept;
 template KernelSlot<RowOpKind>* Engine::State::find(const RowOpProblem&, int) noexcept;
+template KernelSlot<RouteKind>* Engine::State::find(const RouteProblem&, int) noexcept;
 template KernelSlot<AttentionKind>* Engine::State::for_call(const AttentionProblem&, Stream, int);
 template KernelSlot<GemmKind>* Engine::State::for_call(const GemmProblem&, Stream, int);
 template KernelSlot<QuantizeKind>* Engine::State::for_call(const QuantizeProblem&, Stream, int);
 template KernelSlot<KvWriteKind>* Engine::State::for_call(const KvWriteProblem&, Stream, int);
 template KernelSlot<RowOpKind>* Engine::State::for_call(const RowOpProblem&, Stream, int);
+template KernelSlot<RouteKind>* Engine::State::for_call(const RouteProblem&, Stream, int);
 
 }  // namespace kernelwright

@@ -16,6 +16,7 @@
 #include "kernelwright/runtime/gemm/kind.h"
 #include "kernelwright/runtime/kv_write/kind.h"
 #include "kernelwright/runtime/quantize/kind.h"
+#include "kernelwright/runtime/route/kind.h"
 #include "kernelwright/runtime/row_op/kind.h"
 #include "kernelwright/runtime/slot/kernel_slot.h"
 #include "kernelwright/runtime/store/kernel_store.h"
@@ -128,7 +129,7 @@ struct Engine::State {
   KernelLoader loader;
   detail::SlotShared shared;
   std::tuple<Slots<detail::AttentionKind>, Slots<detail::GemmKind>, Slots<detail::QuantizeKind>,
-             Slots<detail::KvWriteKind>, Slots<detail::RowOpKind>>
+             Slots<detail::KvWriteKind>, Slots<detail::RowOpKind>, Slots<detail::RouteKind>>
       all_slots;
   // Empty: launches are not checked.
   detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;

@@ -10,6 +10,7 @@
 #include "kernelwright/gemm.h"
 #include "kernelwright/kv_write.h"
 #include "kernelwright/quantize.h"
+#include "kernelwright/route.h"
 #include "kernelwright/row_op.h"
 
 int main(int argc, char**) {
@@ -20,7 +21,11 @@ int main(int argc, char**) {
   const kernelwright::GemmTensors gemm{.m = 1};
   const kernelwright::KvWriteTensors cache{.tokens = 1};
   const kernelwright::RowOpTensors rows{.rows = 1};
+  const kernelwright::RouteTensors route{.tokens = 1};
   std::printf("event = %.*s, scales = %lld bytes\n", static_cast<int>(event.size()), event.data(),
               static_cast<long long>(bytes));
-  return event == "compile" && bytes == 512 && attention.batch == gemm.m && cache.tokens == rows.rows ? 0 : 1;
+  return event == "compile" && bytes == 512 && attention.batch == gemm.m && cache.tokens == rows.rows &&
+                 route.tokens == 1
+             ? 0
+             : 1;
 }

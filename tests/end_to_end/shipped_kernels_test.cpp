@@ -20,6 +20,7 @@
 #include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/quantize/plan.h"
+#include "kernelwright/generator/route/plan.h"
 #include "kernelwright/generator/row_op/plan.h"
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
@@ -142,6 +143,11 @@ TEST_P(ShippedKernelsOnArch, OfEveryConfigCompileWithoutSpills) {
       wanted.push_back({write->name, plan_kv_write(write->problem, write->schedule, GetParam()).spec});
     if (const auto* rows = std::get_if<RowOpConfig>(&config))
       wanted.push_back({rows->name, plan_row_op(rows->problem, rows->schedule, GetParam()).spec});
+    if (const auto* route = std::get_if<RouteConfig>(&config)) {
+      const RoutePlan plan = plan_route(route->problem, route->schedule, GetParam());
+      wanted.push_back({route->name, plan.spec});
+      if (plan.sort) wanted.push_back({route->name, *plan.sort});
+    }
   }
   const bool has_gemm = std::any_of(wanted.begin(), wanted.end(),
                                     [](const Wanted& kernel) { return std::holds_alternative<GemmSpec>(kernel.spec); });

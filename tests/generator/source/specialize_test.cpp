@@ -149,6 +149,19 @@ TEST(SpecHeader, OfARowOpIsAsShipped) {
   expect_golden(rows, "row_op.spec.h");
 }
 
+TEST(SpecHeader, OfAChoiceOfExpertsIsAsShipped) {
+  RouteSpec route;
+  route.arch = Arch::kSm90a;
+  route.experts = route.buckets = 256, route.top_k = 8;
+  route.softmax = false, route.sigmoid = route.biased = route.renormalized = true;
+  route.groups = 8, route.picked_groups = 4;
+  expect_golden(route, "route.spec.h");
+  RouteSortSpec sort;
+  static_cast<RouteSortFields&>(sort) = route;
+  sort.arch = route.arch;
+  expect_golden(sort, "route_sort.spec.h");
+}
+
 TEST(CanonicalText, HasALineForEveryField) {
   for (AttentionSpec spec : {prefill(), decode(), hopper(), hopper_decode(), blackwell()}) {
     int fields = 0;

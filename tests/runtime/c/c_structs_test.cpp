@@ -317,5 +317,30 @@ TEST(CStructs, EveryFieldOfALaunchOfStepsOverRowsReachesIt) {
   EXPECT_FALSE(tensors_of(&empty).eps || tensors_of(&empty).gate_alpha || tensors_of(&empty).gate_limit);
 }
 
+TEST(CStructs, EveryFieldOfAChoiceOfExpertsReachesIt) {
+  auto c = sized<kernelwright_route_tensors>();
+  c.overrides = KERNELWRIGHT_SET_FACTOR;
+  expect_each_number_reaches("kernelwright_route_tensors", c);
+  c = distinct("kernelwright_route_tensors", c);
+  const RouteTensors tensors = tensors_of(&c);
+  EXPECT_SAME(logits);
+  EXPECT_SAME(bias);
+  EXPECT_SAME(local_ids);
+  EXPECT_SAME(ids);
+  EXPECT_SAME(weights);
+  EXPECT_SAME(starts);
+  EXPECT_SAME(source_rows);
+  EXPECT_SAME(positions);
+  EXPECT_SAME(sorted_weights);
+  EXPECT_SAME(workspace);
+  EXPECT_SAME(workspace_bytes);
+  EXPECT_SAME(tokens);
+  EXPECT_SAME(logits_stride);
+  EXPECT_SAME(factor);
+  EXPECT_TRUE(tensors.pdl);
+  const auto empty = sized<kernelwright_route_tensors>();
+  EXPECT_FALSE(tensors_of(&empty).factor);
+}
+
 }  // namespace
 }  // namespace kernelwright::testing

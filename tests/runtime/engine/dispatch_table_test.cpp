@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/attention/kind.h"
 #include "kernelwright/runtime/gemm/kind.h"
 #include "kernelwright/runtime/kv_write/kind.h"
+#include "kernelwright/runtime/route/kind.h"
 #include "kernelwright/runtime/row_op/kind.h"
 #include "kernelwright/runtime/slot/kernel_slot.h"
 
@@ -84,7 +85,7 @@ TEST(DispatchKey, EveryFieldOfAProblemChangesIt) {
 
 template <class Problem>
 struct DispatchKeyOf : testing::Test {};
-using OtherProblems = testing::Types<GemmProblem, QuantizeProblem, KvWriteProblem, RowOpProblem>;
+using OtherProblems = testing::Types<GemmProblem, QuantizeProblem, KvWriteProblem, RowOpProblem, RouteProblem>;
 TYPED_TEST_SUITE(DispatchKeyOf, OtherProblems);
 
 TYPED_TEST(DispatchKeyOf, EveryFieldOfTheProblemChangesIt) {

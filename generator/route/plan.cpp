@@ -1,0 +1,103 @@
+#include "kernelwright/generator/route/plan.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "contract/route.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/contradictions.h"
+
+namespace kernelwright {
+namespace {
+
+using namespace detail;
+
+constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1;
+constexpr int kFewOfLane = 16;  // logits: more take registers of which 16 warps have too few
+
+int logits_of_lane(const RouteSpec& spec) { return contract::experts_of_lane(spec.experts, spec.groups); }
+
+RouteSpec spec_of(const RouteProblem& problem, Arch arch) {
+  RouteSpec spec;
+  spec.arch = arch;
+  spec.logits = problem.dtype;
+  spec.experts = problem.experts;
+  spec.top_k = problem.top_k;
+  spec.groups = problem.topk_group == problem.n_group ? 1 : problem.n_group;  // all are picked
+  spec.picked_groups = spec.groups == 1 ? 1 : problem.topk_group;
+  spec.softmax = problem.score == RouteScore::kSoftmax;
+  spec.sigmoid = problem.score == RouteScore::kSigmoid;
+  // Sigmoids keep the order of logits, so only a bias or a sum tells one order from the other.
+  spec.top_k_first = problem.order == RouteOrder::kTopKFirst;
+  spec.biased = problem.bias;
+  spec.sums_two = spec.groups > 1 && problem.group_score == GroupScore::kTop2Sum;
+  spec.renormalized = problem.renormalize;
+  spec.sorts = problem.sort;
+  if (spec.sorts) {
+    spec.mapped = problem.local_experts > 0;
+    spec.buckets = spec.mapped ? problem.local_experts : problem.experts;
+    spec.alignment = problem.alignment;
+  }
+  return spec;
+}
+
+}  // namespace
+
+std::int64_t most_sorted_rows(const RouteSpec& spec, std::int64_t tokens) noexcept {
+  return tokens * spec.top_k + std::int64_t{spec.alignment - 1} * spec.buckets;
+}
+
+std::int64_t most_tokens(const RouteSpec& spec) noexcept {
+  return floor_div(kMostRows - most_sorted_rows(spec, 0), spec.top_k);
+}
+
+RouteLaunch plan_launch(const RouteSpec& spec, std::int64_t tokens) noexcept {
+  RouteLaunch launch;
+  const std::int64_t ctas = std::clamp<std::int64_t>(ceil_div(tokens, spec.warps), 1, contract::kMostRouteCtas);
+  const std::int64_t of_warp = std::max<std::int64_t>(1, ceil_div(tokens, ctas * spec.warps));
+  launch.tokens_per_cta = static_cast<int>(of_warp * spec.warps);
+  launch.main.block = static_cast<std::uint32_t>(spec.threads());
+  launch.main.grid[0] = static_cast<std::uint32_t>(std::max<std::int64_t>(1, ceil_div(tokens, launch.tokens_per_cta)));
+  launch.sorts_apart = spec.sorts && launch.main.grid[0] > 1;
+  if (launch.sorts_apart)
+    launch.workspace_bytes = std::uint64_t{launch.main.grid[0]} *
+                             static_cast<std::uint64_t>(contract::route_count_stride(spec.buckets)) *
+                             sizeof(std::int32_t);
+  return launch;
+}
+
+std::vector<Violation> validate(const RouteConfig& config, std::optional<Arch> arch) {
+  std::vector<Violation> violations = contradictions(config);
+  check_target(config.schedule, arch, violations);
+  if (const Family family = config.schedule.family.value_or(Family::kPortable); family != Family::kPortable)
+    violations.push_back({"/schedule/family", "\"" + std::string(to_string(family)) +
+                                                  "\" has no kernel that routes; portable has one for every "
+                                                  "architecture"});
+  return violations;
+}
+
+RoutePlan plan_route(const RouteProblem& problem, const RouteSchedule& schedule, Arch arch) {
+  std::vector<Violation> violations = validate(RouteConfig{"", problem, schedule, {}}, arch);
+  if (!violations.empty()) throw ConfigError(std::move(violations));
+  RoutePlan plan{spec_of(problem, arch), {}, {}};
+  Resolver resolve(plan.choices);
+  resolve("family", schedule.family, Family::kPortable, "one kernel serves every architecture");
+  const int of_lane = logits_of_lane(plan.spec);
+  const bool few = of_lane <= kFewOfLane && plan.spec.buckets <= 512;
+  plan.spec.warps =
+      resolve("warps", schedule.warps, few ? 16 : 8,
+              few ? "a lane has " + std::to_string(of_lane) + " logits, and 16 warps hide each other's latency"
+                  : "a lane has " + std::to_string(of_lane) + " logits, or counts fill the shared memory");
+  if (plan.spec.warps > 8 && !few)
+    throw ConfigError("/schedule/warps", std::to_string(plan.spec.warps) + " warps are too many for " +
+                                             std::to_string(problem.experts) + " experts; 8 would do");
+  if (plan.spec.sorts) {
+    plan.sort.emplace();
+    static_cast<RouteSortFields&>(*plan.sort) = plan.spec;
+    plan.sort->arch = arch;
+  }
+  return plan;
+}
+
+}  // namespace kernelwright

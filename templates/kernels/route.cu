@@ -1,0 +1,160 @@
+/// The experts of each token, and their weights. A warp has a token at a time: its logits lie in the lanes' registers
+/// (policy/expert_choice.cuh). Lane i then has the i-th expert and its weight.
+///
+/// With sort, a CTA also counts the pairs of its tokens for each expert. A launch of one CTA sorts them at once. Else
+/// route_sort follows (policy/expert_sort.cuh).
+#include "spec.h"
+
+#include "policy/epilogue.cuh"
+#include "policy/expert_choice.cuh"
+#include "policy/expert_sort.cuh"
+#include "ptx/launch.cuh"
+#include "tile/element.cuh"
+
+namespace kernelwright {
+
+using Params = contract::RouteParams;
+using Element = tile::Storage<spec::kLogitsDType>;
+using Choice = policy::ExpertChoice<spec::kExperts, spec::kGroups>;
+using Sort =
+    policy::ExpertSort<spec::kExperts, spec::kBuckets, spec::kTopK, spec::kWarps, spec::kAlignment, spec::kMapped>;
+
+enum : bool {
+  kScores = spec::kSoftmax || spec::kSigmoid,
+  // Scores keep the order of logits. They are computed for all experts only where something else is added to them.
+  kChoosesScores = kScores && !spec::kTopKFirst && (spec::kBiased || spec::kSumsTwo),
+  kSoftmaxOfAll = spec::kSoftmax && !spec::kTopKFirst
+};
+enum : int {
+  kOwn = Choice::kOwn,
+  kLoad = contract::logits_of_load(spec::kExperts, spec::kGroups, static_cast<int>(sizeof(Element)))
+};
+
+/// The logits of one load.
+__device__ __forceinline__ void load_logits(const Element* from, bool exists, float* to) {
+  constexpr int kBytes = kLoad * static_cast<int>(sizeof(Element)), kWords = kBytes < 4 ? 1 : kBytes / 4;
+  uint32_t words[kWords];
+  if constexpr (kBytes == 16) {
+    const ptx::Vector16 vector = ptx::ld_global_v4_if(from, exists);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = vector.word[i];
+  } else if constexpr (kBytes == 8) {
+    ptx::ld_global_v2_u32_if(words, from, exists);
+  } else if constexpr (kBytes == 4) {
+    words[0] = ptx::ld_global_u32_if(from, exists);
+  } else {
+    words[0] = ptx::ld_global_u16_if(from, exists);
+  }
+#pragma unroll
+  for (int i = 0; i < kLoad; ++i) {
+    if constexpr (spec::kLogitsDType == DType::kF32)
+      to[i] = __uint_as_float(words[i]);
+    else
+      to[i] = tile::element_of<spec::kLogitsDType>(words[i / 2], i % 2);
+  }
+}
+__device__ __forceinline__ float logit_of(const Element* row, int expert) {
+  if constexpr (spec::kLogitsDType == DType::kF32)
+    return __uint_as_float(ptx::ld_global_u32_if(row + expert, true));
+  else
+    return tile::element_of<spec::kLogitsDType>(ptx::ld_global_u16_if(row + expert, true), 0);
+}
+
+/// What softmax subtracts and divides by. NaN takes no part.
+struct Softmax {
+  float largest = ptx::minus_infinity(), sum = 0;
+
+  __device__ __forceinline__ float exponential(float logit) const {
+    // The largest one may be infinite: its distance to itself is 0.
+    const float value = logit == largest ? 1.f : ptx::ex2_approx_ftz((logit - largest) * policy::kLog2E);
+    return logit == logit ? value : 0.f;
+  }
+  __device__ __forceinline__ float of(float logit) const { return __fdiv_rn(exponential(logit), sum); }
+};
+
+__device__ __forceinline__ float score_of(const Softmax& softmax, float logit) {
+  if constexpr (spec::kSoftmax) return softmax.of(logit);
+  if constexpr (spec::kSigmoid) return ptx::rcp_approx_ftz(1.f + ptx::ex2_approx_ftz(logit * -policy::kLog2E));
+  return logit;
+}
+
+/// The weight of the lane's slot, whose expert has `logit`. Lanes without a slot have NaN, which weighs 0.
+__device__ __forceinline__ float weight_of(const Params& params, Softmax softmax, float logit) {
+  if constexpr (spec::kSoftmax && spec::kTopKFirst) {
+    softmax.largest = policy::largest_of_lanes<32>(logit);
+    softmax.sum = policy::sum_over_head<32>(softmax.exponential(logit));
+  }
+  float weight = logit == logit ? score_of(softmax, logit) : 0.f;
+  if constexpr (spec::kRenormalized) {
+    const float sum = policy::sum_over_head<32>(weight);
+    weight = sum > 0 ? __fdiv_rn(weight, sum) : 0.f;
+  }
+  return weight * params.factor;
+}
+
+/// Returns the expert of the lane's slot; -1 for lanes without one.
+__device__ __forceinline__ int route_token(const Params& params, int token, int lane) {
+  const Element* const row = static_cast<const Element*>(params.logits) + token * params.logits_stride;
+  float logits[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; i += kLoad) load_logits(row + Choice::expert_of(lane, i), Choice::has(lane, i), logits + i);
+  Softmax softmax;
+  if constexpr (kSoftmaxOfAll) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (Choice::has(lane, i)) softmax.largest = fmaxf(softmax.largest, logits[i]);
+    softmax.largest = policy::largest_of_lanes<32>(softmax.largest);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (Choice::has(lane, i)) softmax.sum += softmax.exponential(logits[i]);
+    softmax.sum = policy::sum_over_head<32>(softmax.sum);
+  }
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    if constexpr (kChoosesScores) logits[i] = logits[i] == logits[i] ? score_of(softmax, logits[i]) : logits[i];
+    if constexpr (spec::kBiased)
+      if (Choice::has(lane, i)) logits[i] += ptx::ld_global_f32(params.bias + Choice::expert_of(lane, i));
+  }
+  Choice choice(logits);
+  if constexpr (spec::kGroups > 1) choice.pick_groups<spec::kPickedGroups, spec::kSumsTwo>(logits);
+  const int expert = choice.largest<spec::kTopK>();
+  const float weight = weight_of(params, softmax, expert >= 0 ? logit_of(row, expert) : __uint_as_float(0x7fffffffu));
+  if (expert >= 0) {
+    const int64_t pair = int64_t{token} * spec::kTopK + lane;
+    ptx::st_global_u32(params.ids + pair, static_cast<uint32_t>(expert));
+    ptx::st_global_u32(params.weights + pair, __float_as_uint(weight));
+  }
+  return expert;
+}
+
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(32 * kernelwright::spec::kWarps)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::RouteParams params) {
+  using namespace kernelwright;
+  const policy::TokensOfWarp tokens(params, spec::kWarps);
+  const int lane = threadIdx.x % 32;
+  if constexpr (spec::kSorts) {
+    __shared__ Sort sort;
+    sort.clear();
+    __syncthreads();
+    if constexpr (spec::kArch >= 90) {
+      ptx::griddepcontrol_wait();
+      ptx::griddepcontrol_launch_dependents();
+    }
+    for (int token = tokens.first; token < tokens.last; ++token) sort.count(params, route_token(params, token, lane));
+    __syncthreads();
+    if (gridDim.x == 1) {
+      sort.take_counts();
+      sort.place(params, tokens.first, tokens.last);
+    } else {
+      sort.write_counts(params);
+    }
+  } else {
+    if constexpr (spec::kArch >= 90) {
+      ptx::griddepcontrol_wait();
+      ptx::griddepcontrol_launch_dependents();
+    }
+    for (int token = tokens.first; token < tokens.last; ++token) route_token(params, token, lane);
+  }
+}
