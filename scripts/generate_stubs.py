@@ -203,8 +203,8 @@ def parameters_of(function):
 
 class Stub:
     def __init__(self, kernelwright):
-        from kernelwright import _engine, _errors, _structs
-        self.package, self.handle, self.text = kernelwright, _engine._Handle, ""
+        from kernelwright import _errors, _handles, _structs
+        self.package, self.handle, self.text = kernelwright, _handles._Handle, ""
         self.errors = [kind for kind in vars(_errors).values() if isinstance(kind, type)]
         self.structs = {"Kernel": _structs.AttentionTensors, "GemmKernel": _structs.GemmTensors,
                         "QuantizeKernel": _structs.QuantizeTensors, "KvWriteKernel": _structs.KvWriteTensors,

@@ -1,4 +1,4 @@
-/// The module kernelwright._fast: the type Door, from which the handles of kernelwright/_engine.py derive.
+/// The module kernelwright._fast: the type Door, from which the handles of kernelwright/_handles.py derive.
 #include "fast/door.h"
 #include "fast/operators.h"
 

@@ -9,9 +9,10 @@ import. Tensors of PyTorch, CuPy, JAX or any other framework with DLPack can be 
     kernel.launch(q=q, k=k, v=v, o=o, stream=torch.cuda.current_stream())
 """
 from ._door import fast_calls
-from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, KvWriteKernel, KvWriteLaunch, Launch, \
-    QuantizeKernel, RowOpKernel, RowOpLaunch
+from ._engine import Array, Engine
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
+from ._handles import GemmKernel, GemmLaunch, Kernel, KvWriteKernel, KvWriteLaunch, Launch, QuantizeKernel, RowOpKernel, \
+    RowOpLaunch
 from ._library import load
 from ._plan import Plan, plan
 from ._rope import rope_table

@@ -23,9 +23,9 @@ import torch
 
 from . import _stable
 from . import _structs as structs
-from ._engine import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel, RowOpKernel
 from ._errors import ConfigError
 from ._frameworks import TORCH_DTYPES
+from ._handles import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel, RowOpKernel
 from ._tensors import View
 
 _DTYPES = {name: getattr(torch, attribute) for name, attribute in TORCH_DTYPES.items()}

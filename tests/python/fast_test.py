@@ -17,7 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
 from kernelwright import ConfigError, _door, _library
-from kernelwright._engine import GemmKernel, Kernel, KvWriteKernel, RowOpKernel, QuantizeKernel
+from kernelwright._handles import GemmKernel, Kernel, KvWriteKernel, RowOpKernel, QuantizeKernel
 from lent import EXTENSION, Lent, table, tables
 
 FAST = kernelwright.fast_calls()["fast"]

@@ -22,7 +22,7 @@ from lent import EXTENSION, Lent
 import kernelwright
 import kernelwright.torch
 from kernelwright import ConfigError, _stable
-from kernelwright._engine import GemmKernel, Kernel
+from kernelwright._handles import GemmKernel, Kernel
 from kernelwright._frameworks import TORCH_DTYPES
 
 NAMES = {getattr(torch, attribute): name for name, attribute in TORCH_DTYPES.items()}

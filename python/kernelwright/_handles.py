@@ -1,0 +1,302 @@
+"""Kernel and its kin: the handles of kernels of runtime/c/c_api.h as Python objects, a class for each kind, and launches
+with bound arguments. Engine.prepare() makes them."""
+from ctypes import byref, c_uint64
+
+from . import _structs as structs
+from ._arguments import Arguments, Problem, tensors_and_numbers
+from ._door import AttentionCalls, Calls, GemmCalls, KvWriteCalls, QuantizeCalls, RowOpCalls
+from ._errors import ConfigError
+from ._gemm import GemmProblem
+from ._kv_write import KvWriteProblem
+from ._quantize import check_sizes, quantize_arguments
+from ._row_op import RowOpProblem
+from ._tensors import stream_address
+
+STATES = {structs.PENDING: "pending", structs.READY: "ready", structs.FAILED: "failed"}
+
+
+class _Handle(Calls):
+    """A kernel of an engine; it keeps the engine alive. Engine.prepare() makes it."""
+
+    def __init__(self, engine, handle, problem, device):
+        self.engine, self.device, self._handle = engine, device, handle
+        self._problem = problem
+        self._own_memory = engine.is_emulated(device)
+        self._open_door()
+
+    def wait(self):
+        """Waits until the kernel is ready. If it has failed, raises the reason."""
+        self.engine._live()
+        self.engine._lib.kernel_wait(self._handle)
+
+    def info(self):
+        """A dict: state, serves_fallback, device, registers, spill_bytes, static_shared_bytes, cubin_bytes, key."""
+        self.engine._live()
+        info = structs.KernelInfo()
+        self.engine._lib.kernel_get_info(self._handle, byref(info))
+        told = {name: getattr(info, name) for name, _ in structs.KernelInfo._fields_ if name != "struct_size"}
+        return told | {"state": STATES[told["state"]], "serves_fallback": bool(told["serves_fallback"]),
+                       "key": told["key"].decode()}
+
+    @property
+    def state(self):
+        return self.info()["state"]
+
+    @property
+    def serves_fallback(self):
+        return self.info()["serves_fallback"]
+
+    @property
+    def key(self):
+        return self.info()["key"]
+
+
+class Kernel(AttentionCalls, _Handle):
+    """The kernel of an attention problem.
+
+    kernel(q, k, v, out=o, ...) queues the attention on the framework's current stream, or on `stream`. It takes the
+    arguments of bind(), with `out` for o, and returns out; if the problem has an LSE, (out, lse). A result that is not
+    given is allocated by the framework, and so is a workspace. Read docs/embedding.md, "Fast calls".
+    """
+
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, Problem(problem), device)
+
+    def bind(self, *, q, k, v, o, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
+             k_scale=None, v_scale=None, alibi_slopes=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
+             kv_tokens=None, page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None,
+             sm_budget=0, pdl=False, q_rope=None, k_rope=None, q_scale=None, num_pages=None, zero_padding=False,
+             mask=None, bias=None, kv_starts=None):
+        """A Launch of these tensors: read and checked once, launched any number of times.
+
+        Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses.
+
+        Shapes, as in runtime/attention/kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads,
+        head_dim]; k, v [batch, kv_len, kv_heads, head_dim], ragged [tokens, ...], paged [pages, page_size, ...].
+
+        Sizes that shapes do not tell must be given: q_len (the longest) for ragged queries, and kv_len (the longest,
+        or a bound) for ragged keys. Beside addresses, all sizes must be given. These include kv_tokens, the rows of
+        ragged k and v, unless k and v share the offsets of q. They also include num_pages, the pages of k and v:
+        entries of page_table past it are not followed.
+
+        sm_budget limits the SMs that a persistent kernel takes; 0: all. pdl, programmatic dependent launch, lets the
+        kernel start while the kernel ahead of it in the stream ends. q_rope and k_rope are a head's rotary part, if
+        the problem has one. zero_padding sets rows of ragged o that belong to no sequence to zero; otherwise they are not
+        written.
+
+        Scales are f32: what is stored, times its scale, is the value. k_scale and v_scale are both [1] (per_tensor),
+        [kv_heads] (per_head), [pages, kv_heads] (per_page) or k without its last dimension (per_token: [batch, kv_len,
+        kv_heads], ragged [tokens, kv_heads], paged [pages, page_size, kv_heads]). Those of pages and tokens may have any
+        strides. q_scale goes with per_token and e4m3 queries, and is q without its last dimension, contiguous.
+
+        kv_starts (i32 [batch]), if the problem has "kv_starts", is the first key of each sequence: left padding. Keys
+        before it do not exist for any query.
+
+        mask (u8 or bool) and bias, if the problem has them, are [batch or 1, q_heads or 1, q_len or 1, kv_len], keys
+        contiguous. A dimension of one, or a broadcast one, means one element for all.
+        """
+        tensors, numbers = tensors_and_numbers(structs.AttentionTensors, locals())
+        built = Arguments(self._problem, self.device, self._own_memory).build(tensors, numbers)
+        return Launch(self, tensors, built)
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the attention of the tensors, given as for bind(), on `stream`: an address, an object with
+        __cuda_stream__ or cuda_stream (torch) or ptr (CuPy), or None, the default stream. Allowed while the stream
+        captures."""
+        self.bind(**tensors)(stream)
+
+    def workspace_bytes(self, **tensors):
+        """Bytes of workspace that a launch of these tensors needs; only their sizes matter."""
+        return self.bind(**tensors).needed_workspace_bytes()
+
+
+class GemmKernel(GemmCalls, _Handle):
+    """The kernels of a GEMM, for any number of rows. info() describes the kernel for many rows.
+
+    kernel(a, b, out=d, ...) queues the product as a Kernel's call does. It takes the arguments of bind(), with `out` for
+    d, and returns out.
+    """
+
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, GemmProblem(problem), device)
+
+    def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None,
+             workspace=None, workspace_bytes=None, sm_budget=0, pdl=False, constant_b=False):
+        """A GemmLaunch of these tensors: read and checked once, launched any number of times.
+
+        Tensors are given as for Kernel.bind(): a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m,
+        n], bias [n], rows contiguous. Scales are f32: per_tensor [1], per_token [m] and [n], per_block [k / 128, m]
+        and [n / 128, k / 128]. Block-scaled operands and their atoms of scales are given as addresses. workspace:
+        workspace_bytes() bytes of any dtype.
+
+        m is needed only beside addresses; alpha and beta are 1 unless given. With pdl, constant_b says that no
+        earlier kernel that may still run writes b. The first tiles of b are then loaded before that kernel has ended.
+        """
+        tensors, numbers = tensors_and_numbers(structs.GemmTensors, locals())
+        built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
+        return GemmLaunch(self, tensors, built)
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the product of the tensors, given as for bind(), on `stream`, as Kernel.launch() does."""
+        self.bind(**tensors)(stream)
+
+    def workspace_bytes(self, **tensors):
+        """Bytes of workspace that a launch of these tensors needs: 0, except for kernels whose parts of k take turns.
+        """
+        return self.bind(**tensors).needed_workspace_bytes()
+
+
+class QuantizeKernel(QuantizeCalls, _Handle):
+    """Quantises rows of floats to a block-scaled format.
+
+    kernel(x, elements=e, scales=s, ...) queues the work as a Kernel's call does. It takes the arguments of launch(), and
+    returns (elements, scales). Those that it allocates are of dtype u8: [rows, k], or [rows, k / 2] for formats of four
+    bits, and [scale_bytes(rows, k)].
+    """
+
+    def scale_bytes(self, rows, k):
+        """Bytes of the scales of [rows, k] elements, in whole atoms."""
+        check_sizes(rows, k)
+        count = c_uint64()
+        self.engine._lib.quantize_scale_bytes(self._problem[1].encode(), rows, k, byref(count))
+        return count.value
+
+    def launch(self, *, x, elements, scales, rows=None, k=None, tensor_scale=1.0, pdl=False, stream=None):
+        """Queues elements, scales = quantised x / tensor_scale on `stream`, as Kernel.launch() does.
+
+        Tensors are given as for Kernel.bind(): x [rows, k], k a multiple of 32 and rows contiguous. elements and
+        scales are contiguous, of dtype u8 or any known dtype of 8 bits. elements have rows * k bytes (mxfp8) or half
+        as many; scales have scale_bytes(rows, k) bytes. rows and k are needed if x is an address.
+        """
+        self.engine._live()
+        if not tensor_scale > 0:
+            raise ConfigError(f"tensor_scale: {tensor_scale} does not divide; give a number above 0")
+        built = quantize_arguments(self, dict(x=x, elements=elements, scales=scales), rows, k)
+        built.tensor_scale, built.pdl = tensor_scale, pdl
+        self.engine._lib.launch_quantize(self._handle, byref(built), stream_address(stream))
+
+
+class KvWriteKernel(KvWriteCalls, _Handle):
+    """Writes new keys and values to a cache, and rotates the queries on the way.
+
+    kernel(q, k, v, k_cache, v_cache, slot_mapping=..., ...) queues the work as a Kernel's call does. It takes the arguments
+    of bind(), and returns q_out. Without queries it is kernel(k, v, k_cache, v_cache, ...), and returns None.
+    """
+
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, KvWriteProblem(problem), device)
+
+    def bind(self, *, k, k_cache, v=None, v_cache=None, q=None, q_out=None, q_weight=None, k_weight=None, cos_sin=None, positions=None,
+             slot_mapping=None, batch_indices=None, page_table=None, q_scale=None, k_scale=None, v_scale=None, tokens=None,
+             num_pages=None, batch=None, kv_len=None, kv_tokens=None, page_table_stride=None, cos_sin_rows=None,
+             position_bytes=None, eps=None, pdl=False):
+        """A KvWriteLaunch of these tensors: read and checked once, launched any number of times.
+
+        Tensors are given as for Kernel.bind(): q, k, v and q_out [tokens, heads, head_dim] or [tokens, heads *
+        head_dim], rows as far apart as their strides say. k_cache and v_cache are paged [pages, page_size, heads,
+        head_dim], padded [batch, kv_len, ...] or ragged [rows, ...] with any strides of whole heads. slot_mapping is
+        i64 [tokens], positions i32 or i64 [tokens] or [3, tokens], batch_indices i32 [tokens], page_table i32 [batch,
+        pages], and cos_sin f32 [rows, width]: rope_table() makes it. Scales are f32 (docs/kv-write.md). Beside
+        addresses, sizes must be given. tokens may be less than k has rows.
+        """
+        tensors, numbers = tensors_and_numbers(structs.KvWriteTensors, locals())
+        built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
+        return KvWriteLaunch(self, tensors, built)
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the writing of a cache, with tensors given as for bind(), on `stream`, as Kernel.launch() does."""
+        self.engine._live()
+        self.bind(**tensors)(stream)
+
+
+class RowOpKernel(RowOpCalls, _Handle):
+    """Takes steps over rows between GEMMs: sum with a residual or gated product, norm, quantisation.
+
+    kernel(x, weight=w, ...) queues the work as a Kernel's call does; with input "add" it is kernel(x, residual, ...). It
+    takes the arguments of bind(), and returns out, then residual_out and scale if the problem writes them. A result that
+    is not given is allocated.
+    """
+
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, RowOpProblem(problem), device)
+
+    def bind(self, *, x, residual=None, out, residual_out=None, weight=None, scale=None, rows=None, eps=None, gate_alpha=None,
+             gate_limit=None, tensor_scale=None, pdl=False, constant_weight=False):
+        """A RowOpLaunch of these tensors: read and checked once, launched any number of times.
+
+        Tensors are given as for Kernel.bind(): x [rows, width], with input "gate_up" [rows, 2 width]; residual,
+        residual_out and out [rows, width]; weight [width]. Rows are contiguous, and as far apart as strides say.
+        residual_out may be residual. out may be x, if dtypes and strides agree.
+
+        scale is f32: per_tensor [1], which is read; per_token [rows]; per_block [width / 128, rows] or, with layout
+        "rows", [rows, width / 128]. Of mxfp8, mxfp4 and nvfp4, out is u8 [rows, bytes of a row], and scale has whole
+        atoms of bytes. A GEMM takes scale as its scale_a or atoms.
+
+        rows is needed only beside addresses. eps, and gate_alpha and gate_limit of clamped gates, are the problem's unless
+        given. With mxfp8, mxfp4 and nvfp4, value / tensor_scale is quantised. With pdl, constant_weight says that no
+        earlier kernel that may still run writes the weights. They are then loaded before that kernel has ended.
+        """
+        tensors, numbers = tensors_and_numbers(structs.RowOpTensors, locals())
+        built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
+        return RowOpLaunch(self, tensors, built)
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the steps over rows, with tensors given as for bind(), on `stream`, as Kernel.launch() does."""
+        self.engine._live()
+        self.bind(**tensors)(stream)
+
+
+class Launch:
+    """A kernel with its tensors, which it keeps alive. Calling it queues the work."""
+
+    def __init__(self, kernel, tensors, arguments):
+        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+
+    def __call__(self, stream=None):
+        self.kernel.engine._live()
+        self.kernel.engine._lib.launch(self.kernel._handle, byref(self._arguments), stream_address(stream))
+
+    def needed_workspace_bytes(self):
+        self.kernel.engine._live()
+        count = c_uint64()
+        self.kernel.engine._lib.workspace_bytes(self.kernel._handle, byref(self._arguments), byref(count))
+        return count.value
+
+
+class KvWriteLaunch:
+    """A KvWriteKernel with its tensors, which it keeps alive. Calling it queues the work."""
+
+    def __init__(self, kernel, tensors, arguments):
+        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+
+    def __call__(self, stream=None):
+        self.kernel.engine._live()
+        self.kernel.engine._lib.launch_kv_write(self.kernel._handle, byref(self._arguments), stream_address(stream))
+
+
+class RowOpLaunch:
+    """A RowOpKernel with its tensors, which it keeps alive. Calling it queues the work."""
+
+    def __init__(self, kernel, tensors, arguments):
+        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+
+    def __call__(self, stream=None):
+        self.kernel.engine._live()
+        self.kernel.engine._lib.launch_row_op(self.kernel._handle, byref(self._arguments), stream_address(stream))
+
+
+class GemmLaunch:
+    """A GemmKernel with its tensors, which it keeps alive. Calling it queues the work."""
+
+    def __init__(self, kernel, tensors, arguments):
+        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+
+    def __call__(self, stream=None):
+        self.kernel.engine._live()
+        self.kernel.engine._lib.launch_gemm(self.kernel._handle, byref(self._arguments), stream_address(stream))
+
+    def needed_workspace_bytes(self):
+        self.kernel.engine._live()
+        count = c_uint64()
+        self.kernel.engine._lib.gemm_workspace_bytes(self.kernel._handle, byref(self._arguments), byref(count))
+        return count.value
