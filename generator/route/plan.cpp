@@ -1,7 +1,8 @@
 #include "kernelwright/generator/route/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "contract/route.h"
@@ -71,9 +72,10 @@ std::vector<Violation> validate(const RouteConfig& config, std::optional<Arch> a
   std::vector<Violation> violations = contradictions(config);
   check_target(config.schedule, arch, violations);
   if (const Family family = config.schedule.family.value_or(Family::kPortable); family != Family::kPortable)
-    violations.push_back({"/schedule/family", "\"" + std::string(to_string(family)) +
-                                                  "\" has no kernel that routes; portable has one for every "
-                                                  "architecture"});
+    violations.push_back(
+        {"/schedule/family", fmt::format("\"{}\" has no kernel that routes; portable has one for every "
+                                         "architecture",
+                                         to_string(family))});
   return violations;
 }
 
@@ -85,13 +87,12 @@ RoutePlan plan_route(const RouteProblem& problem, const RouteSchedule& schedule,
   resolve("family", schedule.family, Family::kPortable, "one kernel serves every architecture");
   const int of_lane = logits_of_lane(plan.spec);
   const bool few = of_lane <= kFewOfLane && plan.spec.buckets <= 512;
-  plan.spec.warps =
-      resolve("warps", schedule.warps, few ? 16 : 8,
-              few ? "a lane has " + std::to_string(of_lane) + " logits, and 16 warps hide each other's latency"
-                  : "a lane has " + std::to_string(of_lane) + " logits, or counts fill the shared memory");
+  plan.spec.warps = resolve("warps", schedule.warps, few ? 16 : 8,
+                            few ? fmt::format("a lane has {} logits, and 16 warps hide each other's latency", of_lane)
+                                : fmt::format("a lane has {} logits, or counts fill the shared memory", of_lane));
   if (plan.spec.warps > 8 && !few)
-    throw ConfigError("/schedule/warps", std::to_string(plan.spec.warps) + " warps are too many for " +
-                                             std::to_string(problem.experts) + " experts; 8 would do");
+    throw ConfigError("/schedule/warps", fmt::format("{} warps are too many for {} experts; 8 would do",
+                                                     plan.spec.warps, problem.experts));
   if (plan.spec.sorts) {
     plan.sort.emplace();
     static_cast<RouteSortFields&>(*plan.sort) = plan.spec;
