@@ -63,8 +63,8 @@ constexpr int kNarrowDepth = 32;  // such heads gain from sub-stages without a m
 bool takes_runs(const AttentionProblem& problem, const AttentionSchedule& schedule) {
   constexpr int kWidestWithLse = 112;
   const Overlap overlap = schedule.overlap.value_or(Overlap::kIntra);
-  return !scales_differ_by_key(problem.scales) && (!problem.lse || problem.head_dim.v <= kWidestWithLse) &&
-         schedule.pv_promote.value_or(0) != 1 && (overlap == Overlap::kIntra || overlap == Overlap::kBoth);
+  return (!problem.lse || problem.head_dim.v <= kWidestWithLse) && schedule.pv_promote.value_or(0) != 1 &&
+         (overlap == Overlap::kIntra || overlap == Overlap::kBoth);
 }
 
 /// The first that fits the heads. Steps of one product after the other are for products that take the registers of
