@@ -30,31 +30,30 @@ PredictedBound predict(const GemmProblem& problem, const GemmShape& shape, const
   return bound_of(shape_only(problem, shape), machine);
 }
 
-PredictedBound predict(const KvWriteProblem& problem, const KvWriteShape& shape, const MachineClass& machine) {
-  const KvWriteCase call = shape_only(problem, shape);
+namespace {
+
+/// Of a kernel that multiplies nothing: memory alone bounds it.
+template <class Case>
+PredictedBound bound_by_memory(const Case& call, const MachineClass& machine) {
   PredictedBound bound{};
   bound.operations = call.operations();
   bound.bytes = call.bytes();
   bound.memory_us = bound.bytes / machine.bytes_per_s * 1e6;
   return bound;
+}
+
+}  // namespace
+
+PredictedBound predict(const KvWriteProblem& problem, const KvWriteShape& shape, const MachineClass& machine) {
+  return bound_by_memory(shape_only(problem, shape), machine);
 }
 
 PredictedBound predict(const RowOpProblem& problem, const RowOpShape& shape, const MachineClass& machine) {
-  const RowOpCase call = shape_only(problem, shape);
-  PredictedBound bound{};
-  bound.operations = call.operations();
-  bound.bytes = call.bytes();
-  bound.memory_us = bound.bytes / machine.bytes_per_s * 1e6;
-  return bound;
+  return bound_by_memory(shape_only(problem, shape), machine);
 }
 
 PredictedBound predict(const RouteProblem& problem, const RouteShape& shape, const MachineClass& machine) {
-  const RouteCase call = shape_only(problem, shape);
-  PredictedBound bound{};
-  bound.operations = call.operations();
-  bound.bytes = call.bytes();
-  bound.memory_us = bound.bytes / machine.bytes_per_s * 1e6;
-  return bound;
+  return bound_by_memory(shape_only(problem, shape), machine);
 }
 
 }  // namespace kernelwright::cli

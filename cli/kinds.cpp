@@ -246,22 +246,22 @@ Rate rate_of(const GemmCase& call, double microseconds, Arch arch) {
   return result;
 }
 
-Rate rate_of(const KvWriteCase& call, double microseconds, Arch) {
+namespace {
+
+/// Of a kernel that memory alone bounds.
+template <class Case>
+Rate rate_by_bytes(const Case& call, double microseconds) {
   Rate result = rate(call.operations(), call.bytes(), microseconds);
   result.by_bytes = true;
   return result;
 }
 
-Rate rate_of(const RowOpCase& call, double microseconds, Arch) {
-  Rate result = rate(call.operations(), call.bytes(), microseconds);
-  result.by_bytes = true;
-  return result;
-}
+}  // namespace
 
-Rate rate_of(const RouteCase& call, double microseconds, Arch) {
-  Rate result = rate(call.operations(), call.bytes(), microseconds);
-  result.by_bytes = true;
-  return result;
-}
+Rate rate_of(const KvWriteCase& call, double microseconds, Arch) { return rate_by_bytes(call, microseconds); }
+
+Rate rate_of(const RowOpCase& call, double microseconds, Arch) { return rate_by_bytes(call, microseconds); }
+
+Rate rate_of(const RouteCase& call, double microseconds, Arch) { return rate_by_bytes(call, microseconds); }
 
 }  // namespace kernelwright::cli
