@@ -1,5 +1,5 @@
-/// Calls through the engine whose kernels are mutated: attention and GEMM of each family, cache writes and steps over
-/// rows, in the forms that differ in synchronisation.
+/// Calls through the engine whose kernels are mutated: attention and GEMM of each family, cache writes, steps over rows
+/// and choices of experts, in the forms that differ in synchronisation.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "kernelwright/generator/problem/kv_write.h"
 #include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/route.h"
 #include "kernelwright/generator/problem/row_op.h"
 #include "kernelwright/generator/problem/schedule.h"
 
@@ -44,10 +45,18 @@ struct RowOpCall {
   int rows = 0;
 };
 
+/// A choice of experts. It launches two kernels for more tokens than a CTA has warps.
+struct RouteCall {
+  std::string name;
+  RouteProblem problem;
+  int tokens = 0;
+};
+
 std::vector<AttentionCall> attention_calls();
 std::vector<AttentionCall> fp8_attention_calls();  // among attention_calls()
 std::vector<GemmCall> gemm_calls();
 std::vector<KvWriteCall> kv_write_calls();
 std::vector<RowOpCall> row_op_calls();
+std::vector<RouteCall> route_calls();
 
 }  // namespace kernelwright::test

@@ -15,6 +15,7 @@
 #include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/gemm/device.h"
 #include "kernelwright/verify/kv_write/device.h"
+#include "kernelwright/verify/route/device.h"
 #include "kernelwright/verify/row_op/device.h"
 #include "runtime/emulator/foreign/foreign_cases.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
@@ -189,6 +190,25 @@ EngineCall engine_call(const RowOpCall& test) {
   return {test.name, launch, EmulatorBackendOptions{}.arch, 0};
 }
 
+EngineCall engine_call(const RouteCall& test) {
+  const auto call =
+      std::make_shared<const RouteCase>(make_route_inputs(test.problem, {.name = "mutation", .tokens = test.tokens}));
+  const auto launch = [call, test](Engine& engine, SubjectRun& run) {
+    RouteDeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem));
+    device_case.tensors().pdl = true;
+    device_case.poison();
+    device_case.launch();
+    const RouteOutput output = device_case.download();
+    for (const auto* words : {&output.ids, &output.weights, &output.starts, &output.source_rows, &output.positions,
+                              &output.sorted_weights}) {
+      const auto bytes = std::as_bytes(std::span(*words));
+      run.output.insert(run.output.end(), bytes.begin(), bytes.end());
+    }
+    if (!device_case.guards_are_intact()) run.failure = "memory beside an output was written";
+  };
+  return {test.name, launch, EmulatorBackendOptions{}.arch, 0};
+}
+
 std::vector<EngineCall> engine_calls(const std::string& filter) {
   std::vector<EngineCall> calls;
   const auto add = [&](const auto& tests) {
@@ -199,6 +219,7 @@ std::vector<EngineCall> engine_calls(const std::string& filter) {
   add(gemm_calls());
   add(kv_write_calls());
   add(row_op_calls());
+  add(route_calls());
   return calls;
 }
 

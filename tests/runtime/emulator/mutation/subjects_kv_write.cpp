@@ -1,4 +1,4 @@
-// The cache writes and the steps over rows that are mutated.
+// The cache writes, the steps over rows and the choices of experts that are mutated.
 #include "runtime/emulator/mutation/subject_calls.h"
 
 namespace kernelwright::test {
@@ -29,6 +29,20 @@ std::vector<RowOpCall> row_op_calls() {
   RowOpProblem narrow = problem;
   narrow.width = 256;
   return {{"row_op_of_a_cta", problem, 5}, {"row_op_of_a_warp", narrow, 5}};
+}
+
+/// route where one CTA sorts all tokens, for more experts than it has threads, and where a second kernel sorts so many
+/// tokens that warps have runs of two.
+std::vector<RouteCall> route_calls() {
+  RouteProblem problem;
+  problem.experts = 32;
+  problem.top_k = 4;
+  problem.score = RouteScore::kSigmoid;
+  problem.bias = problem.renormalize = true;
+  problem.n_group = 8, problem.topk_group = 4;
+  RouteProblem wide = problem;
+  wide.experts = 1024;
+  return {{"route_of_a_cta", wide, 5}, {"route_of_runs", problem, 2100}};
 }
 
 }  // namespace kernelwright::test
