@@ -112,9 +112,9 @@ class Run:
 
     def __init__(self, args, out):
         import torch
-        from peers import arms, gemm, timing
+        from peers import arms, gemm, grouped, timing
         self.args, self.out, self.torch, self.arms, self.timing = args, out, torch, arms, timing
-        self.kinds = {"attention": arms, "gemm": gemm}
+        self.kinds = {"attention": arms, "gemm": gemm, "grouped": grouped}
         torch.manual_seed(0)
         self.engine = arms.kernelwright.Engine("cuda", library=args.library)
         self.former_engine, self.former_kernels = None, {}

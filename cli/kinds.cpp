@@ -99,10 +99,11 @@ KernelSummary summary_of(const AttentionKernel& kernel, const AttentionCase&) {
 }
 
 KernelSummary summary_of(const GemmKernel& kernel, const GemmCase& call) {
-  const GemmVariant& variant = kernel.plan().variant_for(call.m);
+  const GemmVariant& variant = kernel.plan().variant_for(call.planned_rows());
   const auto index = static_cast<std::size_t>(&variant - kernel.plan().variants.data());
   const auto binaries = kernel.binaries();
-  return summary(kernel.key(call.m), variant.spec.arch, index < binaries.size() ? binaries[index].get() : nullptr);
+  return summary(kernel.key(call.planned_rows()), variant.spec.arch,
+                 index < binaries.size() ? binaries[index].get() : nullptr);
 }
 
 KernelSummary summary_of(const KvWriteKernel& kernel, const KvWriteCase&) {

@@ -102,9 +102,12 @@ void order_by_prediction(std::vector<Candidate>& kept, const AttentionConfig& co
 }
 void order_by_prediction(std::vector<GemmCandidate>&, const GemmConfig&, const std::vector<GemmShape>&) {}
 
-TunedFor<AttentionConfig> launches_of(const std::vector<AttentionShape>&, const DeviceInfo&) { return {}; }
-TunedFor<GemmConfig> launches_of(const std::vector<GemmShape>& shapes, const DeviceInfo& device) {
-  return {device.num_sms, gemm_row_range(shapes.at(0).m)};
+TunedFor<AttentionConfig> launches_of(const AttentionConfig&, const std::vector<AttentionShape>&, const DeviceInfo&) {
+  return {};
+}
+TunedFor<GemmConfig> launches_of(const GemmConfig& config, const std::vector<GemmShape>& shapes,
+                                 const DeviceInfo& device) {
+  return {device.num_sms, gemm_row_range(planned_rows(config.problem, shapes.at(0)))};
 }
 
 /// The binary of a candidate's kernel; null while there is none.
@@ -132,7 +135,7 @@ class Tuning final : private Stopwatch {
     result_.named = &named;
     result_.device = place.device.info().name;
     result_.machine = &machine_of(result_.device, place.device.info().arch.value());
-    result_.launches = launches_of(shapes, place.device.info());
+    result_.launches = launches_of(config_, shapes, place.device.info());
     result_.shapes = shapes;
   }
 
@@ -364,12 +367,14 @@ class Tuning final : private Stopwatch {
 
 }  // namespace
 
-std::vector<std::vector<AttentionShape>> groups_of(std::vector<AttentionShape> shapes) { return {std::move(shapes)}; }
+std::vector<std::vector<AttentionShape>> groups_of(const AttentionConfig&, std::vector<AttentionShape> shapes) {
+  return {std::move(shapes)};
+}
 
-std::vector<std::vector<GemmShape>> groups_of(std::vector<GemmShape> shapes) {
+std::vector<std::vector<GemmShape>> groups_of(const GemmConfig& config, std::vector<GemmShape> shapes) {
   std::map<int, std::vector<GemmShape>> groups;  // by the first number of rows of a range
   for (GemmShape& shape : shapes)
-    if (shape.m > 0) groups[gemm_row_range(shape.m).least].push_back(std::move(shape));
+    if (shape.m > 0) groups[gemm_row_range(planned_rows(config.problem, shape)).least].push_back(std::move(shape));
   std::vector<std::vector<GemmShape>> list;
   for (auto& [least, group] : groups) list.push_back(std::move(group));
   return list;

@@ -52,8 +52,8 @@ struct TuneResult {
 
 /// Groups of shapes for which one schedule is chosen. For attention all shapes are one group; for a GEMM each range of
 /// rows is a group. Work without rows is in no group.
-std::vector<std::vector<AttentionShape>> groups_of(std::vector<AttentionShape> shapes);
-std::vector<std::vector<GemmShape>> groups_of(std::vector<GemmShape> shapes);
+std::vector<std::vector<AttentionShape>> groups_of(const AttentionConfig& config, std::vector<AttentionShape> shapes);
+std::vector<std::vector<GemmShape>> groups_of(const GemmConfig& config, std::vector<GemmShape> shapes);
 
 /// Tunes one config on `place` for `shapes`, a group. The log gets a line for each trial and round. An interruption is
 /// no error: the race reports it. Throws if the machine lacks something. Throws DeviceError if a candidate has broken

@@ -110,6 +110,38 @@ class GemmRow:
         return self.flops(), "TFLOP/s", 1e9
 
 
+@dataclasses.dataclass(frozen=True)
+class GroupedRow:
+    name: str
+    set: str  # grouped or grouped-decode
+    groups: int
+    rows: int  # of all groups
+    n: int
+    k: int
+    dtype: str = "bf16"
+    kind_of_groups: str = "rows"
+    capacity: int = 0  # masked: rows for which a group has room
+    skew: str = "even"  # how rows belong to groups: even, uniform, zipf or one
+    aligned: bool = True  # groups begin at multiples of 128 rows
+    targets: tuple = ()  # (peer, least ratio of rates)
+    smoke: bool = False
+
+    kind = "grouped"
+
+    def problem(self):
+        bounds = "counts" if self.kind_of_groups == "masked" else "starts"
+        return {"n": self.n, "k": self.k, "dtype": {"a": self.dtype, "b": self.dtype, "d": "bf16"},
+                "scales": "none" if self.dtype == "bf16" else "per_block",
+                "groups": {"kind": self.kind_of_groups, "count": self.groups, "bounds": bounds}}
+
+    def work(self, counts=None):
+        """As Row.work(). `counts`: the rows that each group has; else all groups have some."""
+        if self.set == "grouped-decode":
+            active = sum(1 for count in counts if count) if counts else self.groups
+            return active * self.n * self.k * BYTES[self.dtype], "GB/s of B", 1e6
+        return 2 * self.rows * self.n * self.k, "TFLOP/s", 1e9
+
+
 def _gemm(m, n, k, *targets):
     return GemmRow(f"gemm-bf16-{m}x{n}x{k}", "gemm", m, n, k, targets=tuple(("cublas", x) for x in targets))
 
@@ -169,6 +201,18 @@ def _fp8_keys_prefill(head_dim, causal, length):
     heads = 2048 // head_dim
     return Row(name, "fp8-prefill", max(1, 16384 // length), length, length, heads, heads, head_dim, causal, kv_dtype="e4m3",
                targets=(("bf16", 0.97),))
+
+
+def _grouped(groups, each, n, k, dtype, target, skew="even", aligned=True):
+    form = "" if aligned and skew == "even" else f"-{skew}" if aligned else "-unaligned"
+    name = f"grouped-{dtype}-{groups}x{each}-n{n}-k{k}{form}"
+    return GroupedRow(name, "grouped", groups, groups * each, n, k, dtype, skew=skew, aligned=aligned,
+                      targets=(("deepgemm", target),))
+
+
+def _masked(groups, each, n, k, dtype, target, capacity=128):
+    return GroupedRow(f"masked-{dtype}-{groups}x{each}-n{n}-k{k}", "grouped-decode", groups, groups * each, n, k, dtype,
+                      "masked", capacity, targets=(("deepgemm", target),))
 
 
 ROWS = [
@@ -249,6 +293,23 @@ ROWS = [
     _block(2048, 2048, 2048, 1.05),
     _gemm_decode(64, 7168, 4096, "e4m3", "per_block"),
     _gemm_decode(128, 4096, 7168, "e4m3", "per_block"),
+    *(_grouped(groups, rows, n, k, dtype, target)
+      for groups, rows, n, k, targets in ((4, 8192, 4096, 7168, (1.00, 1.00)), (4, 8192, 7168, 2048, (1.00, 1.03)),
+                                          (8, 4096, 4096, 7168, (1.00, 1.00)), (8, 4096, 7168, 2048, (1.00, 1.03)),
+                                          (32, 256, 4096, 7168, (1.05, 1.05)), (128, 512, 1536, 2048, (1.05, 1.05)),
+                                          (128, 128, 768, 2048, (1.08, 1.05)))
+      for dtype, target in zip(("e4m3", "bf16"), targets)),
+    *(_grouped(4, 8192, n, k, "e4m3", 0.99, aligned=False) for n, k in ((4096, 7168), (7168, 2048))),
+    *(_grouped(128, 512, 1536, 2048, dtype, 1.00, skew=skew) for skew in ("uniform", "zipf") for dtype in ("e4m3", "bf16")),
+    _grouped(128, 512, 1536, 2048, "bf16", 1.00, skew="one"),
+    _masked(32, 8, 4096, 7168, "e4m3", 1.00),
+    _masked(32, 8, 7168, 2048, "e4m3", 1.04),
+    _masked(128, 4, 1536, 2048, "e4m3", 1.04, capacity=64),
+    _masked(32, 64, 4096, 7168, "e4m3", 1.00),
+    _masked(32, 8, 4096, 7168, "bf16", 1.00),
+    _masked(128, 4, 1536, 2048, "bf16", 1.00, capacity=64),
+    GroupedRow("smoke-grouped", "grouped", 5, 700, 136, 256, "e4m3", skew="uniform", smoke=True),
+    GroupedRow("smoke-masked", "grouped-decode", 5, 40, 136, 256, "e4m3", "masked", 64, "uniform", smoke=True),
     GemmRow("smoke-gemm", "gemm", 300, 520, 200, smoke=True),
     Row("smoke-dense", "prefill", 2, 512, 512, 4, 4, 128, smoke=True),
     Row("smoke-causal-gqa", "prefill", 2, 384, 700, 8, 2, 64, True, smoke=True),
@@ -260,7 +321,8 @@ ROWS = [
     Row("smoke-mixed", "mixed", 6, 1, 512, 8, 2, 128, True, page=64, chunks=2, chunk_len=100, smoke=True),
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
-SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "all", "smoke")
+SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "grouped",
+        "grouped-decode", "all", "smoke")
 
 
 def selected(sets, pattern):
@@ -285,6 +347,10 @@ def fa3_form(path):
 
 def peers_of(row, asked, fa3_form=FUNCTION):
     """(peer, None) for each peer that supports the row, and (peer, why not) for each requested peer that does not."""
+    if row.kind == "grouped":
+        names = ["read_stream"] if row.set == "grouped-decode" else ["torch_grouped"] if row.dtype == "bf16" else []
+        yield from ((name, None) for name in ["deepgemm", *names])
+        return
     if row.kind == "gemm":
         names = ["cublas", "cublaslt"] if row.scales == "none" else ["cublaslt"]
         if row.scales == "per_block":

@@ -94,7 +94,7 @@ template <class KindOfConfig>
 TuneWork<KindOfConfig> work_of(const NamedConfig& named, const KindOfConfig& config, const Options& options) {
   require_valid(named, std::nullopt);
   require_open_schedule(named, config);
-  TuneWork<KindOfConfig> work{&named, groups_of(choose_shapes(named.path, config, options.shapes, false)),
+  TuneWork<KindOfConfig> work{&named, groups_of(config, choose_shapes(named.path, config, options.shapes, false)),
                               choose_shapes(named.path, config, {}, true)};
   if (work.groups.empty()) throw in_file(named.path, ConfigError("/shapes", "have no rows; one to measure would do"));
   return work;

@@ -84,6 +84,7 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
                   {DType::kF16, DType::kBf16, DType::kTf32, DType::kE4m3, DType::kE5m2, DType::kMxfp8, DType::kMxfp4,
                    DType::kNvfp4});
   if (bits_of(problem.dtype.a) != 16) blackwell.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
+  blackwell.takes("/problem/groups/kind", problem.groups.kind, {GroupKind::kNone});
   blackwell.has_only(schedule, kBlackwellFields);
   const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {
     if (!value.is_auto()) blackwell.takes(path, value.value(), built);

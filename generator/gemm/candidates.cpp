@@ -107,15 +107,14 @@ GemmCandidates enumerate_candidates(const GemmProblem& problem, const GemmSchedu
   constexpr double kWithin = 1.3;
   const int num_sms = options.num_sms > 0 ? options.num_sms : usual_machine(arch).sms;
   int most_m = 1;
-  for (const GemmShape& shape : shapes) most_m = std::max(most_m, shape.m);
+  for (const GemmShape& shape : shapes) most_m = std::max(most_m, planned_rows(problem, shape));
   const Speller spelt(problem, schedule, arch);
   const auto candidate_of = [&](const GemmVariant& variant) {
     GemmCandidate candidate{spelt(variant), {}};
     candidate.plan = plan_by_model(problem, candidate.schedule, arch);
     const GemmSpec& spec = candidate.plan.variants.back().spec;
-    candidate.cost = detail::mean_cost(shapes, [&](const GemmShape& shape) {
-      return detail::gemm_cost_us(spec, {shape.m, problem.n, problem.k, 0}, num_sms);
-    });
+    candidate.cost = detail::mean_cost(
+        shapes, [&](const GemmShape& shape) { return detail::gemm_cost_us(spec, extent_of(problem, shape), num_sms); });
     return candidate;
   };
   const auto planned = [&](const GemmSchedule& asked) {

@@ -76,7 +76,7 @@ std::optional<Predicted> predict(const GemmPlan& plan, const GemmProblem& proble
 
 std::optional<Predicted> predict(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape,
                                  const MachineClass& machine) {
-  const GemmSpec& spec = plan.variant_for(shape.m).spec;
+  const GemmSpec& spec = plan.variant_for(planned_rows(problem, shape)).spec;
   const auto model = family_row(spec).predict;
   return model ? model(spec, problem, shape, machine) : std::nullopt;
 }

@@ -49,6 +49,15 @@ void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std:
   if (bits_of(problem.dtype.a) == 8) hopper.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
   hopper.has_only(schedule, kHopperFields);
   check_slab(problem, schedule, violations);
+  if (const int parts = schedule.split_k.value_or(1); problem.groups.any() && parts > 1)
+    hopper.refuse("/schedule/split_k", fmt::format("{} parts of k of groups", parts), "1");
+  if (problem.groups.gather) {
+    if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.m > 1)
+      hopper.refuse("/schedule/cluster", fmt::format("[{}, {}] with gather", cluster.m, cluster.n), "[1, 1]");
+    if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
+    if (const int whole = 128 * 8 / bits_of(problem.dtype.a); !schedule.block_k.is_auto())
+      hopper.takes("/schedule/block_k", schedule.block_k.value(), {whole});
+  }
   if (!schedule.split_mode.is_auto())
     hopper.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kCluster, SplitMode::kTurnstile});
   if (!schedule.mma_in_flight.is_auto())
@@ -66,7 +75,7 @@ void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std:
 
 int gemm_scale_bytes(const GemmSpec& spec) {
   if (spec.scales != ScaleKind::kPerBlock) return 0;
-  return contract::gemm_scale_bytes(spec.swap_ab ? spec.block_n : spec.block_m);
+  return contract::gemm_scale_bytes(spec.swap_ab ? spec.block_n : spec.block_m, spec.is_grouped());
 }
 
 void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
@@ -149,7 +158,7 @@ std::vector<SharedRegion> hopper_map(const GemmSpec& spec) {
   const int scale_bytes = gemm_scale_bytes(spec);
   const contract::GemmLayout layout =
       contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
-                            spec.store_stages, scale_bytes, spec.takes_turns(), spec.slab_bytes);
+                            spec.store_stages, scale_bytes, spec.takes_turns(), spec.slab_bytes, spec.most_groups);
   std::vector<SharedRegion> regions;
   const auto add = [&](std::string name, int begin, int end, int stage, std::string use) {
     if (end == begin) return;
@@ -167,14 +176,16 @@ std::vector<SharedRegion> hopper_map(const GemmSpec& spec) {
   add("scales", layout.scales, layout.barriers, scale_bytes, "scales of the rows of a slot");
   add("full", layout.barriers, layout.barriers + groups * 8, 0, fmt::format("{} mbarriers", groups));
   add("empty", layout.barriers + groups * 8, layout.item, 0, fmt::format("{} mbarriers", groups));
-  add("item", layout.item, layout.total, 0, "which part of which tile is the CTA's");
+  add("item", layout.item, layout.groups, 0, "which part of which tile is the CTA's");
+  add("groups", layout.groups, layout.total, 0, fmt::format("the rows and tiles of {} groups", spec.most_groups));
   return regions;
 }
 
 std::uint32_t hopper_shared_bytes(const GemmSpec& spec) {
   return static_cast<std::uint32_t>(contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group,
                                                           spec.math_warpgroups, spec.store_stages,
-                                                          gemm_scale_bytes(spec), spec.takes_turns(), spec.slab_bytes)
+                                                          gemm_scale_bytes(spec), spec.takes_turns(), spec.slab_bytes,
+                                                          spec.most_groups)
                                         .total);
 }
 

@@ -95,7 +95,10 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
   std::vector<GemmSpec> specs;
   for (const Form& form : kForms) {
     // Parts of k change the order of sums. A row's result would then depend on the number of rows.
-    if ((problem.batch_invariant && form.split_k > 1) || !is_for(form, problem)) continue;
+    // A CTA of groups walks many tiles, and CTAs that share a tile's k have one.
+    const bool whole = problem.batch_invariant || problem.groups.any();
+    if ((whole && form.split_k > 1) || !is_for(form, problem)) continue;
+    if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
     specs.push_back(filled(form, base, schedule));
   }
   return specs;
@@ -142,9 +145,10 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   constexpr double kNextPart = 1500;  // clocks from one part's last sum to the next one's first; not measured
   constexpr double kCooperative = 1.085, kPromoted = 1.08, kPromotedAlone = 1.5;
   constexpr double kEnoughSms = 0.85;  // this share of the SMs keeps the memory busy
-  const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
+  const double groups = std::max(1, extent.groups), m = extent.rows_of_group();
+  const double rows = spec.swap_ab ? extent.n : m, columns = spec.swap_ab ? m : extent.n;
   const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m)) * spec.cluster_m;
-  const double tiles = tile_rows * std::ceil(columns / spec.block_n) * spec.split_k;
+  const double tiles = groups * tile_rows * std::ceil(columns / spec.block_n) * spec.split_k;
   const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / spec.slab_bytes) / spec.split_k);
   const double waves = spec.block_m / 64.0;
   const double tensor = waves * spec.slab_bytes / 64 * spec.block_n;
@@ -169,8 +173,8 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
   const double padded = std::max(0.0, tile_rows * spec.block_m - rows) +
                         std::max(0.0, std::ceil(columns / spec.block_n) * spec.block_n - columns);
-  const double bytes = (static_cast<double>(extent.m) + extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +
-                       static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
+  const double bytes =
+      groups * ((m + extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 + m * extent.n * bits_of(spec.d) / 8.0);
   const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
   return machine.launch_us + std::max(sm_us, bytes / (machine.bytes_per_us * busy));
 }

@@ -31,6 +31,7 @@ int band_of(std::int64_t rows, std::int64_t columns, std::int64_t at_once, int t
 }
 
 constexpr std::int64_t kMostCtas = 0x7fffffff;  // of a grid, along x
+constexpr std::int64_t kCtasOfSm = 2;           // portable, with groups
 
 /// CTAs, or clusters, that take turns at a tile.
 int turns_of(const GemmSpec& spec) { return spec.takes_turns() ? spec.split_k : 1; }
@@ -41,12 +42,16 @@ struct Tiles {
       : cluster(spec.cluster()),
         of_rows(spec.block_m * spec.cluster_m),
         of_columns(spec.block_n * spec.cluster_n),
-        rows(ceil_div(spec.swap_ab ? extent.n : extent.m, of_rows)),
-        columns(ceil_div(spec.swap_ab ? extent.m : extent.n, of_columns)),
+        rows(tiles_along(spec.swap_ab ? extent.n : extent.m, of_rows, spec.swap_ab ? 0 : extent.groups)),
+        columns(tiles_along(spec.swap_ab ? extent.m : extent.n, of_columns, spec.swap_ab ? extent.groups : 0)),
         most_clusters(max_clusters > 0 ? max_clusters : std::max(1, num_sms / cluster)) {
     if (extent.sm_budget > 0) most_clusters = std::clamp<std::int64_t>(extent.sm_budget / cluster, 1, most_clusters);
   }
   std::int64_t count() const { return rows * columns; }
+  /// Each group may end with a tile that it does not fill: these are the most tiles that there can be.
+  static std::int64_t tiles_along(int extent, int of_tile, int groups) {
+    return groups > 0 ? extent / of_tile + std::min(groups, extent) : ceil_div(extent, of_tile);
+  }
 
   int cluster, of_rows, of_columns;  // CTAs; rows and columns of the kernel's d in a cluster
   std::int64_t rows, columns, most_clusters;
@@ -89,7 +94,9 @@ contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexc
 
 int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
                 bool bands_of_n) noexcept {
-  const Tiles tiles(spec, extent, num_sms, max_clusters);
+  GemmExtent of_group = extent;
+  of_group.m = extent.rows_of_group(), of_group.groups = 0;
+  const Tiles tiles(spec, of_group, num_sms, max_clusters);
   return bands_of_n ? band_of(tiles.columns, tiles.rows, tiles.most_clusters, tiles.of_columns, tiles.of_rows)
                     : band_of(tiles.rows, tiles.columns, tiles.most_clusters, tiles.of_rows, tiles.of_columns);
 }
@@ -105,10 +112,13 @@ LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_s
   // memory, or waits for the part before, which must have begun. An SM holds several portable CTAs, so each has one
   // tile unless the launch has a budget of SMs. A queued kernel launches a CTA for each tile, and a running CTA takes
   // the tiles of those that have not begun.
-  const bool one_each =
-      takes_all_sms(spec) || spec.split_k > 1 || (detail::family_row(spec).one_tile_a_cta && extent.sm_budget == 0);
+  const bool shares_sms = detail::family_row(spec).one_tile_a_cta;
+  const bool one_each = takes_all_sms(spec) || spec.split_k > 1 || (shares_sms && extent.sm_budget == 0);
   const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), tiles.most_clusters);
-  const std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds)) * turns_of(spec);
+  std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds)) * turns_of(spec);
+  // How many tiles groups have is known on the device alone, and each CTA reads all bounds. So CTAs take many tiles.
+  if (extent.groups > 0)
+    clusters = std::min(tiles.count(), tiles.most_clusters * (shares_sms && extent.sm_budget == 0 ? kCtasOfSm : 1));
   plan.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * tiles.cluster, kMostCtas));
   return plan;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "contract/gemm_groups.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/gemm/validate.h"
@@ -38,6 +39,11 @@ GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch 
   const bool blocks = fp8 && problem.scales == ScaleKind::kPerBlock;
   const bool keeps_f32 = family_row(spec).keeps_f32 || problem.fast_accumulation;
   spec.promotion = blocks || (fp8 && !keeps_f32) ? 1 : 0;
+  if (const GemmGroups& groups = problem.groups; groups.any()) {
+    spec.groups = groups.kind, spec.bounds = groups.bounds;
+    spec.most_groups = contract::gemm_group_room(groups.count);
+    spec.gather = groups.gather;
+  }
   detail::plan_slab(problem, schedule, spec);
   return spec;
 }
@@ -81,6 +87,21 @@ RowRange gemm_row_range(int m) {
   return found == ranges.end() ? ranges.back() : *found;
 }
 
+GemmExtent extent_of(const GemmProblem& problem, const GemmShape& shape) noexcept {
+  if (!problem.groups.any()) return {shape.m, problem.n, problem.k, 0};
+  int rows = shape.rows > 0 ? shape.rows : shape.m, active = shape.active > 0 ? shape.active : problem.groups.count;
+  if (shape.skew == RowSkew::kOne) active = 1;
+  if (!shape.group_rows.empty()) {
+    rows = active = 0;
+    for (const int of_group : shape.group_rows) rows += of_group, active += of_group > 0 ? 1 : 0;
+  }
+  return {rows, problem.n, problem.k, 0, std::max(1, std::min(active, rows))};
+}
+
+int planned_rows(const GemmProblem& problem, const GemmShape& shape) noexcept {
+  return extent_of(problem, shape).rows_of_group();
+}
+
 std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
   const GemmConfig config{"", problem, schedule, {}};
   Violations refused = contradictions(config);
@@ -108,8 +129,11 @@ GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule,
   GemmPlan plan;
   const int num_sms = usual_machine(arch).sms;
   for (const int m : kRowCounts) {
+    // With groups, a plan tells apart how many rows a group has.
+    const int groups = problem.groups.any() ? problem.groups.count : 0;
+    const int rows = std::min<std::int64_t>(kMostRows, std::int64_t{m} * std::max(1, groups));
     const auto cost = [&](const GemmSpec& spec) {
-      return detail::gemm_cost_us(spec, {m, problem.n, problem.k, 0}, num_sms);
+      return detail::gemm_cost_us(spec, {rows, problem.n, problem.k, 0, groups}, num_sms);
     };
     const auto best = std::min_element(specs.begin(), specs.end(),
                                        [&](const GemmSpec& a, const GemmSpec& b) { return cost(a) < cost(b); });

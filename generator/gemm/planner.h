@@ -21,9 +21,19 @@ struct BlackwellGemmShape;
 struct SharedSlab;
 }  // namespace contract
 
+/// The run-time shape of a launch, and how much of the device the launch may take.
+struct GemmExtent {
+  int m = 1, n = 1, k = 1;
+  int sm_budget = 0;  // SMs that the grid takes at most, but a cluster at least; 0: all
+  int groups = 0;     // of m rows in all; 0: the rows are no groups
+
+  /// Rows of a group, if all have as many.
+  int rows_of_group() const { return groups > 1 ? static_cast<int>((std::int64_t{m} + groups - 1) / groups) : m; }
+};
+
 /// One of the kernels of a plan.
 struct GemmVariant {
-  int most_m = 0;  // it serves launches of at most so many rows that no earlier variant serves
+  int most_m = 0;  // it serves launches of at most so many rows, or rows of a group, that no earlier variant serves
   GemmSpec spec;
   bool bands_of_n = false;  // as schedule.raster says: in the kernel's view
   std::string row;          // the tuned row that chose it, by name; "": none
@@ -54,6 +64,11 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arc
 GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, const MachineClass& machine,
                    const TunedTable& rows = TunedTable::shipped(), int num_sms = 0);
 
+/// The rows that choose the kernel of a shape: m, or rows of a group that has any, on average.
+int planned_rows(const GemmProblem& problem, const GemmShape& shape) noexcept;
+/// A shape's extent, with those groups that have rows.
+GemmExtent extent_of(const GemmProblem& problem, const GemmShape& shape) noexcept;
+
 /// The same without any row.
 GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch);
 
@@ -66,12 +81,6 @@ RowRange gemm_row_range(int m);
 template <>
 struct PlanOfKind<GemmConfig> {
   using type = GemmPlan;
-};
-
-/// The run-time shape of a launch, and how much of the device the launch may take.
-struct GemmExtent {
-  int m = 1, n = 1, k = 1;
-  int sm_budget = 0;  // SMs that the grid takes at most, but a cluster at least; 0: all
 };
 
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.

@@ -71,7 +71,10 @@ void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations&
   }
   const int bytes = static_cast<int>(shared_bytes(spec));
   if (bytes <= arch.shared_bytes_per_cta) return;
-  const int most = arch.shared_bytes_per_cta / (bytes / spec.stages);
+  GemmSpec one_slot = spec;
+  one_slot.stages = 1;
+  const int slot = bytes - static_cast<int>(shared_bytes(one_slot));  // of all slots but one
+  const int most = 1 + (arch.shared_bytes_per_cta - (bytes - slot)) / (slot / (spec.stages - 1));
   violations.push_back(
       {"/schedule/stages", fmt::format("{}: needs {} shared bytes and {} has {}; stages {} would fit",
                                        kernel_name(spec), bytes, arch.name, arch.shared_bytes_per_cta, most)});
@@ -109,9 +112,9 @@ double portable_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_
   // costs a barrier, and a tile its first slots and its results.
   const GemmRates& machine = portable_gemm_rates();
   constexpr double kProducts = 1024 * 2.0, kBarrier = 60, kFirst = 1200;
-  const double slab_bytes = spec.slab_bytes;
-  const double tiles =
-      std::ceil(extent.m / static_cast<double>(spec.block_m)) * std::ceil(extent.n / static_cast<double>(spec.block_n));
+  const double slab_bytes = spec.slab_bytes, groups = std::max(1, extent.groups);
+  const double tiles = groups * std::ceil(extent.rows_of_group() / static_cast<double>(spec.block_m)) *
+                       std::ceil(extent.n / static_cast<double>(spec.block_n));
   const double bytes_of_element = bits_of(spec.a) / 8.0;
   const double slabs = std::ceil(extent.k * bytes_of_element / slab_bytes);
   const double row_warps = contract::gemm_portable_row_warps(spec.block_m), column_warps = spec.num_warps / row_warps;
@@ -121,25 +124,31 @@ double portable_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_
   const double slab = std::max({tensor, shared, l2}) + kBarrier;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
   const double sm_us = std::ceil(tiles / num_sms) * (slabs * slab + store + kFirst) / machine.clock_mhz;
-  const double bytes = (static_cast<double>(extent.m) + extent.n) * extent.k * bytes_of_element +
+  const double bytes = (static_cast<double>(extent.m) + groups * extent.n) * extent.k * bytes_of_element +
                        static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
   return machine.launch_us + std::max(sm_us, bytes / (machine.bytes_per_us * std::min(1.0, tiles / num_sms)));
 }
 
 std::vector<SharedRegion> portable_map(const GemmSpec& spec) {
   const contract::GemmPortableLayout layout =
-      contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages, spec.slab_bytes);
+      contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages, spec.slab_bytes, spec.most_groups);
   const auto ring = [&](const char* name, int begin, int end, int extent) {
     const auto bytes = static_cast<std::uint32_t>(end - begin);
     return SharedRegion{name, static_cast<std::uint32_t>(begin), bytes, bytes / static_cast<std::uint32_t>(spec.stages),
                         fmt::format("{} slots of {} rows, {} bytes of k each", spec.stages, extent, spec.slab_bytes)};
   };
-  return {ring("A", layout.a, layout.b, spec.block_m), ring("B", layout.b, layout.total, spec.block_n)};
+  std::vector<SharedRegion> regions{ring("A", layout.a, layout.b, spec.block_m),
+                                    ring("B", layout.b, layout.groups, spec.block_n)};
+  if (spec.is_grouped())
+    regions.push_back({"groups", static_cast<std::uint32_t>(layout.groups),
+                       static_cast<std::uint32_t>(layout.total - layout.groups), 0,
+                       fmt::format("the rows and tiles of {} groups", spec.most_groups)});
+  return regions;
 }
 
 std::uint32_t portable_shared_bytes(const GemmSpec& spec) {
   return static_cast<std::uint32_t>(
-      contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages, spec.slab_bytes).total);
+      contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages, spec.slab_bytes, spec.most_groups).total);
 }
 
 std::vector<KernelRole> portable_roles(const GemmSpec& spec) { return {{spec.num_warps, "math"}}; }

@@ -70,6 +70,65 @@ void check_rows(const GemmProblem& problem, Violations& violations) {
   if (!b_along_k) check_row("/problem/n", problem.n, problem.dtype.b, "b", violations);
 }
 
+/// Groups of rows: which fields go together.
+void check_groups(const GemmProblem& problem, Violations& violations) {
+  const GemmGroups& groups = problem.groups;
+  const auto bad = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/problem/groups/") + field, std::move(message)});
+  };
+  const std::string bounds = in_quotes(to_string(groups.bounds));
+  if (!groups.any()) {
+    if (groups.count != 1) bad("count", std::to_string(groups.count) + " groups are given and no kind; rows or masked");
+    if (groups.gather) bad("gather", "true is given and no kind; rows or masked");
+    if (groups.bounds != GroupBounds::kStarts) bad("bounds", bounds + " is given and no kind; rows or masked");
+    return;
+  }
+  if ((groups.kind == GroupKind::kMasked) != (groups.bounds == GroupBounds::kCounts))
+    bad("bounds", bounds + " does not go with kind " + in_quotes(to_string(groups.kind)) + "; it takes " +
+                      (groups.kind == GroupKind::kMasked ? "counts" : "starts or ends"));
+  if (!is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kNn}))
+    violations.push_back({"/problem/layout", in_quotes(to_string(problem.layout)) +
+                                                 " has rows of a side by side, and a group may begin at any row; it "
+                                                 "takes nt or nn"});
+}
+
+/// Shapes of groups, and fields of a shape that only groups have.
+void check_shape(const GemmShape& shape, const std::string& path, const GemmGroups& groups, Violations& violations) {
+  const auto bad = [&](const char* field, const std::string& message) {
+    violations.push_back({path + field, message});
+  };
+  if (!groups.any()) {
+    constexpr const char* kWithout = "has no meaning without groups; leave it out";
+    if (shape.rows != 0) bad("/rows", kWithout);
+    if (shape.active != 0) bad("/active", kWithout);
+    if (shape.skew != RowSkew::kEven) bad("/skew", kWithout);
+    if (!shape.group_rows.empty()) bad("/group_rows", kWithout);
+  }
+  if (shape.source_rows != 0 && !groups.gather) bad("/source_rows", "has no meaning without gather; leave it out");
+  if (!groups.any()) return;
+  const int capacity = groups.kind == GroupKind::kMasked ? shape.m / groups.count : shape.m;
+  if (groups.kind == GroupKind::kMasked && shape.m % groups.count != 0)
+    bad("/m", std::to_string(shape.m) + " rows are not the same number for each of " + std::to_string(groups.count) +
+                  " groups; " + std::to_string((shape.m / groups.count + 1) * groups.count) + " would do");
+  if (shape.active > groups.count)
+    bad("/active", std::to_string(shape.active) + " is more than the " + std::to_string(groups.count) + " groups");
+  if (shape.rows > shape.m) bad("/rows", std::to_string(shape.rows) + " is more than /m, " + std::to_string(shape.m));
+  if (shape.group_rows.empty()) return;
+  if (shape.rows != 0 || shape.active != 0 || shape.skew != RowSkew::kEven)
+    bad("/group_rows", "says it all; leave out rows, skew and active");
+  if (shape.group_rows.size() != static_cast<std::size_t>(groups.count))
+    bad("/group_rows", "has " + std::to_string(shape.group_rows.size()) + " numbers; it takes one for each of " +
+                           std::to_string(groups.count) + " groups");
+  std::int64_t all = 0;
+  for (const int rows : shape.group_rows) {
+    all += rows;
+    if (rows > capacity)
+      bad("/group_rows", std::to_string(rows) + " rows do not fit a group's " + std::to_string(capacity));
+  }
+  if (all > shape.m)
+    bad("/group_rows", std::to_string(all) + " rows in all are more than /m, " + std::to_string(shape.m));
+}
+
 }  // namespace
 
 void detail::check_row(const char* path, int count, DType dtype, const char* of, Violations& violations) {
@@ -92,6 +151,9 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
   check_dtypes(problem, violations);
   check_layout(problem, violations);
   check_scales(problem, violations);
+  check_groups(problem, violations);
+  for (std::size_t i = 0; i < config.shapes.size(); ++i)
+    check_shape(config.shapes[i], "/shapes/" + std::to_string(i), problem.groups, violations);
   if (problem.fast_accumulation && !is_fp8(problem.dtype.a))
     violations.push_back({"/problem/fast_accumulation", "true has no meaning for " +
                                                             std::string(to_string(problem.dtype.a)) +

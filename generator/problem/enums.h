@@ -39,17 +39,21 @@ namespace kernelwright {
 #define KERNELWRIGHT_ROUTE_SCORES(X) X(kSoftmax, "softmax") X(kSigmoid, "sigmoid") X(kNone, "none")
 #define KERNELWRIGHT_ROUTE_ORDERS(X) X(kScoreFirst, "score_first") X(kTopKFirst, "top_k_first")
 #define KERNELWRIGHT_GROUP_SCORES(X) X(kTop2Sum, "top2_sum") X(kMax, "max")
-#define KERNELWRIGHT_HOST_ENUMS(X)                      \
-  X(Swizzle, "swizzle", KERNELWRIGHT_SWIZZLES)          \
-  X(Arch, "arch", KERNELWRIGHT_ARCHS)                   \
-  X(DeviceClass, "device", KERNELWRIGHT_DEVICE_CLASSES) \
-  X(Raster, "raster", KERNELWRIGHT_RASTERS)             \
-  X(VLayout, "v_layout", KERNELWRIGHT_V_LAYOUTS)        \
-  X(RowInput, "input", KERNELWRIGHT_ROW_INPUTS)         \
-  X(ScaleLayout, "layout", KERNELWRIGHT_SCALE_LAYOUTS)  \
-  X(RouteScore, "score", KERNELWRIGHT_ROUTE_SCORES)     \
-  X(RouteOrder, "order", KERNELWRIGHT_ROUTE_ORDERS)     \
-  X(GroupScore, "group_score", KERNELWRIGHT_GROUP_SCORES)
+/// How the rows of a shape belong to groups. even: as equally as can be. uniform: each row draws its group. zipf: the
+/// same, but group g is drawn in proportion to 1 / (g + 1). one: all in the first group.
+#define KERNELWRIGHT_ROW_SKEWS(X) X(kEven, "even") X(kUniform, "uniform") X(kZipf, "zipf") X(kOne, "one")
+#define KERNELWRIGHT_HOST_ENUMS(X)                        \
+  X(Swizzle, "swizzle", KERNELWRIGHT_SWIZZLES)            \
+  X(Arch, "arch", KERNELWRIGHT_ARCHS)                     \
+  X(DeviceClass, "device", KERNELWRIGHT_DEVICE_CLASSES)   \
+  X(Raster, "raster", KERNELWRIGHT_RASTERS)               \
+  X(VLayout, "v_layout", KERNELWRIGHT_V_LAYOUTS)          \
+  X(RowInput, "input", KERNELWRIGHT_ROW_INPUTS)           \
+  X(ScaleLayout, "layout", KERNELWRIGHT_SCALE_LAYOUTS)    \
+  X(RouteScore, "score", KERNELWRIGHT_ROUTE_SCORES)       \
+  X(RouteOrder, "order", KERNELWRIGHT_ROUTE_ORDERS)       \
+  X(GroupScore, "group_score", KERNELWRIGHT_GROUP_SCORES) \
+  X(RowSkew, "skew", KERNELWRIGHT_ROW_SKEWS)
 KERNELWRIGHT_HOST_ENUMS(KERNELWRIGHT_DEFINE_ENUM)
 
 /// The table of an enum: `type` is its name in C++, `name` its name in docs and messages, `entries` pairs each value

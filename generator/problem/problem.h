@@ -231,6 +231,33 @@ void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
   field("c", dtypes.c, any{}, "bias and c, where the epilogue has them: f16, bf16 or f32");
 }
 
+/// Groups of rows of a and d, each of which is multiplied by a matrix of its own: the experts of a mixture. b is
+/// [count, n, k], or [count, k, n] where the layout says so; bias is [count, n]. Scales of b, per group, lie behind
+/// each other. The bounds of groups are in device memory, int32, and no group is aligned.
+/// - rows: a is [m, k] and d [m, n]. `starts` [count + 1]: group g has rows starts[g] to starts[g + 1] - 1. `ends`
+///   [count]: a group begins where the one before it ends, and the first one at row 0.
+/// - masked: a is [count, m / count, k] and d likewise. `counts` [count]: a group has so many rows, its first ones.
+///   scale_a per_block is [count, k / 128, m / count].
+/// Rows outside groups are never written, and their values reach no result. With `gather`, the rows of a and of its
+/// scales are those of the tokens: row i of d is made of row gather[i] of a [source_rows, k], and of zeros where that
+/// is -1. So no kernel ahead has to put tokens in order.
+struct GemmGroups {
+  GroupKind kind = GroupKind::kNone;
+  int count = 1;
+  GroupBounds bounds = GroupBounds::kStarts;
+  bool gather = false;
+  bool operator==(const GemmGroups&) const = default;
+  bool any() const { return kind != GroupKind::kNone; }
+};
+inline constexpr int kMostGroups = 4096;  // their bounds lie in shared memory
+template <class Visitor>
+void visit_fields(GemmGroups& groups, Visitor&& field) {
+  field("kind", groups.kind, any{}, "rows: groups follow each other; masked: each group has room for as many rows");
+  field("count", groups.count, range{1, kMostGroups}, "groups, and matrices in b");
+  field("bounds", groups.bounds, any{}, "what the launch gives: starts or ends of rows, counts of masked");
+  field("gather", groups.gather, any{}, "the launch says which row of a each row of the result is made of");
+}
+
 /// D = epilogue(A B): d [m, n]. a is [m, k] (layout n.) or [k, m] (t.), b is [k, n] (.n) or [n, k] (.t). Rows are
 /// contiguous; padding may follow a row. m is a run-time parameter.
 ///
@@ -253,6 +280,7 @@ struct GemmProblem {
   bool fast_accumulation = false;
   /// A row of d is the same to the bit, whatever the other rows are and however many there are.
   bool batch_invariant = false;
+  GemmGroups groups;
   bool operator==(const GemmProblem&) const = default;
 };
 template <class Visitor>
@@ -267,6 +295,7 @@ void visit_fields(GemmProblem& problem, Visitor&& field) {
         "fp8 operands: sums stay in the tensor cores for all of k");
   field("batch_invariant", problem.batch_invariant, any{},
         "a row of the result is the same to the bit whatever the other rows are");
+  field("groups", problem.groups, any{}, "groups of rows, each with a matrix b of its own");
 }
 
 }  // namespace kernelwright

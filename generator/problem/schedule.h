@@ -142,12 +142,23 @@ struct GemmShape {
   std::string name;
   int m = 1;
   bool check = false;
+  // Of problems with groups.
+  int rows = 0;                   // how many of the m rows belong to a group; 0: all
+  RowSkew skew = RowSkew::kEven;  // enums.h
+  int active = 0;                 // groups that have rows, the first ones; 0: all
+  std::vector<int> group_rows;    // the rows of each group instead
+  int source_rows = 0;            // with gather: rows of a; 0: m
   bool operator==(const GemmShape&) const = default;
 };
 template <class Visitor>
 void visit_fields(GemmShape& shape, Visitor&& field) {
   field("name", shape.name, required{text{64}}, "name for --shape");
   field("m", shape.m, range{0, 1 << 24}, "rows of the result");
+  field("rows", shape.rows, range{0, 1 << 24}, "rows that belong to a group; 0: all");
+  field("skew", shape.skew, any{}, "how they belong to groups");
+  field("active", shape.active, range{0, kMostGroups}, "groups that have rows; 0: all");
+  field("group_rows", shape.group_rows, range{0, 1 << 24}, "rows of each group instead, one number each");
+  field("source_rows", shape.source_rows, range{0, 1 << 24}, "with gather: rows of a; 0: m");
   field("check", shape.check, any{}, "a shape for run: small, and awkward on purpose");
 }
 

@@ -44,8 +44,12 @@ struct GemmSpec {
   Roles roles = Roles::kCooperative;
   int math_warpgroups = 2;
   int mma_in_flight = 1;
-  int cluster_m = 1;  // CTAs of a cluster, which share columns of the tile's right operand
-  int split_k = 1;    // parts of k
+  int cluster_m = 1;                    // CTAs of a cluster, which share columns of the tile's right operand
+  int split_k = 1;                      // parts of k
+  GroupKind groups = GroupKind::kNone;  // of rows, each with a matrix b of its own
+  GroupBounds bounds = GroupBounds::kStarts;
+  int most_groups = 0;  // for which shared memory has room
+  bool gather = false;  // rows of a come from where the launch says
   SplitMode split_mode =
       SplitMode::kCluster;  // the parts' CTAs share a tile in a cluster, or take turns at it as blackwell's do
   // blackwell, beside k_group, store_stages, cluster_m and split_k
@@ -64,6 +68,7 @@ struct GemmSpec {
     if (family == Family::kBlackwell) return 256;
     return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups);
   }
+  bool is_grouped() const { return groups != GroupKind::kNone; }
   /// Whether parts of k take turns at a tile, through a workspace.
   bool takes_turns() const {
     return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
@@ -96,6 +101,12 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   field("stages", spec.stages, any{}, "slots of the operands' ring");
   field("slab_bytes", spec.slab_bytes, any{}, "bytes of k in a slot");
   field("swizzle", spec.swizzle, any{}, "shared-memory swizzle of the operands");
+  if (spec.family != Family::kBlackwell) {
+    field("groups", spec.groups, any{}, "whether rows belong to groups, each with a right operand of its own");
+    field("bounds", spec.bounds, any{}, "what the bounds of groups say");
+    field("most_groups", spec.most_groups, any{}, "groups for which shared memory has room");
+    field("gather", spec.gather, any{}, "a launch says which row of the left operand each row is");
+  }
   if (spec.family == Family::kPortable) {
     field("num_warps", spec.num_warps, any{}, "warps of a CTA");
     field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");

@@ -118,6 +118,9 @@ std::string tuning_class(const GemmProblem& problem) {
   if (problem.scales != ScaleKind::kNone) add(to_string(problem.scales));
   if (problem.fast_accumulation) add("fast");
   if (problem.batch_invariant) add("batch_invariant");
+  if (const GemmGroups& groups = problem.groups; groups.any())
+    add(std::to_string(groups.count) + " groups " + std::string(to_string(groups.kind)) +
+        (groups.gather ? " gathered" : ""));
   return text + " " + std::to_string(problem.n) + " x " + std::to_string(problem.k);
 }
 

@@ -2,13 +2,24 @@
 from . import _structs as structs
 from ._arguments import check_place, set_numbers, set_workspace_bytes
 from ._errors import ConfigError
-from ._tensors import read
+from ._tensors import View, is_contiguous, read
 
 
 def no_stride_of_zero(name, view):
     """Refuses a tensor of rows with a stride of zero, as expand() makes one."""
     if view.shape[0] > 1 and view.shape[1] > 0 and view.strides[0] == 0:
         raise ConfigError(f"{name}: its rows have stride 0, which the C ABI reads as contiguous; make it contiguous")
+
+
+def flat(name, view):
+    """A tensor [groups, rows, columns] as the matrix [groups * rows, columns] that it is in memory."""
+    if view.shape is None or len(view.shape) != 3:
+        return view
+    groups, rows, columns = view.shape
+    if groups > 1 and rows > 0 and view.strides[0] != rows * view.strides[1]:
+        raise ConfigError(f"{name}: its matrices are {view.strides[0]} elements apart; they lie one behind the other, {rows} rows of "
+                          f"{view.strides[1]} each")
+    return View(view.address, (groups * rows, columns), view.strides[1:], view.dtype, view.where, view.device)
 
 
 class GemmProblem:
@@ -19,13 +30,22 @@ class GemmProblem:
         self.n, self.k = problem["n"], problem["k"]
         self.dtypes = {name: dtype.get(name, "bf16") for name in ("a", "b", "c", "d")} | {"bias": dtype.get("c", "bf16")}
         self.layout, self.scales = problem.get("layout", "nt"), problem.get("scales", "none")
+        groups = problem.get("groups", {})
+        kind, self.bounds = groups.get("kind", "none"), groups.get("bounds", "starts")
+        self.gathers = groups.get("gather", False)
+        self.grouped, self.masked, self.count = kind != "none", kind == "masked" and not self.gathers, groups.get("count", 1)
 
     def shape(self, name, m):
-        """Rows and columns of a matrix; None: any number."""
-        n, k = self.n, self.k
+        """Rows and columns of a matrix; None: any number. With groups, matrices of b lie one behind the other."""
+        n, k, count = self.n, self.k, self.count
         blocks = [-(-x // 128) for x in (k, n)]
-        return {"a": (m, k) if self.layout[0] == "n" else (k, m), "b": (n, k) if self.layout[1] == "t" else (k, n), "c": (m, n),
-                "d": (m, n), "scale_a": (blocks[0], m), "scale_b": (blocks[1], blocks[0])}[name]
+        scale_a = (count * blocks[0], m // count) if self.masked and isinstance(m, int) else (blocks[0], m)
+        return {"a": (m, k) if self.layout[0] == "n" else (k, m), "b": (count * n, k) if self.layout[1] == "t" else (count * k, n),
+                "c": (m, n), "d": (m, n), "scale_a": scale_a, "scale_b": (count * blocks[1], blocks[0])}[name]
+
+    def bounds_count(self):
+        """How many bounds the groups have; None without groups."""
+        return (self.count + (self.bounds == "starts")) if self.grouped else None
 
     def arguments(self, tensors, numbers, device, own_memory):
         """The C struct of one launch. `numbers`: what bind() takes beside tensors."""
@@ -34,22 +54,41 @@ class GemmProblem:
         views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in views.items():
             check_place(name, view, device, own_memory)
+        if self.grouped:
+            views = {name: flat(name, view) for name, view in views.items()}
         c = structs.GemmTensors(**{name: view.address for name, view in views.items()})
+        sources = numbers.pop("source_rows", None)
         for name in ("d", "a", "b", "c"):  # d first: it gives the number of rows
             if name in views and views[name].shape is not None:
+                if self.gathers and name == "a":
+                    c.a_stride, sources = self.matrix(name, views[name], sources)
+                    continue
                 stride, m = self.matrix(name, views[name], m)
                 setattr(c, name + "_stride", stride)
         for name in ("scale_a", "scale_b"):
             if name in views and views[name].shape is not None:
-                self.scale(name, views[name], m, c)
+                self.scale(name, views[name], sources if self.gathers else m, c)
         if "bias" in views and views["bias"].shape is not None:
-            self.vector("bias", views["bias"], self.dtypes["bias"], self.n)
+            self.vector("bias", views["bias"], self.dtypes["bias"], self.count * self.n)
+        for name, size in (("bounds", self.bounds_count()), ("status", 1), ("gather", m)):
+            if name not in views:
+                continue
+            if not (self.gathers if name == "gather" else self.grouped):
+                raise ConfigError(f"{name}: is given, and the problem has no groups{' that gather' if name == 'gather' else ''}")
+            if views[name].shape is not None:
+                self.vector(name, views[name], "i32", size)
         set_workspace_bytes(c, views.get("workspace"), workspace_bytes)
         if m is None:
             raise ConfigError("m: is missing; addresses do not tell it")
         if not 0 <= m < 2**31:  # values that the struct would truncate
             raise ConfigError(f"m: {m} rows are more than 31 bits hold, or negative")
         c.m = m
+        if self.gathers:
+            if sources is None or not 0 <= sources < 2**31:
+                raise ConfigError(f"source_rows: {sources} are no number of rows of a; addresses do not tell it")
+            c.source_rows = sources
+        elif sources is not None:
+            raise ConfigError("source_rows: is given, and the problem has no groups that gather")
         set_numbers(c, numbers)
         return c
 
@@ -74,7 +113,8 @@ class GemmProblem:
 
     def scale(self, name, view, m, c):
         if self.scales != "per_block":
-            return self.vector(name, view, "f32", {"per_token": m if name == "scale_a" else self.n}.get(self.scales, 1))
+            one = 1 if name == "scale_a" else self.count
+            return self.vector(name, view, "f32", {"per_token": m if name == "scale_a" else self.count * self.n}.get(self.scales, one))
         self.dtype(name, view, "f32")
         shape = self.shape(name, m)
         if tuple(view.shape) != tuple(shape) or (view.shape[1] > 1 and view.strides[1] != 1):
@@ -88,5 +128,5 @@ class GemmProblem:
         count = 1
         for extent in view.shape:
             count *= extent
-        if count != size or (len(view.shape) == 1 and size > 1 and view.strides[0] != 1):
+        if count != size or (size > 1 and not is_contiguous(view)):
             raise ConfigError(f"{name}: has shape {list(view.shape)} and strides {list(view.strides)}; it is [{size}], contiguous")

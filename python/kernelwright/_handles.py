@@ -121,7 +121,8 @@ class GemmKernel(GemmCalls, _Handle):
         super().__init__(engine, handle, GemmProblem(problem), device)
 
     def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None,
-             workspace=None, workspace_bytes=None, sm_budget=0, pdl=False, constant_b=False):
+             workspace=None, workspace_bytes=None, bounds=None, status=None, gather=None, source_rows=None,
+             expected_m=0, sm_budget=0, pdl=False, constant_b=False):
         """A GemmLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors are given as for Kernel.bind(): a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m,
@@ -131,6 +132,11 @@ class GemmKernel(GemmCalls, _Handle):
 
         m is needed only beside addresses; alpha and beta are 1 unless given. With pdl, constant_b says that no
         earlier kernel that may still run writes b. The first tiles of b are then loaded before that kernel has ended.
+
+        With groups (docs/gemm/groups.md): b [count, n, k], bias [count, n], scale_b [count, ...], and of masked groups a
+        and d [count, capacity, ..] and scale_a per_block [count, k / 128, capacity]. bounds are i32, and lie on the device.
+        status, i32 [1], becomes 1 where they do not fit. expected_m, the rows of a group that has any, chooses the kernel.
+        With gather, which is i32 [m], a is [source_rows, k]; source_rows is needed only beside an address.
         """
         tensors, numbers = tensors_and_numbers(structs.GemmTensors, locals())
         built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)

@@ -134,6 +134,10 @@ def attention_rules(problem, names):
 def gemm_rules(problem, names):
     """`problem`: a GemmProblem of _gemm.py."""
     rules = Rules(names, 2, structs.GemmTensors, "d", [("m", "m", True)])
+    if problem.gathers:  # rows of a and of d differ: Python's to check
+        return rules
+    if problem.grouped:
+        return grouped_gemm_rules(problem, rules)
     for name in ("d", "a", "b", "c"):
         rules.operand(name, (problem.dtypes[name],), ROWS, problem.shape(name, "m"), name + "_stride",
                       required=name in ("a", "b"), settles=name != "d", allocated=name == "d")
@@ -144,6 +148,26 @@ def gemm_rules(problem, names):
             extent = {"per_token": "m" if name == "scale_a" else problem.n}.get(problem.scales, 1)
             rules.operand(name, ("f32",), COUNT, (extent,), settles=False)
     rules.operand("bias", (problem.dtypes["bias"],), COUNT, (problem.n,), settles=False)
+    rules.workspace()
+    rules.other_numbers()
+    return rules
+
+
+def grouped_gemm_rules(problem, rules):
+    """Of groups: what belongs to each is contiguous. Scales of blocks are Python's to check."""
+    n, k, count = problem.n, problem.k, problem.count
+    for name in ("d", "a", "c"):
+        rules.operand(name, (problem.dtypes[name],), ROWS, problem.shape(name, "m"), name + "_stride", required=name == "a",
+                      settles=name != "d", allocated=name == "d")
+    b = (n, k) if problem.layout[1] == "t" else (k, n)
+    rules.operand("b", (problem.dtypes["b"],), CONTIGUOUS, (count, *b), required=True, settles=False)
+    if problem.scales != "per_block":
+        tokens = problem.scales == "per_token"
+        rules.operand("scale_a", ("f32",), COUNT, ("m" if tokens else 1,), settles=False)
+        rules.operand("scale_b", ("f32",), COUNT, (count * (n if tokens else 1),), settles=False)
+    rules.operand("bias", (problem.dtypes["bias"],), CONTIGUOUS, (count, n), settles=False)
+    rules.operand("bounds", ("i32",), COUNT, (problem.bounds_count(),), required=True, settles=False)
+    rules.operand("status", ("i32",), COUNT, (1,), settles=False)
     rules.workspace()
     rules.other_numbers()
     return rules

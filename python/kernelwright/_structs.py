@@ -144,7 +144,9 @@ class GemmTensors(Struct):
                 ("bias", c_uint64), ("scale_a", c_uint64), ("scale_b", c_uint64), ("a_stride", c_int64), ("b_stride", c_int64),
                 ("c_stride", c_int64), ("d_stride", c_int64), ("scale_a_stride", c_int64), ("scale_b_stride", c_int64),
                 ("m", c_int32), ("sm_budget", c_int32), ("pdl", c_int32), ("overrides", c_uint32), ("alpha", c_float),
-                ("beta", c_float), ("constant_b", c_int32), ("workspace", c_uint64), ("workspace_bytes", c_uint64)]
+                ("beta", c_float), ("constant_b", c_int32), ("workspace", c_uint64), ("workspace_bytes", c_uint64),
+                ("bounds", c_uint64), ("status", c_uint64), ("gather", c_uint64), ("expected_m", c_int32),
+                ("source_rows", c_int32)]
 
 
 class QuantizeTensors(Struct):

@@ -395,6 +395,11 @@ typedef struct kernelwright_gemm_tensors {
   float alpha, beta;
   int32_t constant_b; /* with pdl: no kernel ahead that may still run writes b */
   uint64_t workspace, workspace_bytes;
+  uint64_t bounds;     /* of groups: int32 starts [count + 1], ends [count] or counts [count] */
+  uint64_t status;     /* int32 that becomes 1 if bounds do not fit; 0: none */
+  uint64_t gather;     /* with gather: int32 [m], the row of a for each row of d; one that a has not is of zeros */
+  int32_t expected_m;  /* rows of a group that has any; 0: m / count */
+  int32_t source_rows; /* with gather: rows of a */
 } kernelwright_gemm_tensors;
 
 /* Bytes of workspace that a launch with the rows of `tensors` needs (addresses are not read): 0 but for kernels whose

@@ -17,6 +17,12 @@ namespace {
 bool along_k_a(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kNn; }
 bool along_k_b(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kTt; }
 
+/// Rows of a whose scales of blocks lie side by side.
+std::int64_t scaled_rows(const LoadedGemm& kernel, std::int64_t m, std::int64_t source_rows) {
+  if (kernel.groups.gather) return source_rows;
+  return kernel.groups.kind == GroupKind::kMasked ? m / kernel.groups.count : m;
+}
+
 std::int64_t or_contiguous(std::int64_t stride, std::int64_t columns) { return stride ? stride : columns; }
 
 /// For surely_fine(), which has bounded the rows: 2^24 of them, 2^30 elements of 4 bytes apart, are the most bytes that
@@ -33,6 +39,7 @@ class GemmRules : public ArgumentRules {
   GemmRules(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices)
       : kernel_(kernel), spec_(spec), tensors_(tensors), of_(matrices) {
     numbers();
+    groups();
     operands();
     epilogue();
     scales();
@@ -41,6 +48,7 @@ class GemmRules : public ArgumentRules {
 
  private:
   void numbers();
+  void groups();
   void operands();
   void operand(const char* path, const Matrix& matrix, bool aligned);
   void mapped_rows(const char* path, const Matrix& matrix);
@@ -69,7 +77,7 @@ void GemmRules::numbers() {
         "32 bits",
         m, most_rows(spec_));
   });
-  const std::int64_t items = count_items(spec_, {m, kernel_.n, kernel_.k, 0});
+  const std::int64_t items = count_items(spec_, kernel_.extent_of(tensors_));
   bad(m <= most_rows(spec_) && items > kMostItems, "/m", [&] {
     return fmt::format("{} rows and {} columns are {} tiles of {} x {}{}, and a launch has at most {}", m, kernel_.n,
                        items, spec_.swap_ab ? spec_.block_n : spec_.block_m,
@@ -80,6 +88,24 @@ void GemmRules::numbers() {
   bad(!std::isfinite(tensors_.beta), "/beta", [&] { return fmt::format("{} is not finite", tensors_.beta); });
   sm_budget(tensors_.sm_budget);
   pdl(tensors_.pdl, kernel_.has_pdl, spec_.arch);
+}
+
+void GemmRules::groups() {
+  const GemmGroups& of = kernel_.groups;
+  optional("/bounds", tensors_.bounds, of.any(), 4, "the problem has groups");
+  if (tensors_.status || !of.any()) optional("/status", tensors_.status, of.any(), 4, "the problem has groups");
+  optional("/gather", tensors_.gather, of.gather, 4, "the problem's groups gather rows of a");
+  bad(of.gather ? tensors_.source_rows < 0 : tensors_.source_rows != 0, "/source_rows", [&] {
+    return of.gather ? fmt::format("{} rows of a are negative", tensors_.source_rows)
+                     : fmt::format("{} is given, and the problem gathers no rows; 0 would do", tensors_.source_rows);
+  });
+  not_negative("/expected_m", tensors_.expected_m);
+  bad(tensors_.expected_m > 0 && !of.any(), "/expected_m",
+      [&] { return fmt::format("{} is given, and the problem has no groups; 0 would do", tensors_.expected_m); });
+  bad(of.kind == GroupKind::kMasked && tensors_.m % of.count != 0, "/m", [&] {
+    return fmt::format("{} rows are not the same number for each of {} groups; {} would do", tensors_.m, of.count,
+                       (std::int64_t{tensors_.m} / of.count + 1) * of.count);
+  });
 }
 
 void GemmRules::operands() {
@@ -161,12 +187,15 @@ void GemmRules::scales() {
 }
 
 void GemmRules::block_scales() {
-  const std::int64_t k_blocks = (kernel_.k + 127) / 128;
-  scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks, of_.scale_a_stride, 4);
-  scales_fit("/scale_b_stride", tensors_.scale_b, (kernel_.n + 127) / 128, of_.scale_b_stride, 4);
-  bad(of_.scale_a_stride < tensors_.m || of_.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
-    return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of_.scale_a_stride, tensors_.m,
-                       (std::int64_t{tensors_.m} + 3) / 4 * 4);
+  const std::int64_t k_blocks = (kernel_.k + 127) / 128, rows = scaled_rows(kernel_, tensors_.m, tensors_.source_rows);
+  const std::int64_t of_a =
+      kernel_.groups.kind == GroupKind::kMasked && !kernel_.groups.gather ? kernel_.groups.count : 1;
+  scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks * of_a, of_.scale_a_stride, 4);
+  scales_fit("/scale_b_stride", tensors_.scale_b, (kernel_.n + 127) / 128 * kernel_.groups.count, of_.scale_b_stride,
+             4);
+  bad(of_.scale_a_stride < rows || of_.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
+    return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of_.scale_a_stride, rows,
+                       (rows + 3) / 4 * 4);
   });
   aligned("/scale_a", tensors_.scale_a, kRowAlignment);
   bad(of_.scale_b_stride < k_blocks, "/scale_b_stride", [&] {
@@ -214,8 +243,7 @@ void GemmRules::whole_device() {
         : spec_.split_k > 1             ? "split_k 1 and scheduler \"persistent\""
                                         : "scheduler \"persistent\"");
   });
-  const GemmExtent extent{tensors_.m, kernel_.n, kernel_.k, tensors_.sm_budget};
-  if (const std::uint64_t needed = plan_workspace(spec_, extent).bytes; needed > 0)
+  if (const std::uint64_t needed = plan_workspace(spec_, kernel_.extent_of(tensors_)).bytes; needed > 0)
     workspace(tensors_.workspace, tensors_.workspace_bytes, needed,
               [&] { return fmt::format("to add {} parts of k; see GemmKernel::workspace_bytes()", spec_.split_k); });
 }
@@ -230,12 +258,15 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
   const std::int64_t m = t.m, n = kernel.n, k = kernel.k;
   const bool a_rows_m = along_k_a(spec.layout), b_rows_n = along_k_b(spec.layout);
   GemmMatrices of;
-  of.a = {t.a, spec.a, a_rows_m ? m : k, a_rows_m ? k : m, or_contiguous(t.a_stride, a_rows_m ? k : m)};
-  of.b = {t.b, spec.b, b_rows_n ? n : k, b_rows_n ? k : n, or_contiguous(t.b_stride, b_rows_n ? k : n)};
+  const std::int64_t rows_of_a = kernel.groups.gather ? t.source_rows : m;
+  of.a = {t.a, spec.a, a_rows_m ? rows_of_a : k, a_rows_m ? k : m, or_contiguous(t.a_stride, a_rows_m ? k : m)};
+  of.b = {t.b, spec.b, (b_rows_n ? n : k) * kernel.groups.count, b_rows_n ? k : n,
+          or_contiguous(t.b_stride, b_rows_n ? k : n)};
   of.c = {t.c, spec.c, m, n, or_contiguous(t.c_stride, n)};
   of.d = {t.d, spec.d, m, n, or_contiguous(t.d_stride, n)};
   const bool atoms = is_block_scaled(spec.a);
-  of.scale_a_stride = or_contiguous(t.scale_a_stride, atoms ? scale_atoms_of_row(k, spec.a) : (m + 3) / 4 * 4);
+  of.scale_a_stride = or_contiguous(
+      t.scale_a_stride, atoms ? scale_atoms_of_row(k, spec.a) : (scaled_rows(kernel, m, t.source_rows) + 3) / 4 * 4);
   of.scale_b_stride = or_contiguous(t.scale_b_stride, atoms ? scale_atoms_of_row(k, spec.b) : (k + 127) / 128);
   return of;
 }
@@ -243,6 +274,7 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
 bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
                  const GemmMatrices& of) noexcept {
   if ((t.m | t.sm_budget) < 0 || kernel.k == 0 || (t.pdl && !kernel.has_pdl)) return false;
+  if (kernel.groups.any() || t.bounds || t.status || t.gather || (t.expected_m | t.source_rows) != 0) return false;
   // Past them kernels may run out of 32 bits: the smallest tiles have 16 x 16 elements, and 16 parts of k are the most.
   constexpr std::int64_t kRows = 1 << 24, kElements = std::int64_t{1} << 32;
   if (t.m > kRows || std::int64_t{t.m} * kernel.n > kElements) return false;

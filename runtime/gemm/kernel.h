@@ -47,6 +47,15 @@ struct GemmTensors {
   /// See GemmKernel::workspace_bytes(). Aligned to 16 bytes.
   DevicePtr workspace = 0;
   std::uint64_t workspace_bytes = 0;
+  /// Of problems with groups: int32 as GemmProblem::groups says, read by the kernel. m is then the rows of a and d. If
+  /// bounds decrease, or pass the rows there are, the launch computes nothing and writes 1 to `status`.
+  DevicePtr bounds = 0;
+  DevicePtr status = 0;  // int32, or none
+  /// Rows that a group that has any is expected to have: chooses the kernel. 0: m / count, rounded up.
+  int expected_m = 0;
+  /// With GemmGroups::gather: int32 [m], the row of a for each row of d. Outside [0, source_rows) it is a row of zeros.
+  DevicePtr gather = 0;
+  int source_rows = 0;  // of a, and of its scales
 };
 
 /// The one list of the fields that the C ABI's struct has too, by the same names. `field` takes a field of `tensors`
@@ -73,6 +82,11 @@ void visit_fields(GemmTensors& tensors, Other& other, Field&& field, IfSet&& if_
   field(tensors.constant_b, other.constant_b);
   field(tensors.workspace, other.workspace);
   field(tensors.workspace_bytes, other.workspace_bytes);
+  field(tensors.bounds, other.bounds);
+  field(tensors.status, other.status);
+  field(tensors.expected_m, other.expected_m);
+  field(tensors.gather, other.gather);
+  field(tensors.source_rows, other.source_rows);
   if_set(tensors.alpha, other.alpha);
   if_set(tensors.beta, other.beta);
 }

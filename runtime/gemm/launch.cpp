@@ -42,6 +42,23 @@ void set_common(Params& params, const GemmTensors& tensors, const GemmMatrices& 
   params.launch.bands_of_n = bands_of_n;
 }
 
+/// What kernels take that have groups.
+void set_groups(contract::GemmGroupsParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
+                const GemmMatrices& of) {
+  if (!kernel.groups.any()) return;
+  params.bounds = pointer<const std::int32_t>(tensors.bounds);
+  params.status = pointer<std::int32_t>(tensors.status);
+  params.count = kernel.groups.count;
+  params.rows = tensors.m;
+  params.capacity = tensors.m / kernel.groups.count;
+  params.d = pointer<void>(of.d.address);
+  params.d_stride = of.d.stride;
+  params.gather = pointer<const std::int32_t>(tensors.gather);
+  params.source_rows = tensors.source_rows;
+  params.a = pointer<const void>(of.a.address);
+  params.a_stride = of.a.stride;
+}
+
 void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
                   const GemmMatrices& of) {
   params.a = pointer<const void>(of.a.address);
@@ -57,6 +74,7 @@ void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel
   params.m = tensors.m;
   params.n = kernel.n;
   params.k = kernel.k;
+  set_groups(params.groups, kernel, tensors, of);
 }
 
 /// What kernels that read through tensor maps take alike: the kernel's view, where swap_ab changes a and b.
@@ -76,13 +94,15 @@ void set_mapped(Params& params, const LoadedGemm& kernel, const GemmSpec& spec, 
 
 void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
                   const GemmTensors& tensors, const GemmMatrices& of) {
-  const GemmTensorMaps maps = tensor_maps_of(spec, tensors, of);
+  const GemmTensorMaps maps = tensor_maps_of(spec, tensors, of, kernel.groups);
   encode(*kernel.device, params.a, maps.a);
   encode(*kernel.device, params.b, maps.b);
   if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);
   if (maps.has_whole) encode(*kernel.device, params.d, maps.d);
   if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);
   set_mapped(params, kernel, spec, tensors, of);
+  set_groups(params.groups, kernel, tensors, of);
+  if (kernel.groups.any()) params.k = kernel.k;  // without k there is no slab, and nothing of a stand-in is read
 }
 
 void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
@@ -116,6 +136,7 @@ LoadedGemm describe(const GemmProblem& problem, const GemmPlan& plan, const Devi
   LoadedGemm loaded;
   loaded.n = problem.n;
   loaded.k = problem.k;
+  loaded.groups = problem.groups;
   loaded.num_sms = device.num_sms;
   for (const GemmVariant& variant : plan.variants)
     loaded.variants.push_back({variant.most_m, variant.spec, variant.bands_of_n, 0, nullptr, nullptr});
@@ -162,12 +183,12 @@ void attach(LoadedGemm& loaded, const LoadedGemm& twin) {
 
 void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream stream) {
   if (tensors.m == 0) return;  // null operands are fine: there are no rows
-  const LoadedGemm::Variant& variant = kernel.variant_for(tensors.m);
+  const LoadedGemm::Variant& variant = kernel.variant_for(tensors);
   const GemmSpec& spec = variant.spec;
   GemmMatrices of = matrices_of(kernel, spec, tensors);
   if (!surely_fine(kernel, spec, tensors, of)) check_each(kernel, spec, tensors, of);
 
-  const GemmExtent extent{tensors.m, kernel.n, kernel.k, tensors.sm_budget};
+  const GemmExtent extent = kernel.extent_of(tensors);
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
   const LaunchConfig config = config_of(plan, tensors.pdl);
   const auto launch = [&](auto& params) {

@@ -25,6 +25,7 @@ struct LoadedGemm {
   };
   std::vector<Variant> variants;  // as GemmPlan::variants
   int n = 0, k = 0;
+  GemmGroups groups;
   int num_sms = 0;
   bool has_pdl = false;
   bool fallback = false;  // the portable kernel in another one's place
@@ -37,6 +38,13 @@ struct LoadedGemm {
     for (const Variant& variant : variants)
       if (m <= variant.most_m) return variant;
     return variants.back();
+  }
+  const Variant& variant_for(const GemmTensors& tensors) const noexcept {
+    if (!groups.any()) return variant_for(tensors.m);
+    return variant_for(tensors.expected_m > 0 ? tensors.expected_m : extent_of(tensors).rows_of_group());
+  }
+  GemmExtent extent_of(const GemmTensors& tensors) const noexcept {
+    return {tensors.m, n, k, tensors.sm_budget, groups.any() ? groups.count : 0};
   }
 };
 

@@ -29,6 +29,19 @@ TensorMapRequest map_of(const Matrix& matrix, int box_columns, int box_rows, Swi
   return map;
 }
 
+/// The same of `count` matrices that lie one behind the other.
+TensorMapRequest map_of_each(const Matrix& all, int count, int box_columns, int box_rows, Swizzle swizzle) {
+  Matrix one = all;
+  one.rows = std::max<std::int64_t>(1, all.rows / count);
+  TensorMapRequest map = map_of(one, box_columns, box_rows, swizzle);
+  map.rank = 3;
+  map.dims[2] = all.rows < count ? 1 : static_cast<std::uint64_t>(count);  // a stand-in for nothing is one matrix
+  map.strides_bytes[1] = static_cast<std::uint64_t>(one.rows) *
+                         (map.dims[2] > 1 ? static_cast<std::uint64_t>(all.stride_bytes()) : map.strides_bytes[0]);
+  map.box[2] = 1;
+  return map;
+}
+
 /// Packed elements of 4 bits as the bytes that hold them.
 Matrix as_bytes(Matrix matrix) {
   if (bits_of(matrix.dtype) != 4) return matrix;
@@ -58,12 +71,16 @@ TensorMapRequest scale_map(DevicePtr address, std::int64_t atoms, std::int64_t r
 
 }  // namespace
 
-GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of) noexcept {
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of,
+                              const GemmGroups& groups) noexcept {
   // The kernel's view: rows of its tile are columns of d where operands are swapped.
   const Matrix &rows = spec.swap_ab ? of.b : of.a, &columns = spec.swap_ab ? of.a : of.b;
   const auto operand = [&](const Matrix& matrix, TileSide side, int sharers) {
     const contract::SharedSlab slab = shared_slab(spec, side);
-    return map_of(matrix, slab.width_elements(), (slab.mn_major ? slab.depth() : slab.rows) / sharers, spec.swizzle);
+    const int box_columns = slab.width_elements(), box_rows = (slab.mn_major ? slab.depth() : slab.rows) / sharers;
+    const bool of_groups = groups.any() && (side == TileSide::kRows) == spec.swap_ab;  // the problem's b
+    return of_groups ? map_of_each(matrix, groups.count, box_columns, box_rows, spec.swizzle)
+                     : map_of(matrix, box_columns, box_rows, spec.swizzle);
   };
   GemmTensorMaps maps;
   maps.a = operand(rows, TileSide::kRows, 1);
@@ -75,7 +92,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
   const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8), tail = spec.block_n % whole;
   if ((maps.has_whole = spec.block_n >= whole)) maps.d = stored(whole);
   if ((maps.has_tail = tail != 0)) maps.d_tail = stored(tail);
-  if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0)) {
+  if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0 && !groups.any())) {
     const Matrix scales{tensors.scale_a, DType::kF32, (of.a.columns + 127) / 128, of.a.rows, of.scale_a_stride};
     maps.scales = map_of(scales, spec.swap_ab ? spec.block_n : spec.block_m, 1, Swizzle::kNone);
     // Whole 16 bytes: what follows the last scale is the row's padding.

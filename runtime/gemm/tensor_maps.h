@@ -11,7 +11,8 @@ struct GemmTensorMaps {
   bool has_whole = false, has_tail = false;  // d and d_tail
   bool has_scales = false;
 };
-GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices) noexcept;
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices,
+                              const GemmGroups& groups) noexcept;
 
 /// The same of gemm_sm100: contract/gemm_sm100.h.
 struct BlackwellGemmTensorMaps {

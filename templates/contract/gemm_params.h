@@ -1,6 +1,7 @@
 /// gemm_sm90: kernel parameters and shared memory, in one place for the host and the kernel.
 #pragma once
 
+#include "contract/gemm_groups.h"
 #include "contract/gemm_launch.h"
 #include "contract/integers.h"
 #include "contract/tensor_map.h"
@@ -27,6 +28,10 @@ namespace kernelwright::contract {
 ///   d        (n, m), boxes of gemm_store_columns() columns of the tile
 ///   d_tail   (n, m), boxes of block_n % gemm_store_columns() columns of the tile
 /// With swap_ab, the box is transposed as the tile is: it has 16 columns of d, and the slab's columns are its rows.
+///
+/// With groups, the map of the problem's b has the group as its outermost dimension, (k, n, group) or (n, k, group).
+/// Rows of a and d are those of all groups, one behind the other. bias and the scales of b are [group][..] without
+/// gaps. Scales of single rows need no map: they are copied as bytes.
 struct GemmParams {
   TensorMap a, b;
   TensorMap d;           // not used if block_n is less than a slab
@@ -41,7 +46,8 @@ struct GemmParams {
   int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
   GemmLaunchParams launch;
   TurnstileParams turnstile;  // for parts of k that take turns; a tile is [math threads' sums / 4][math threads][4]
-  TensorMap scales;           // used with per_block only
+  TensorMap scales;           // used with per_block, without groups
+  GemmGroupsParams groups;
 };
 
 constexpr int32_t kGemmSlabBytes = 128;        // bytes of k in a slot, unless the schedule gives another number
@@ -75,18 +81,22 @@ struct GemmLayout {
   int32_t scales;    // per_block: `stages` rows of scales, for the k of each slot; each row is aligned to 128 bytes
   int32_t barriers;  // [stages / k_group] full, then as many empty
   int32_t item;      // takes_turns: 4 bytes, which part of which tile this CTA has
+  int32_t groups;    // GemmGroupTable
   int32_t total;
 };
 
 /// Bytes of a slot's scales: one f32 for each of `rows`, the rows of the operand that has a scale for 128 elements of
-/// k.
-constexpr int32_t gemm_scale_bytes(int32_t rows) { return (rows * 4 + 127) / 128 * 128; }
+/// k. Rows of groups begin anywhere, and copies at multiples of 16 bytes: those bring up to kGemmScaleShift rows more.
+constexpr int32_t kGemmScaleShift = 4;
+constexpr int32_t gemm_scale_bytes(int32_t rows, bool of_groups = false) {
+  return ((rows + (of_groups ? kGemmScaleShift : 0)) * 4 + 127) / 128 * 128;
+}
 
 /// `scale_bytes`: gemm_scale_bytes(); 0 without block scales. `takes_turns`: whether parts of k take turns.
-/// `slab_bytes`: bytes of k in a slot.
+/// `slab_bytes`: bytes of k in a slot. `groups`: for which the table has room.
 constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stages, int32_t k_group,
                                  int32_t math_warpgroups, int32_t store_stages, int32_t scale_bytes = 0,
-                                 bool takes_turns = false, int32_t slab_bytes = kGemmSlabBytes) {
+                                 bool takes_turns = false, int32_t slab_bytes = kGemmSlabBytes, int32_t groups = 0) {
   GemmLayout layout{};
   layout.a = 0;
   layout.b = layout.a + stages * block_m * slab_bytes;
@@ -95,7 +105,8 @@ constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stage
   layout.scales = layout.output + math_warpgroups * 4 * store_stages * kGemmStoreSlabBytes;
   layout.barriers = layout.scales + stages * scale_bytes;
   layout.item = layout.barriers + stages / k_group * 16;
-  layout.total = layout.item + (takes_turns ? 16 : 0);
+  layout.groups = layout.item + (takes_turns ? 16 : 0);
+  layout.total = layout.groups + gemm_group_table(groups).total;
   return layout;
 }
 

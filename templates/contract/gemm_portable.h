@@ -1,13 +1,15 @@
 /// gemm_portable: kernel parameters, warps and shared memory, in one place for the host and the kernel.
 #pragma once
 
+#include "contract/gemm_groups.h"
 #include "contract/gemm_launch.h"
 #include "contract/integers.h"
 
 namespace kernelwright::contract {
 
 /// D = epilogue(A B), as GemmProblem defines it. Rows of a and b begin at multiples of 16 bytes, rows of d and c at
-/// multiples of an element. Strides are in elements, from one row in memory to the next.
+/// multiples of an element. Strides are in elements, from one row in memory to the next. With groups, b is a matrix for
+/// each group, one behind the other; so are bias and the scales of b, and per_block the scales of a masked a.
 struct GemmPortableParams {
   const void* a;         // [m, k], or [k, m]
   const void* b;         // [n, k], or [k, n]
@@ -20,6 +22,7 @@ struct GemmPortableParams {
   float alpha, beta;
   int32_t m, n, k;  // m, n > 0
   GemmLaunchParams launch;
+  GemmGroupsParams groups;
 };
 
 constexpr int32_t kGemmPortableSlabBytes = 128;  // bytes of k in a slot, unless the schedule gives another number
@@ -36,14 +39,15 @@ constexpr int32_t gemm_portable_warps(int32_t block_m, int32_t block_n) {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024.
 struct GemmPortableLayout {
-  int32_t a;  // `stages` slabs of A
-  int32_t b;  // `stages` slabs of B
+  int32_t a;       // `stages` slabs of A
+  int32_t b;       // `stages` slabs of B
+  int32_t groups;  // GemmGroupTable
   int32_t total;
 };
 constexpr GemmPortableLayout gemm_portable_layout(int32_t block_m, int32_t block_n, int32_t stages,
-                                                  int32_t slab_bytes = kGemmPortableSlabBytes) {
-  const int32_t b = stages * block_m * slab_bytes;
-  return {0, b, b + stages * block_n * slab_bytes};
+                                                  int32_t slab_bytes = kGemmPortableSlabBytes, int32_t groups = 0) {
+  const int32_t b = stages * block_m * slab_bytes, table = b + stages * block_n * slab_bytes;
+  return {0, b, table, table + gemm_group_table(groups).total};
 }
 
 }  // namespace kernelwright::contract

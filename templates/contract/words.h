@@ -73,6 +73,8 @@
   X(kQueued, "queued")
 #define KERNELWRIGHT_ROLES(X) X(kCooperative, "cooperative") X(kPingPong, "ping_pong")
 #define KERNELWRIGHT_SPLIT_MODES(X) X(kCluster, "cluster") X(kTurnstile, "turnstile")
+#define KERNELWRIGHT_GROUP_KINDS(X) X(kNone, "none") X(kRows, "rows") X(kMasked, "masked")
+#define KERNELWRIGHT_GROUP_BOUNDS(X) X(kStarts, "starts") X(kEnds, "ends") X(kCounts, "counts")
 #define KERNELWRIGHT_OPERAND_LAYOUTS(X) X(kNt, "nt") X(kNn, "nn") X(kTn, "tn") X(kTt, "tt")
 
 /// X(enum, its name in docs and messages, its list).
@@ -97,6 +99,8 @@
   X(Scheduler, "scheduler", KERNELWRIGHT_SCHEDULERS)         \
   X(Roles, "roles", KERNELWRIGHT_ROLES)                      \
   X(SplitMode, "split_mode", KERNELWRIGHT_SPLIT_MODES)       \
+  X(GroupKind, "group_kind", KERNELWRIGHT_GROUP_KINDS)       \
+  X(GroupBounds, "group_bounds", KERNELWRIGHT_GROUP_BOUNDS)  \
   X(OperandLayout, "layout", KERNELWRIGHT_OPERAND_LAYOUTS)
 
 namespace kernelwright {

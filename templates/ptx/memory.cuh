@@ -233,6 +233,11 @@ __device__ __forceinline__ void cp_async_ca_4(uint32_t shared, const void* globa
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 
+/// The same, of which `source_bytes`, 4 or 0, are read and the rest is zeros.
+__device__ __forceinline__ void cp_async_ca_4(uint32_t shared, const void* global, uint32_t source_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(source_bytes) : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /// Waits until at most kPending of this thread's newest groups are in flight. It does not wait for other threads'

@@ -82,6 +82,48 @@ class OperandSlab {
     int piece_bytes_, rows_left_, depth_left_;
   };
 
+  /// The same of rows that lie anywhere: `source(i)` is the row in memory of row i of the slab, or -1 for a row of
+  /// zeros.
+  class RowLoader {
+    static_assert(kAlongK, "rows are copied");
+
+   public:
+    template <class Source>
+    __device__ __forceinline__ RowLoader(const void* operand, int64_t stride, int k, int thread, const Source& source)
+        : to_(Tile::offset(thread / Tile::pieces, thread % Tile::pieces)),
+          depth_left_(k - thread % Tile::pieces * (16 / kElementBytes)) {
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        const int row = source(thread / Tile::pieces + pass * kPassRows);
+        exists_[pass] = row >= 0;
+        from_[pass] = static_cast<const unsigned char*>(operand) + max(row, 0) * (stride * kElementBytes) +
+                      thread % Tile::pieces * 16;
+      }
+    }
+    /// Loads the next slab to the slab at `slab`.
+    __device__ __forceinline__ void load(uint32_t slab) {
+      const int thread = static_cast<int>(threadIdx.x);
+      if constexpr (kLoaders < kNumThreads) {
+        if (thread >= kLoaders) return;
+      }
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        const uint32_t to = kPassRows % 8 == 0
+                                ? to_ + pass * kPassRows * Tile::strip_bytes
+                                : Tile::offset(thread / Tile::pieces + pass * kPassRows, thread % Tile::pieces);
+        ptx::cp_async_cg_16(slab + to, from_[pass], exists_[pass] && depth_left_ > 0 ? 16 : 0);
+        from_[pass] += kSlabBytes;
+      }
+      depth_left_ -= kDepth;
+    }
+
+   private:
+    const uint32_t to_;
+    int depth_left_;
+    bool exists_[kPasses];
+    const unsigned char* from_[kPasses];
+  };
+
   /// A warp's fragments: blocks of 16 of the extent from `first` on. `first` is a multiple of 16 and of the warp's part
   /// of the tile. kRight: fragments of B, where a block of 16 is two products of 8 columns. Otherwise fragments of A,
   /// 16 rows.

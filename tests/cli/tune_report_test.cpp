@@ -222,7 +222,8 @@ TEST_F(GemmReport, NamesTheRange) {
 }
 
 TEST(GroupsOf, PutsShapesOfOneRangeTogether) {
-  const auto groups = groups_of(std::vector<GemmShape>{{"a", 40}, {"b", 4}, {"none", 0}, {"c", 16}, {"d", 50}});
+  const auto groups =
+      groups_of(GemmConfig{}, std::vector<GemmShape>{{"a", 40}, {"b", 4}, {"none", 0}, {"c", 16}, {"d", 50}});
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0], (std::vector<GemmShape>{{"b", 4}, {"c", 16}}));
   EXPECT_EQ(groups[1], (std::vector<GemmShape>{{"a", 40}, {"d", 50}}));

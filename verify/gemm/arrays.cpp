@@ -44,19 +44,25 @@ class Reader {
     const Dim n = Dim::exactly(problem_.n, "n"), k = Dim::exactly(problem_.k, "k");
     const bool transposed = call_.a_is_transposed();
     const auto a = folder_.read<float>("a", transposed ? std::vector<Dim>{k, Dim::any()} : std::vector{Dim::any(), k});
-    const auto b = folder_.read<float>("b", call_.b_is_k_major() ? std::vector{n, k} : std::vector{k, n});
+    const auto b = folder_.read<float>("b", of_groups(call_.b_is_k_major() ? std::vector{n, k} : std::vector{k, n}));
     Dim m = Dim::any();
     if (a) {
       call_.m = static_cast<int>(a->shape[transposed ? 1 : 0]);
       m = {call_.m, fmt::format("a.npy has {} rows", call_.m)};
       if (transposed) m.why = fmt::format("a.npy, [k, m], has {} columns", call_.m);
     }
+    const Dim rows_of_a = m;
+    if (problem_.groups.gather) {
+      read_gather();
+      m = {call_.m, fmt::format("gather.npy has {} rows", call_.m)};
+    }
     const Epilogue& epilogue = call_.epilogue;
     const auto c = epilogue.c ? folder_.read<float>("c", {m, n}) : std::nullopt;
-    const auto bias = epilogue.bias ? folder_.read<float>("bias", {n}) : std::nullopt;
+    const auto bias = epilogue.bias ? folder_.read<float>("bias", of_groups({n})) : std::nullopt;
+    if (problem_.groups.any()) read_bounds();
     if (epilogue.alpha) read_number("alpha", call_.alpha);
     if (epilogue.beta) read_number("beta", call_.beta);
-    read_scales(m, n);
+    read_scales(rows_of_a, n);
     folder_.require_no_fault();
     lay_out(call_);
     encode(a->values, call_.a);
@@ -64,7 +70,8 @@ class Reader {
     if (c) encode(c->values, call_.c);
     if (bias) encode(bias->values, call_.bias);
     if (call_.has_f32_block_scales()) {
-      call_.scale_a = spread(call_.scale_a, call_.m, call_.scale_a_stride);
+      const int of_masked = masks_a() ? problem_.groups.count : 1;
+      call_.scale_a = spread(call_.scale_a, call_.rows_of_a() / of_masked, call_.scale_a_stride);
       call_.scale_b = spread(call_.scale_b, call_.scale_b_stride, call_.scale_b_stride);
     }
     call_.random_values = false;
@@ -86,7 +93,58 @@ class Reader {
       folder_.unread(name, problem_.scales != ScaleKind::kNone && !quantised,
                      quantised ? fmt::format("values become {} here, scales and all", to_string(problem_.dtype.a))
                                : "the problem's scales are none");
-    folder_.unread("group_offsets", false, "no problem here has groups");
+    folder_.unread("gather", problem_.groups.gather, "the problem's groups do not gather");
+    for (const GroupBounds bounds : {GroupBounds::kStarts, GroupBounds::kEnds, GroupBounds::kCounts}) {
+      const std::string name(to_string(bounds));
+      const bool is_read = problem_.groups.any() && problem_.groups.bounds == bounds;
+      folder_.unread(name, is_read,
+                     problem_.groups.any()
+                         ? fmt::format("the bounds of the problem's groups are {}", to_string(problem_.groups.bounds))
+                         : "the problem has no groups");
+    }
+  }
+
+  bool masks_a() const { return problem_.groups.kind == GroupKind::kMasked && !problem_.groups.gather; }
+
+  /// What a group has `dims` of, of all groups.
+  std::vector<Dim> of_groups(std::vector<Dim> dims) const {
+    if (problem_.groups.any()) dims.insert(dims.begin(), Dim::exactly(problem_.groups.count, "groups.count"));
+    return dims;
+  }
+
+  /// With gather, a has the rows of tokens, and gather.npy as many rows as d.
+  void read_gather() {
+    call_.source_rows = call_.m;
+    const auto array = folder_.read<std::int32_t>("gather", {Dim::any()});
+    if (!array) return;
+    call_.gather = array->values;
+    call_.m = static_cast<int>(call_.gather.size());
+    for (std::int32_t& source : call_.gather)
+      if (source < 0 || source >= call_.source_rows) source = -1;  // a row of zeros
+  }
+
+  /// Reads the bounds, and refuses those that do not fit: a kernel would compute nothing.
+  void read_bounds() {
+    const std::string name(to_string(problem_.groups.bounds));
+    const int count = problem_.groups.count, more = problem_.groups.bounds == GroupBounds::kStarts ? 1 : 0;
+    const auto array = folder_.read<std::int32_t>(
+        name, {{count + more, fmt::format("groups.count is {}{}", count, more ? ", and the last group ends" : "")}});
+    if (!array) return;
+    call_.bounds = array->values;
+    const bool masked = problem_.groups.kind == GroupKind::kMasked;
+    if (masked && call_.m % count != 0)
+      throw ConfigError("/inputs/a.npy",
+                        fmt::format("has {} rows, not the same number for each of {} groups", call_.m, count));
+    int before = 0;
+    const int most = masked ? call_.m / count : call_.m;
+    for (std::size_t i = 0; i < call_.bounds.size(); ++i) {
+      const int bound = call_.bounds[i];
+      if (bound < (masked ? 0 : before) || bound > most)
+        throw ConfigError("/inputs/" + name + ".npy",
+                          fmt::format("element {} is {}; it takes {} to {}, the rows that there are", i, bound,
+                                      masked ? 0 : before, most));
+      before = bound;
+    }
   }
 
   void read_number(const char* name, float& number) {
@@ -104,18 +162,26 @@ class Reader {
     };
     switch (problem_.scales) {
       case ScaleKind::kPerTensor:
-        for (auto* to : {&call_.scale_a, &call_.scale_b})
-          list(to == &call_.scale_a ? "scale_a" : "scale_b", {{1, "scales are per_tensor"}}, *to);
+        list("scale_a", {{1, "scales are per_tensor"}}, call_.scale_a);
+        list("scale_b", {{problem_.groups.count, "scales are per_tensor"}}, call_.scale_b);
         break;
       case ScaleKind::kPerToken:
         list("scale_a", {m}, call_.scale_a);
-        list("scale_b", {n}, call_.scale_b);
+        list("scale_b", of_groups({n}), call_.scale_b);
         break;
-      case ScaleKind::kPerBlock:
+      case ScaleKind::kPerBlock: {
         if (!call_.has_f32_block_scales()) break;
-        list("scale_a", {blocks(problem_.k, "k"), m}, call_.scale_a);
-        list("scale_b", {blocks(problem_.n, "n"), blocks(problem_.k, "k")}, call_.scale_b);
+        const Dim of_k = blocks(problem_.k, "k");
+        if (masks_a()) {
+          const int capacity = call_.m / problem_.groups.count;
+          list("scale_a", of_groups({of_k, {capacity, fmt::format("a group has room for {} rows", capacity)}}),
+               call_.scale_a);
+        } else {
+          list("scale_a", {of_k, m}, call_.scale_a);
+        }
+        list("scale_b", of_groups({blocks(problem_.n, "n"), of_k}), call_.scale_b);
         break;
+      }
       default: break;
     }
   }

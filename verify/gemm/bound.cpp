@@ -19,7 +19,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kActivationError = 0x1p-18;  // relative to the argument
 constexpr double kSteepest = 1.13;            // over all activations: gelu's slope at sqrt(2)
-constexpr double kDeviations = 8;  // no random element has an error of so many standard deviations
+constexpr double kDeviations = 8;             // no random element has an error of so many standard deviations
 
 /// Elements of k whose sum stays in the tensor core.
 double stretch(const GemmProblem& problem) {
@@ -176,7 +176,41 @@ std::string judge_tiles(const Tiles& tiles, GemmVerdict& verdict) {
 
 }  // namespace
 
+namespace {
+
+/// Each group as the dense call that it is.
+GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const GemmVerdictOptions& options) {
+  GemmVerdict all;
+  all.passed = true, all.exact = is_exact(call);
+  const std::size_t row_bytes = static_cast<std::size_t>(call.problem.n) * bytes_of(call.problem.dtype.d);
+  GemmVerdictOptions of_group = options;
+  of_group.budget_operations /= std::max(1, call.groups_with_rows());
+  for (int g = 0; g < call.problem.groups.count; ++g) {
+    const GemmCase::Rows rows = call.rows_of_group(g);
+    if (rows.count() == 0) continue;
+    const auto begin = output.d.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rows.first) * row_bytes);
+    const auto bytes = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rows.count()) * row_bytes);
+    const GemmVerdict one = verify(call.dense_group(g), {{begin, begin + bytes}}, of_group);
+    all.sampled = all.sampled || one.sampled;
+    all.rows += one.rows, all.elements += one.elements, all.not_finite += one.not_finite;
+    all.columns = std::max(all.columns, one.columns);
+    all.max_error = std::max(all.max_error, one.max_error);
+    all.worst_ratio = std::max(all.worst_ratio, one.worst_ratio);
+    all.tile_ratio = std::max(all.tile_ratio, one.tile_ratio);
+    all.diff = std::max(all.diff, one.diff), all.tile_diff = std::max(all.tile_diff, one.tile_diff);
+    if (one.rms_ratio / std::max(one.rms_limit, 1e-9) >= all.rms_ratio / std::max(all.rms_limit, 1e-9))
+      all.rms_ratio = one.rms_ratio, all.rms_limit = one.rms_limit;
+    if (all.passed && !one.passed)
+      all.text = fmt::format("group {}, whose row 0 is d's row {}: {}", g, rows.first, one.text);
+    all.passed = all.passed && one.passed;
+  }
+  return all;
+}
+
+}  // namespace
+
 GemmVerdict verify(const GemmCase& call, const GemmOutput& output, const GemmVerdictOptions& options) {
+  if (call.problem.groups.any()) return verify_groups(call, output, options);
   GemmVerdict verdict;
   verdict.exact = is_exact(call);
   const GemmSample sample = choose_elements(call, options.budget_operations, options.seed);

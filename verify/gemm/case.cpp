@@ -9,6 +9,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/verify/formats/block_formats.h"
 #include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/gemm/groups.h"
 
 namespace kernelwright {
 namespace {
@@ -111,14 +112,15 @@ double GemmCase::scale(std::int64_t row, std::int64_t column, std::int64_t block
   }
 }
 
-double GemmCase::operations() const { return 2.0 * m * problem.n * problem.k; }
+double GemmCase::operations() const { return 2.0 * static_cast<double>(rows_in_groups()) * problem.n * problem.k; }
 
 double GemmCase::bytes() const {
   const auto operand_bits = [&](DType dtype) {
     return bits_of(dtype) + (is_block_scaled(dtype) ? 8.0 / scale_vector(dtype) : 0);
   };
-  const double a_elems = static_cast<double>(m) * problem.k, b_elems = static_cast<double>(problem.n) * problem.k;
-  const double elems = static_cast<double>(m) * problem.n;
+  const double rows = static_cast<double>(rows_in_groups()), matrices = problem.groups.any() ? groups_with_rows() : 1;
+  const double a_elems = (problem.groups.gather ? std::min<double>(rows, source_rows) : rows) * problem.k,
+               b_elems = matrices * problem.n * problem.k, elems = rows * problem.n;
   return (a_elems * operand_bits(problem.dtype.a) + b_elems * operand_bits(problem.dtype.b) +
           elems * (bits_of(problem.dtype.d) + (epilogue.c ? bits_of(problem.dtype.c) : 0))) /
          8;
@@ -137,20 +139,24 @@ void lay_out(GemmCase& call, int padding) {
     matrix.columns = columns;
     matrix.stride = stride_of(dtype, columns);
   };
-  const std::int64_t m = call.m, n = problem.n, k = problem.k;
-  call.a_is_transposed() ? extents(call.a, problem.dtype.a, k, m) : extents(call.a, problem.dtype.a, m, k);
-  call.b_is_k_major() ? extents(call.b, problem.dtype.b, n, k) : extents(call.b, problem.dtype.b, k, n);
+  const std::int64_t m = call.m, n = problem.n, k = problem.k, groups = problem.groups.count;
+  const std::int64_t rows_of_a = call.rows_of_a();
+  call.a_is_transposed() ? extents(call.a, problem.dtype.a, k, m) : extents(call.a, problem.dtype.a, rows_of_a, k);
+  call.b_is_k_major() ? extents(call.b, problem.dtype.b, groups * n, k)
+                      : extents(call.b, problem.dtype.b, groups * k, n);
   if (call.epilogue.c) {
     extents(call.c, problem.dtype.c, m, n);
     if (padding == 0) call.c.stride = n;
   }
   if (call.epilogue.bias) {
-    extents(call.bias, problem.dtype.c, 1, n);
+    extents(call.bias, problem.dtype.c, groups, n);
     call.bias.stride = n;
   }
   call.d_stride = stride_of(problem.dtype.d, n);
   if (call.has_f32_block_scales()) {
-    call.scale_a_stride = rounded_up(m + padding, 4);
+    const bool masked = problem.groups.kind == GroupKind::kMasked && !problem.groups.gather;
+    const std::int64_t rows = masked ? m / groups : rows_of_a;
+    call.scale_a_stride = rounded_up(rows + padding, 4);
     call.scale_b_stride = (k + kScaleBlock - 1) / kScaleBlock + padding;
   }
 }
@@ -159,6 +165,8 @@ GemmCase shape_only(const GemmProblem& problem, const GemmShape& shape) {
   GemmCase call;
   call.problem = problem;
   call.m = shape.m;
+  call.bounds = draw_bounds(problem, shape, 0);
+  if (problem.groups.gather) call.source_rows = shape.source_rows > 0 ? shape.source_rows : shape.m;
   lay_out(call);
   return call;
 }

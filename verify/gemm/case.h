@@ -57,12 +57,32 @@ struct GemmCase {
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
   std::int64_t d_stride = 0;  // elements
   float alpha = 1, beta = 1;
+  /// Of problems with groups, as GemmProblem::groups says. b, bias and the scales of b of all groups lie one behind the
+  /// other; so do the scales of a masked a that has blocks of them.
+  std::vector<std::int32_t> bounds;
+  std::vector<std::int32_t> gather;  // the row of a for each row of d, where the problem has it; -1: zeros
+  int source_rows = 0;               // of a then
 
   /// Whether values are independent draws, so that rounding errors are independent too. Then statistics apply.
   bool random_values = true;
   /// Whether sums are whole multiples of a power of two that f32 and the tensor core's sums hold. Then any order gives
   /// one result.
   bool exact = false;
+
+  /// Rows of a and d that a group has: from `first` to `end` - 1. Bounds must fit.
+  struct Rows {
+    int first = 0, end = 0;
+    int count() const { return end - first; }
+  };
+  Rows rows_of_group(int group) const;
+  /// Rows that belong to any group; all where there are no groups.
+  std::int64_t rows_in_groups() const;
+  int groups_with_rows() const;
+  std::int64_t rows_of_a() const { return problem.groups.gather ? source_rows : m; }
+  /// Rows that choose the kernel: m, or those of a group that has any, on average.
+  int planned_rows() const;
+  /// A group as a dense call.
+  GemmCase dense_group(int group) const;
 
   bool a_is_transposed() const;       // [k, m]
   bool b_is_k_major() const;          // [n, k]

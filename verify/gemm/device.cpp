@@ -36,6 +36,16 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     tensors_.scale_b_stride = call.scale_b_stride;
   }
   tensors_.m = call.m;
+  if (call.problem.groups.any()) {
+    tensors_.bounds = upload(call.bounds.data(), call.bounds.size() * sizeof(std::int32_t));
+    const std::int32_t fine = 0;
+    tensors_.status = upload(&fine, sizeof fine);
+    tensors_.expected_m = call.planned_rows();
+    if (call.problem.groups.gather) {
+      tensors_.gather = upload(call.gather.data(), call.gather.size() * sizeof(std::int32_t));
+      tensors_.source_rows = call.source_rows;
+    }
+  }
   if (call.epilogue.alpha) tensors_.alpha = call.alpha;
   if (call.epilogue.beta) tensors_.beta = call.beta;
 
@@ -81,9 +91,32 @@ GemmOutput GemmDeviceCase::download() {
   return output;
 }
 
+std::int32_t GemmDeviceCase::status() {
+  wait();
+  std::int32_t status = 0;
+  if (tensors_.status) device().copy_to_host(&status, tensors_.status, sizeof status);
+  return status;
+}
+
+bool GemmDeviceCase::other_rows_are_intact(const std::vector<std::byte>& bytes) const {
+  std::int64_t next = 0;  // the first row that no group so far reaches
+  const auto same = [&](std::int64_t first, std::int64_t end) {
+    return first >= end || std::equal(bytes.begin() + static_cast<std::ptrdiff_t>(row(first)),
+                                      bytes.begin() + static_cast<std::ptrdiff_t>(row(end)),
+                                      poison_.begin() + static_cast<std::ptrdiff_t>(row(first)));
+  };
+  for (int g = 0; g < call_.problem.groups.count; ++g) {
+    const GemmCase::Rows rows = call_.rows_of_group(g);
+    if (!same(next, rows.first)) return false;
+    next = std::max<std::int64_t>(next, rows.end);
+  }
+  return same(next, call_.m);
+}
+
 bool GemmDeviceCase::guards_are_intact() {
   const std::vector<std::byte> bytes = read_rows();
   if (!memory_.guards_are_intact(d_)) return false;
+  if (call_.problem.groups.any() && !other_rows_are_intact(bytes)) return false;
   const auto is_guard = [](std::byte byte) { return byte == DeviceMemory::kGuardByte; };
   for (std::int64_t i = 0; i < call_.m; ++i) {
     const auto row_end = bytes.begin() + static_cast<std::ptrdiff_t>(row(i) + row_bytes_);

@@ -24,13 +24,16 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
   void poison();
   /// Waits, then reads d.
   GemmOutput download();
-  /// Waits. Returns false if a launch has written in front of, behind or beside d's rows.
+  /// Waits. Returns false if a launch has written in front of, behind or beside d's rows, or in rows of no group.
   bool guards_are_intact();
+  /// Waits. The status of a launch with groups: 1 if bounds did not fit, in any launch.
+  std::int32_t status();
 
  private:
   std::uint64_t needed_workspace() const override { return kernel_.workspace_bytes(call_.m); }
   DevicePtr upload(const void* data, std::size_t bytes);
   std::vector<std::byte> read_rows();
+  bool other_rows_are_intact(const std::vector<std::byte>& bytes) const;
   std::size_t row(std::int64_t index) const { return static_cast<std::size_t>(index) * stride_bytes_; }
 
   std::size_t row_bytes_ = 0, stride_bytes_ = 0;  // of d

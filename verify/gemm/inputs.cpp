@@ -7,6 +7,7 @@
 #include "kernelwright/verify/formats/block_formats.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/gemm/case.h"
+#include "kernelwright/verify/gemm/groups.h"
 #include "kernelwright/verify/parallel.h"
 #include "kernelwright/verify/random.h"
 
@@ -93,28 +94,34 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
   call.m = shape.m;
   call.exact = options.exact;
   call.random_values = !options.exact;
+  call.bounds = draw_bounds(problem, shape, options.seed);
+  draw_gather(call, shape, options.seed);
   lay_out(call, options.padding);
   fill(call.a, kA, options);
   fill(call.b, kB, options);
   if (call.epilogue.c) fill(call.c, kC, options);
   if (call.epilogue.bias) fill(call.bias, kBias, options);
-  const std::int64_t m = call.m, n = problem.n, blocks = (problem.k + kScaleBlock - 1) / kScaleBlock;
+  const std::int64_t n = problem.n, blocks = (problem.k + kScaleBlock - 1) / kScaleBlock;
+  const std::int64_t groups = problem.groups.count, rows_of_a = call.rows_of_a();
+  const std::int64_t of_masked = problem.groups.kind == GroupKind::kMasked && !problem.groups.gather ? groups : 1;
   switch (problem.scales) {
     case ScaleKind::kPerTensor:
       call.scale_a = draw_scales(1, 1, 1, kScaleA, options);
-      call.scale_b = draw_scales(1, 1, 1, kScaleB, options);
+      call.scale_b = draw_scales(1, groups, groups, kScaleB, options);
       break;
     case ScaleKind::kPerToken:
-      call.scale_a = draw_scales(1, m, m, kScaleA, options);
-      call.scale_b = draw_scales(1, n, n, kScaleB, options);
+      call.scale_a = draw_scales(1, rows_of_a, rows_of_a, kScaleA, options);
+      call.scale_b = draw_scales(groups, n, n, kScaleB, options);
       break;
     case ScaleKind::kPerBlock:
       if (!call.has_f32_block_scales()) break;
-      call.scale_a = draw_scales(blocks, m, call.scale_a_stride, kScaleA, options);
-      call.scale_b = draw_scales((n + kScaleBlock - 1) / kScaleBlock, blocks, call.scale_b_stride, kScaleB, options);
+      call.scale_a = draw_scales(of_masked * blocks, rows_of_a / of_masked, call.scale_a_stride, kScaleA, options);
+      call.scale_b =
+          draw_scales(groups * ((n + kScaleBlock - 1) / kScaleBlock), blocks, call.scale_b_stride, kScaleB, options);
       break;
     default: break;
   }
+  hide_rows_outside_groups(call);
   Random numbers(options.seed, kNumbers);
   // Neither is 1, so that a kernel that ignores one of them fails.
   if (call.epilogue.alpha) call.alpha = options.exact ? 0.5f : static_cast<float>(numbers.uniform(0.25, 0.75));

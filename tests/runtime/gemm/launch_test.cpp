@@ -53,7 +53,7 @@ GemmTensorMaps maps_of(const GemmProblem& problem, const GemmSchedule& schedule,
   const LoadedGemm kernel =
       detail::describe(problem, plan_gemm(problem, schedule, Arch::kSm90a), DeviceInfo{.num_sms = 132});
   const GemmSpec& spec = kernel.variant_for(tensors.m).spec;
-  return detail::tensor_maps_of(spec, tensors, detail::matrices_of(kernel, spec, tensors));
+  return detail::tensor_maps_of(spec, tensors, detail::matrices_of(kernel, spec, tensors), kernel.groups);
 }
 
 TEST(GemmTensorMaps, OfOperandsAlongKAreKThenRows) {

@@ -10,7 +10,6 @@
 #include "kernels/gemm/portable/gemm_portable_store.cuh"
 #include "kernels/gemm/portable/gemm_portable_tiles.cuh"
 #include "mma/sm80.cuh"
-#include "policy/tile_raster.cuh"
 #include "ptx/launch.cuh"
 #include "ptx/memory.cuh"
 
@@ -43,13 +42,26 @@ class SlabScales {
  public:
   __device__ __forceinline__ SlabScales(const GemmPortableParams& params, const Place& place)
       : rows_(kBlockScales ? ptx::opaque(params.scale_a) : nullptr),
-        columns_(kBlockScales ? ptx::opaque(params.scale_b) + place.column / 128 * params.scale_b_stride : nullptr) {}
+        columns_(kBlockScales ? ptx::opaque(params.scale_b) + place.column / 128 * params.scale_b_stride : nullptr) {
+    if constexpr (kGrouped && kBlockScales) {
+      columns_ += int64_t{place.group} * ((params.n + 127) / 128) * params.scale_b_stride;
+      if constexpr (kMasked && !kGathers)
+        rows_ += int64_t{place.group} * ((params.k + 127) / 128) * params.scale_a_stride;
+    }
+    if constexpr (kBlockScales) {
+#pragma unroll
+      for (int r = 0; r < kRowsOfThread; ++r) {
+        const int row = min(place.row_of(r), place.row_end - 1);
+        of_[r] = kGathers ? source_row(params, row) : row + place.to_scale;
+      }
+    }
+  }
   /// Loads the scales of the next slab, in the order of k.
   __device__ __forceinline__ void load(const GemmPortableParams& params, const Place& place) {
     if constexpr (kBlockScales) {
 #pragma unroll
       for (int r = 0; r < kRowsOfThread; ++r)
-        of_row_[r] = ptx::ld_global_settled_f32(rows_ + min(place.row_of(r), params.m - 1));
+        of_row_[r] = kGathers && of_[r] < 0 ? 0 : ptx::ld_global_settled_f32(rows_ + of_[r]);
       of_columns_ = ptx::ld_global_settled_f32(columns_);
       rows_ += params.scale_a_stride;
       ++columns_;
@@ -74,6 +86,7 @@ class SlabScales {
  private:
   const float* rows_;
   const float* columns_;
+  int of_[kBlockScales ? kRowsOfThread : 1];  // rows of scales
   float of_row_[kBlockScales ? kRowsOfThread : 1], of_columns_;
 };
 
@@ -121,6 +134,13 @@ class Fragments {
   const BSlab::Fragments<true> b_;
 };
 
+/// The right operand of a group; without groups, the only one.
+__device__ __forceinline__ const void* matrix_b(const GemmPortableParams& params, int group) {
+  if constexpr (!kGrouped) return params.b;
+  const int rows = kBAlongK ? params.n : params.k;
+  return static_cast<const unsigned char*>(params.b) + int64_t{group} * rows * params.b_stride * kElementBytes;
+}
+
 }  // namespace
 }  // namespace kernelwright
 
@@ -132,20 +152,32 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
 
-  const int rows = (params.m + spec::kBlockM - 1) / spec::kBlockM;
-  const int columns = (params.n + spec::kBlockN - 1) / spec::kBlockN;
-  const bool turned = params.launch.bands_of_n;
-  const policy::TileRaster raster{turned ? columns : rows, turned ? rows : columns, params.launch.band};
+  const auto tiles = [&] {
+    if constexpr (kGrouped) {
+      const uint32_t table = shared + kLayout.groups;
+      Groups(table, params.groups).make(params.groups, kThreads);
+      __syncthreads();
+      return GroupedTiles(params, table);
+    } else {
+      return Tiles(params);
+    }
+  }();
   const int slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
   const Fragments fragments(warp, lane);
 
   // One tile, unless the launch is limited to few SMs.
 #pragma unroll 1
-  for (int t = static_cast<int>(blockIdx.x); t < raster.count(); t += static_cast<int>(gridDim.x)) {
-    const policy::TileRaster::Tile at = raster.at(t);
-    const int tile_row = turned ? at.column : at.row, tile_column = turned ? at.row : at.column;
-    ASlab::Loader a(params.a, params.a_stride, tile_row * spec::kBlockM, params.m, params.k, thread);
-    BSlab::Loader b(params.b, params.b_stride, tile_column * spec::kBlockN, params.n, params.k, thread);
+  for (int t = static_cast<int>(blockIdx.x); t < tiles.count(); t += static_cast<int>(gridDim.x)) {
+    const Tile tile = tiles.at(t);
+    auto a = [&] {
+      if constexpr (kGathers)
+        return ASlab::RowLoader(params.a, params.a_stride, params.k, thread, [&](int row) {
+          return row < spec::kBlockM && tile.row + row < tile.row_end ? source_row(params, tile.row + row) : -1;
+        });
+      else
+        return ASlab::Loader(params.a, params.a_stride, tile.row, tile.row_end, params.k, thread);
+    }();
+    BSlab::Loader b(matrix_b(params, tile.group), params.b_stride, tile.column, params.n, params.k, thread);
     const auto load = [&](int slab, int stage) {
       if (slab < slabs) {
         a.load(a_ring + stage * ASlab::bytes);
@@ -156,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
 #pragma unroll
     for (int stage = 0; stage < spec::kStages - 1; ++stage) load(stage, stage);
 
-    const Place place(tile_row, tile_column, warp, lane);
+    const Place place(tile, warp, lane);
     SlabScales scales(params, place);
     Sums sums;
     clear(sums);

@@ -13,14 +13,16 @@ namespace {
 class EndScales {
  public:
   __device__ __forceinline__ EndScales(const GemmPortableParams& params, const Place& place)
-      : columns_(ptx::opaque(params.scale_b)), n_(params.n) {
+      : columns_(ptx::opaque(params.scale_b) + of_group(params, place.group)), n_(params.n) {
     const float* const rows = ptx::opaque(params.scale_a);
     if constexpr (spec::kScales == ScaleKind::kPerTensor) {
       of_row_[0] = ptx::ld_global_settled_f32(rows) * ptx::ld_global_settled_f32(columns_);
     } else if constexpr (spec::kScales == ScaleKind::kPerToken) {
 #pragma unroll
-      for (int r = 0; r < kRowsOfThread; ++r)
-        of_row_[r] = ptx::ld_global_settled_f32(rows + min(place.row_of(r), params.m - 1));
+      for (int r = 0; r < kRowsOfThread; ++r) {
+        const int row = source_row(params, min(place.row_of(r), place.row_end - 1));
+        of_row_[r] = row < 0 ? 0 : ptx::ld_global_settled_f32(rows + row);
+      }
     }
   }
   /// Loads the scales of two neighbouring columns.
@@ -37,6 +39,13 @@ class EndScales {
   }
 
  private:
+  /// Scales of b ahead of those of a group.
+  __device__ __forceinline__ static int64_t of_group(const GemmPortableParams& params, int group) {
+    if constexpr (!kGrouped) return 0;
+    if constexpr (spec::kScales == ScaleKind::kPerTensor) return group;
+    return spec::kScales == ScaleKind::kPerToken ? int64_t{group} * params.n : 0;
+  }
+
   const float* const columns_;
   const int n_;
   float of_row_[spec::kScales == ScaleKind::kPerToken ? kRowsOfThread : 1];
@@ -56,6 +65,7 @@ __device__ __forceinline__ void store(const Sums& sums, const GemmPortableParams
   using Result = tile::Storage<spec::kDDType>;
   const EndScales scales(params, place);
   const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
+  const Addend* const bias_row = static_cast<const Addend*>(params.bias) + int64_t{place.group} * params.n;
 #pragma unroll
   for (int n = 0; n < kColumnTiles; ++n) {
     const int column = place.column_of(n), count = params.n - column;  // columns that exist
@@ -64,12 +74,12 @@ __device__ __forceinline__ void store(const Sums& sums, const GemmPortableParams
     uint32_t bias[2] = {}, c[kRowsOfThread][2] = {};
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      if constexpr (spec::kBias) bias[e] = load_addend(static_cast<const Addend*>(params.bias) + column + e, e < count);
+      if constexpr (spec::kBias) bias[e] = load_addend(bias_row + column + e, e < count);
       if constexpr (spec::kAddsC) {
 #pragma unroll
         for (int r = 0; r < kRowsOfThread; ++r)
           c[r][e] = load_addend(static_cast<const Addend*>(params.c) + place.row_of(r) * params.c_stride + column + e,
-                                e < count && place.row_of(r) < params.m);
+                                e < count && place.row_of(r) < place.row_end);
       }
     }
 #pragma unroll
@@ -79,7 +89,7 @@ __device__ __forceinline__ void store(const Sums& sums, const GemmPortableParams
       for (int e = 0; e < 2; ++e)
         value[e] = finished(scales.scaled(sums[r / 2][n][r % 2 * 2 + e], r, of_column[e]), params.alpha,
                             addend_of(bias[e], 0), params.beta, addend_of(c[r][e], 0));
-      if (place.row_of(r) < params.m)
+      if (place.row_of(r) < place.row_end)
         tile::store_elements<spec::kDDType>(static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + column,
                                             value[0], value[1], count, pairs);
     }

@@ -5,6 +5,8 @@
 
 #include "contract/gemm_portable.h"
 #include "contract/words.h"
+#include "policy/group_table.cuh"
+#include "policy/tile_raster.cuh"
 #include "tile/element.cuh"
 #include "tile/operand_slab.cuh"
 
@@ -34,9 +36,9 @@ using BSlab =
     tile::OperandSlab<spec::kBlockN, kBAlongK, kElementBytes, kThreads, spec::kSlabBytes, spec::kSwizzleBytes>;
 
 constexpr contract::GemmPortableLayout kLayout =
-    contract::gemm_portable_layout(spec::kBlockM, spec::kBlockN, spec::kStages, spec::kSlabBytes);
+    contract::gemm_portable_layout(spec::kBlockM, spec::kBlockN, spec::kStages, spec::kSlabBytes, spec::kMostGroups);
 static_assert(kLayout.b == static_cast<int>(spec::kStages * ASlab::bytes) &&
-                  kLayout.total - kLayout.b == static_cast<int>(spec::kStages * BSlab::bytes),
+                  kLayout.groups - kLayout.b == static_cast<int>(spec::kStages * BSlab::bytes),
               "the host counts the same");
 
 /// A thread's sums. Of row tile m and column tile n, it has rows lane / 4 and 8 more, columns 2 (lane % 4) and one
@@ -44,13 +46,84 @@ static_assert(kLayout.b == static_cast<int>(spec::kStages * ASlab::bytes) &&
 using Sums = float[kRowTiles][kColumnTiles][4];
 constexpr int kRowsOfThread = 2 * kRowTiles;
 
-/// Where a warp's part of a tile begins in d, and a thread's rows and columns in it.
-struct Place {
-  int row, column;  // of the thread's first sum
+// Groups of rows of a and d, each of which is multiplied by a matrix b of its own.
+constexpr bool kGrouped = spec::kGroups != GroupKind::kNone, kMasked = spec::kGroups == GroupKind::kMasked;
+using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroups, spec::kBlockM>;
 
-  __device__ __forceinline__ Place(int tile_row, int tile_column, int warp, int lane)
-      : row(tile_row * spec::kBlockM + warp % kRowWarps * kWarpRows + lane / 4),
-        column(tile_column * spec::kBlockN + warp / kRowWarps * kWarpColumns + lane % 4 * 2) {}
+/// A tile of d: where it begins, and where the rows end that it may write.
+struct Tile {
+  int row, column, row_end;
+  int group, scale_row;  // with groups: whose b it is; the first row of a's scales of blocks
+};
+
+/// The tiles of d, and the one that `index` is.
+class Tiles {
+ public:
+  __device__ __forceinline__ explicit Tiles(const GemmPortableParams& params)
+      : rows_((params.m + spec::kBlockM - 1) / spec::kBlockM),
+        columns_((params.n + spec::kBlockN - 1) / spec::kBlockN),
+        m_(params.m),
+        turned_(params.launch.bands_of_n),
+        raster_{turned_ ? columns_ : rows_, turned_ ? rows_ : columns_, params.launch.band} {}
+  __device__ __forceinline__ int count() const { return raster_.count(); }
+  __device__ __forceinline__ Tile at(int index) const {
+    const policy::TileRaster::Tile at = raster_.at(index);
+    return {(turned_ ? at.column : at.row) * spec::kBlockM, (turned_ ? at.row : at.column) * spec::kBlockN, m_, 0, 0};
+  }
+
+ private:
+  const int rows_, columns_, m_;
+  const bool turned_;
+  const policy::TileRaster raster_;
+};
+
+/// The same with groups. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM are.
+class GroupedTiles {
+ public:
+  /// The table of groups must have been made, and the CTA synchronised.
+  __device__ __forceinline__ GroupedTiles(const GemmPortableParams& params, uint32_t table)
+      : groups_(table, params.groups),
+        columns_((params.n + spec::kBlockN - 1) / spec::kBlockN),
+        band_(params.launch.band),
+        turned_(params.launch.bands_of_n),
+        count_(groups_.tiles() * columns_) {}
+  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ Tile at(int index) const {
+    const typename Groups::Item item = groups_.find(index, columns_);
+    const policy::TileRaster raster{turned_ ? columns_ : item.tiles, turned_ ? item.tiles : columns_, band_};
+    const policy::TileRaster::Tile at = raster.at(item.within);
+    const int within = (turned_ ? at.column : at.row) * spec::kBlockM;
+    return {item.first + within, (turned_ ? at.row : at.column) * spec::kBlockN, item.end, item.group,
+            kMasked ? within : item.first + within};
+  }
+
+ private:
+  const Groups groups_;
+  const int columns_, band_;
+  const bool turned_;
+  const int count_;
+};
+
+constexpr bool kGathers = spec::kGather;  // rows of a lie where the launch says
+/// The row of a that is row `row` of d; -1: it is of zeros.
+__device__ __forceinline__ int source_row(const GemmPortableParams& params, int row) {
+  if constexpr (!kGathers) return row;
+  const int source = ptx::ld_global_settled_s32(ptx::opaque(params.groups.gather) + row);
+  return static_cast<uint32_t>(source) < static_cast<uint32_t>(params.groups.source_rows) ? source : -1;
+}
+
+/// Where a thread's sums lie in d. Its operands, if it is in a group, are behind those of the groups before.
+struct Place {
+  int row, column;        // of the thread's first sum
+  int row_end, to_scale;  // rows of d end there; from a row of d to that of its scales of blocks
+  int group;
+
+  __device__ __forceinline__ Place(const Tile& tile, int warp, int lane)
+      : row(tile.row + warp % kRowWarps * kWarpRows + lane / 4),
+        column(tile.column + warp / kRowWarps * kWarpColumns + lane % 4 * 2),
+        row_end(tile.row_end),
+        to_scale(tile.scale_row - tile.row),
+        group(tile.group) {}
   __device__ __forceinline__ int row_of(int r) const { return row + r / 2 * 16 + r % 2 * 8; }
   __device__ __forceinline__ int column_of(int tile) const { return column + tile * 8; }
 };

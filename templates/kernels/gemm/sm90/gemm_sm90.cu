@@ -13,6 +13,12 @@
 /// With split_k they share a tile instead, and each has a part of k. At the end each CTA gets its band of columns from
 /// the others through shared memory, adds the parts in the order of k, and stores the band. In the turnstile mode a
 /// part is a CTA by itself. Such CTAs take turns at a tile (policy/turnstile.cuh), and the last one finishes it.
+///
+/// With groups, rows of the problem's a and d belong to groups, and each group has a matrix b of its own: a CTA walks
+/// the tiles of all groups (policy/group_table.cuh). A tile may begin at any row. It loads rows of the next group too,
+/// but does not store them.
+#include "kernels/gemm/sm90/gemm_sm90_gather.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_load.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_scales.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_store.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
@@ -22,122 +28,6 @@
 
 namespace kernelwright {
 namespace {
-
-/// Loads a slab of the tile's rows to `to`.
-__device__ __forceinline__ void load_a(const GemmParams& params, uint32_t to, int k, int row, uint32_t full) {
-#pragma unroll
-  for (int i = 0; i < kASlab.parts(); ++i) {
-    const uint32_t part = to + i * kASlab.part_bytes();
-    const int within = i * kASlab.width_elements();
-    if constexpr (kAMnMajor)
-      ptx::cp_async_bulk_tensor_2d(part, params.a, row + within, k, full);
-    else
-      ptx::cp_async_bulk_tensor_2d(part, params.a, k + within, row, full);
-  }
-}
-/// Loads a box of B, for all CTAs of the cluster.
-__device__ __forceinline__ void load_for_all(const GemmParams& params, uint32_t to, int x, int y, uint32_t full) {
-  if constexpr (kCluster > 1)
-    ptx::cp_async_bulk_tensor_2d_multicast(to, params.b, x, y, full, (1 << kCluster) - 1);
-  else
-    ptx::cp_async_bulk_tensor_2d(to, params.b, x, y, full);
-}
-/// Loads this CTA's share of a slab of the tile's columns: some columns or, where columns are innermost, some of k.
-__device__ __forceinline__ void load_b(const GemmParams& params, uint32_t to, int k, int column, int rank,
-                                       uint32_t full) {
-  const uint32_t share = static_cast<uint32_t>(rank);
-#pragma unroll
-  for (int i = 0; i < kBSlab.parts(); ++i) {
-    const uint32_t part = to + i * kBSlab.part_bytes() + share * kBShareBytes;
-    const int within = i * kBSlab.width_elements();
-    if constexpr (kBMnMajor)
-      load_for_all(params, part, column + within, k + rank * (kSlabDepth / kCluster), full);
-    else
-      load_for_all(params, part, k + within, column + rank * (spec::kBlockN / kCluster), full);
-  }
-}
-
-/// kConstant: an operand that no launch ahead of this one writes. kOther: an operand that one may have written.
-enum class Operand { kConstant, kOther };
-
-/// Role of one thread: keeps the ring full.
-class Loader {
- public:
-  __device__ __forceinline__ Loader(const GemmParams& params, int item, uint32_t barriers, const Payload& payload)
-      : params_(params),
-        payload_(payload),
-        work_(params, item),
-        part_(work_.part()),
-        rank_(rank_in_cluster()),
-        barriers_(barriers) {}
-
-  __device__ __forceinline__ void run() const {
-    // Groups of slabs whose weights are already on their way.
-    int early = !kTakesTurns && params_.launch.constant_b ? load_weights_ahead() : 0;
-    if constexpr (!kTakesTurns) ptx::griddepcontrol_wait();  // else the thread that took the item has waited
-    pipeline::InputProducer<Input> input(barriers_, payload_);
-#pragma unroll 1
-    for (int t = work_.first; t < work_.raster.count(); t += work_.step) {
-      const policy::TileRaster::Tile tile = work_.at(t, rank_);
-#pragma unroll 1
-      for (int slab = part_.begin; slab < part_.end; slab += spec::kKGroup) {
-        const auto stage = input.acquire();
-        if (early == 0) {
-          stage.expect_bytes(Input::group_bytes);
-          load<Operand::kConstant>(stage, slab, tile);
-        } else {
-          --early;
-        }
-        load<Operand::kOther>(stage, slab, tile);
-      }
-    }
-    ptx::griddepcontrol_launch_dependents();
-    if constexpr (kCluster > 1) input.drain();
-  }
-
- private:
-  /// Loads weights of the first tile, as many as the ring holds. Returns the number of groups of slabs.
-  __device__ __forceinline__ int load_weights_ahead() const {
-    if (work_.first >= work_.raster.count()) return 0;
-    const policy::TileRaster::Tile tile = work_.at(work_.first, rank_);
-    pipeline::InputProducer<Input> input(barriers_, payload_);
-    int groups = 0;
-#pragma unroll 1
-    for (int slab = part_.begin; slab < part_.end && groups < Input::num_group_stages;
-         slab += spec::kKGroup, ++groups) {
-      const auto stage = input.acquire();  // does not wait: no slot is in use yet
-      stage.expect_bytes(Input::group_bytes);
-      load<Operand::kConstant>(stage, slab, tile);
-    }
-    return groups;
-  }
-
-  /// Loads a group of slabs of one operand. The problem's b may be constant.
-  template <Operand kWhich>
-  __device__ __forceinline__ void load(const pipeline::ProducerStage<Input>& stage, int slab,
-                                       const policy::TileRaster::Tile& tile) const {
-    constexpr bool kRows = (kWhich == Operand::kConstant) == spec::kSwapAb;
-    const int row = tile.row * spec::kBlockM, column = tile.column * spec::kBlockN;
-#pragma unroll
-    for (int j = 0; j < spec::kKGroup; ++j) {
-      const auto to = stage.get_tile(j);
-      const int k = (slab + j) * kSlabDepth;  // TMA brings zeros past the end
-      if constexpr (kRows)
-        load_a(params_, to.a(), k, row, stage.full());
-      else
-        load_b(params_, to.b(), k, column, rank_, stage.full());
-      if constexpr (kBlockScales && kWhich == Operand::kOther)
-        ptx::cp_async_bulk_tensor_2d(to.scales(), params_.scales, spec::kSwapAb ? column : row, slab + j, stage.full());
-    }
-  }
-
-  const GemmParams& params_;
-  const Payload payload_;
-  const Work work_;
-  const Part part_;
-  const int rank_;
-  const uint32_t barriers_;
-};
 
 /// The descriptor of an operand in shared memory, for wgmma.
 __device__ __forceinline__ uint64_t descriptor_a(uint32_t address) {
@@ -175,9 +65,9 @@ class MathWarpgroup {
   using Turns = policy::Turns<kPingPong, spec::kMathWarpgroups>;
 
  public:
-  __device__ __forceinline__ MathWarpgroup(const GemmParams& params, int item, uint32_t base, uint32_t barriers,
-                                           const Payload& payload, uint32_t warpgroup)
-      : work_(params, item),
+  __device__ __forceinline__ MathWarpgroup(const GemmParams& params, const CtaWork& work, uint32_t base,
+                                           uint32_t barriers, const Payload& payload, uint32_t warpgroup)
+      : work_(work),
         input_(barriers, payload),
         scales_(params),
         slab_scales_(params),
@@ -194,9 +84,9 @@ class MathWarpgroup {
     input_.skip(groups * mine);
     begin_scales(work_.first + mine * work_.step, rank, part);
 #pragma unroll 1
-    for (int t = work_.first; t < work_.raster.count(); t += work_.step * sharers) {
+    for (int t = work_.first; t < work_.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
-      const bool works = own < work_.raster.count();  // else it only passes the turn
+      const bool works = own < work_.count();  // else it only passes the turn
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
@@ -212,11 +102,11 @@ class MathWarpgroup {
       if constexpr (kTakesTurns) {
         if (!store_.take_turn(sums_, own, work_.turn)) break;
       }
-      const policy::TileRaster::Tile tile = work_.at(own, rank);
-      const int row = tile.row * spec::kBlockM + first_row();
+      Tile tile = work_.at(own, rank);
+      tile.row += first_row();
       begin_scales(own + work_.step * sharers, rank, part);
-      if constexpr (EndScales::kAny) scales_.apply(sums_, row, tile.column * spec::kBlockN);
-      store_(sums_, row, tile.column * spec::kBlockN, groups > 0);
+      if constexpr (EndScales::kAny) scales_.apply(sums_, tile);
+      store_(sums_, tile, groups > 0);
       if constexpr (kTakesTurns) break;  // the CTA has no other part
       input_.skip(groups * (sharers - 1));
     }
@@ -228,9 +118,10 @@ class MathWarpgroup {
   /// For tile `index`, if there is one. Its first scales from memory load while the tile before is finished.
   __device__ __forceinline__ void begin_scales(int index, int rank, const Part& part) {
     if constexpr (kBlockScales) {
-      if (index >= work_.raster.count() || part.begin >= part.end) return;
-      const policy::TileRaster::Tile tile = work_.at(index, rank);
-      slab_scales_.begin(tile.row * spec::kBlockM + first_row(), tile.column * spec::kBlockN, part.begin);
+      if (index >= work_.count() || part.begin >= part.end) return;
+      Tile tile = work_.at(index, rank);
+      tile.row += first_row();
+      slab_scales_.begin(tile, part.begin);
     }
   }
   /// The warpgroup's first row in its tile.
@@ -247,6 +138,7 @@ class MathWarpgroup {
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
       auto stage = input_.acquire(release);
+      if constexpr (kGathers) ptx::fence_proxy_async_shared();  // threads have written what products read
       ptx::wgmma_fence();
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
@@ -318,6 +210,7 @@ class MathWarpgroup {
     for (int slab = 0; slab < kSlabs; ++slab) {
       if (slab % spec::kKGroup == 0) {
         slots[slab / spec::kKGroup] = input_.acquire(Release{lane_}, landed).release_later();
+        if constexpr (kGathers) ptx::fence_proxy_async_shared();
         landed = false;
       }
       const uint32_t tile = slots[slab / spec::kKGroup].index * spec::kKGroup + slab % spec::kKGroup;
@@ -383,7 +276,7 @@ class MathWarpgroup {
       for (float& sum : sums_[wave]) sum = 0;
   }
 
-  const Work work_;
+  const CtaWork work_;
   pipeline::InputConsumer<Input> input_;
   const EndScales scales_;
   SlabScales slab_scales_;
@@ -403,14 +296,18 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   const Payload payload{{base + kLayout.a, base + kLayout.b}, base + kLayout.scales};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
-    Input::init(barriers, 1, 4 * kTileWarpgroups * kCluster);
+    Input::init(barriers, kGathers ? 1 + kLoadThreads : 1, 4 * kTileWarpgroups * kCluster);
   } else if (threadIdx.x == 32) {
     ptx::prefetch_tensormap(params.a);
     ptx::prefetch_tensormap(params.b);
     ptx::prefetch_tensormap(spec::kBlockN >= kStoreColumns ? params.d : params.d_tail);
-    if constexpr (kBlockScales) ptx::prefetch_tensormap(params.scales);
+    if constexpr (kBlockScales && !kGrouped) ptx::prefetch_tensormap(params.scales);
   } else if (kTakesTurns && threadIdx.x == 64) {
     ptx::st_shared_u32(base + kLayout.item, policy::take_item(params.turnstile));
+  }
+  if constexpr (kGrouped) {
+    ptx::griddepcontrol_wait();  // a launch ahead may write the bounds
+    Groups(base + kLayout.groups, params.groups).make(params.groups, kThreads);
   }
   if constexpr (kCluster > 1) {
     ptx::barrier_cluster_arrive();
@@ -418,13 +315,15 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   } else {
     __syncthreads();
   }
-  const int item = kTakesTurns ? static_cast<int>(ptx::ld_shared_u32(base + kLayout.item)) : 0;
   if (warp < 4) {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<kLoadRegisters>();
-    if (warp == 0 && ptx::elect_one()) Loader(params, item, barriers, payload).run();
+    if constexpr (kGathers)
+      GatherLoader(params, work_of(params, base), barriers, payload).run();
+    else if (warp == 0 && ptx::elect_one())
+      Loader(params, work_of(params, base), barriers, payload).run();
   } else {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<kMathRegisters>();
-    if constexpr (!kTakesTurns) ptx::griddepcontrol_wait();
-    MathWarpgroup(params, item, base, barriers, payload, warp / 4 - 1).run();
+    if constexpr (!kWaitsAtStart) ptx::griddepcontrol_wait();
+    MathWarpgroup(params, work_of(params, base), base, barriers, payload, warp / 4 - 1).run();
   }
 }

@@ -22,13 +22,13 @@ class Addends {
   static constexpr int kPairWords = kHalves ? 1 : 2, kTiles = kMost / 8;
 
  public:
-  /// `row`, `column`: where this part of the tile begins in the whole of d. It has kColumns of kMost columns.
+  /// `row`, `column`: where this part of `tile` begins in the whole of d. It has kColumns of kMost columns.
   template <int kColumns>
-  __device__ __forceinline__ void load(const GemmParams& params, int row, int column, uint32_t lane) {
+  __device__ __forceinline__ void load(const GemmParams& params, const Tile& tile, int row, int column, uint32_t lane) {
     if (!kPairs || lie_in_pairs(params))
-      load_as<kColumns, true>(params, row, column, lane);
+      load_as<kColumns, true>(params, tile, row, column, lane);
     else
-      load_as<kColumns, false>(params, row, column, lane);
+      load_as<kColumns, false>(params, tile, row, column, lane);
   }
 
   /// Makes values of d from sums.
@@ -55,35 +55,37 @@ class Addends {
     return bits % (2 * sizeof(Stored)) == 0;
   }
   template <int kColumns, bool kAligned>
-  __device__ __forceinline__ void load_as(const GemmParams& params, int row, int column, uint32_t lane) {
+  __device__ __forceinline__ void load_as(const GemmParams& params, const Tile& tile, int row, int column,
+                                          uint32_t lane) {
     const int upper = row + static_cast<int>(lane / 4), first = column + static_cast<int>(lane % 4) * 2;
-    const int left = params.n - first;  // columns that are left
-    const Stored* const bias = static_cast<const Stored*>(params.bias);
+    const int left = tile.column_end - first;  // columns that are left
+    const Stored* bias = static_cast<const Stored*>(params.bias);
+    if constexpr (kGrouped) bias += int64_t{tile.group} * (spec::kSwapAb ? params.m : params.n);
     const Stored* const c = static_cast<const Stored*>(params.c);
     if constexpr (spec::kBias && kPairs) {
 #pragma unroll
-      for (int tile = 0; tile < kColumns / 8; ++tile)
-        load_pair<kAligned>(&bias_[tile * kPairWords], bias + first + tile * 8, left - tile * 8);
+      for (int j = 0; j < kColumns / 8; ++j)
+        load_pair<kAligned>(&bias_[j * kPairWords], bias + first + j * 8, left - j * 8);
     } else if constexpr (spec::kBias) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) bias_[r] = load_one(bias + upper + 8 * r, upper + 8 * r < params.m);
+      for (int r = 0; r < 2; ++r) bias_[r] = load_one(bias + upper + 8 * r, upper + 8 * r < tile.row_end);
     }
     if constexpr (spec::kAddsC) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int at = upper + 8 * r, exist = at < params.m ? left : 0;
+        const int at = upper + 8 * r, exist = at < tile.row_end ? left : 0;
         if constexpr (kPairs) {
           const Stored* const from = c + at * params.c_stride + first;
 #pragma unroll
-          for (int tile = 0; tile < kColumns / 8; ++tile)
-            load_pair<kAligned>(&c_[(tile * 2 + r) * kPairWords], from + tile * 8, exist - tile * 8);
+          for (int j = 0; j < kColumns / 8; ++j)
+            load_pair<kAligned>(&c_[(j * 2 + r) * kPairWords], from + j * 8, exist - j * 8);
         } else {
           const Stored* const from = c + first * params.c_stride + at;
 #pragma unroll
-          for (int tile = 0; tile < kColumns / 8; ++tile)
+          for (int j = 0; j < kColumns / 8; ++j)
 #pragma unroll
             for (int e = 0; e < 2; ++e)
-              c_[tile * 4 + r * 2 + e] = load_one(from + (tile * 8 + e) * params.c_stride, tile * 8 + e < exist);
+              c_[j * 4 + r * 2 + e] = load_one(from + (j * 8 + e) * params.c_stride, j * 8 + e < exist);
         }
       }
     }

@@ -13,43 +13,64 @@ class EndScales {
  public:
   static constexpr bool kAny = spec::kScales == ScaleKind::kPerTensor || spec::kScales == ScaleKind::kPerToken;
 
-  __device__ __forceinline__ explicit EndScales(const GemmParams& params)
-      : a_(params.scale_a), b_(params.scale_b), m_(params.m), n_(params.n) {}
+  __device__ __forceinline__ explicit EndScales(const GemmParams& params) : params_(params) {}
 
-  /// `row`, `column`: where the warpgroup's part of the tile begins. Scales past the end are not read.
-  __device__ __forceinline__ void apply(Sums& sums, int row, int column) const {
+  /// `tile`: the warpgroup's part of the tile. Scales past the end are not read.
+  __device__ __forceinline__ void apply(Sums& sums, const Tile& tile) const {
+    const float *const a = of_group(params_.scale_a, tile, spec::kSwapAb, tile.row_end), *const b = of_group(
+                                                                                             params_.scale_b, tile,
+                                                                                             !spec::kSwapAb,
+                                                                                             tile.column_end);
     if constexpr (spec::kScales == ScaleKind::kPerTensor) {
-      const float factor = ptx::ld_global_settled_f32(ptx::opaque(a_)) * ptx::ld_global_settled_f32(ptx::opaque(b_));
+      const float factor = ptx::ld_global_settled_f32(a) * ptx::ld_global_settled_f32(b);
 #pragma unroll
       for (int wave = 0; wave < kWaves; ++wave)
 #pragma unroll
         for (float& sum : sums[wave]) sum *= factor;
     } else if constexpr (spec::kScales == ScaleKind::kPerToken) {
       const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32 % 4);
-      const int first = row + warp * 16 + lane / 4;
-      const float *const a = ptx::opaque(a_), *const b = ptx::opaque(b_);
+      const int first = tile.row + warp * 16 + lane / 4;
       float of_row[kWaves][2];
 #pragma unroll
-      for (int i = 0; i < 2 * kWaves; ++i)
-        of_row[i / 2][i % 2] = ptx::ld_global_settled_f32(a + min(first + i / 2 * 64 + i % 2 * 8, m_ - 1));
+      for (int i = 0; i < 2 * kWaves; ++i) {
+        const int row = min(first + i / 2 * 64 + i % 2 * 8, tile.row_end - 1);
+        of_row[i / 2][i % 2] = scale_of_row<!spec::kSwapAb>(a, row);
+      }
 #pragma unroll
-      for (int tile = 0; tile < spec::kBlockN / 8; ++tile)
+      for (int j = 0; j < spec::kBlockN / 8; ++j)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const float of_column = ptx::ld_global_settled_f32(b + min(column + tile * 8 + lane % 4 * 2 + i, n_ - 1));
+          const int column = tile.column + j * 8 + lane % 4 * 2 + i;
+          const float of_column = scale_of_row<spec::kSwapAb>(b, min(column, tile.column_end - 1));
 #pragma unroll
           for (int wave = 0; wave < kWaves; ++wave) {
-            sums[wave][tile * 4 + i] *= of_row[wave][0] * of_column;
-            sums[wave][tile * 4 + 2 + i] *= of_row[wave][1] * of_column;
+            sums[wave][j * 4 + i] *= of_row[wave][0] * of_column;
+            sums[wave][j * 4 + 2 + i] *= of_row[wave][1] * of_column;
           }
         }
     }
   }
 
  private:
-  const float* const a_;
-  const float* const b_;
-  const int m_, n_;
+  /// With groups, the problem's b has scales for each. `extent`: rows or columns that the operand has.
+  __device__ __forceinline__ static const float* of_group(const float* scales, const Tile& tile, bool of_b,
+                                                          int extent) {
+    const float* const all = ptx::opaque(scales);
+    if (!kGrouped || !of_b) return all;
+    return all + (spec::kScales == ScaleKind::kPerTensor ? int64_t{1} : int64_t{extent}) * tile.group;
+  }
+
+  /// The scale of row `row` of an operand, of the problem's a or b.
+  template <bool kOfA>
+  __device__ __forceinline__ float scale_of_row(const float* scales, int row) const {
+    if constexpr (kGathers && kOfA) {
+      const int source = source_row(params_, row);
+      return source >= 0 ? ptx::ld_global_settled_f32(scales + source) : 0;
+    }
+    return ptx::ld_global_settled_f32(scales + row);
+  }
+
+  const GemmParams& params_;
 };
 
 /// The greatest power of two that divides `number` and is at most `most`.
@@ -75,6 +96,7 @@ class BlockScales {
     uint32_t columns;
   };
   static constexpr bool kReadsSlot = spec::kSwapAb;  // when it adds products
+  static constexpr bool kShifts = kGrouped && !kMasked && !kGathers;
 
   __device__ __forceinline__ explicit BlockScales(const GemmParams& params)
       : blocks_(spec::kSwapAb ? params.scale_a : params.scale_b),
@@ -82,12 +104,15 @@ class BlockScales {
         last_block_(((spec::kSwapAb ? params.m : params.n) - 1) / kBlock),
         last_slab_((params.k - 1) / kSlabDepth) {}
 
-  /// Called before a tile begins. `row`, `column`: where the warpgroup's part of it begins.
-  __device__ __forceinline__ void begin(int row, int column, int slab) {
-    const int first = spec::kSwapAb ? row : column;
+  /// Called before a tile begins. `tile`: the warpgroup's part of it.
+  __device__ __forceinline__ void begin(const Tile& tile, int slab) {
+    const int first = spec::kSwapAb ? tile.row : tile.column;
     offset_ = first % kBlock;
+    shift_ = static_cast<uint32_t>(tile.scale_shift()) * 4;
+    const float* blocks = ptx::opaque(blocks_);
+    if constexpr (kGrouped) blocks += int64_t{tile.group} * (last_block_ + 1) * stride_;
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) at_[i] = ptx::opaque(blocks_) + min(first / kBlock + i, last_block_) * stride_;
+    for (int i = 0; i < kBlocks; ++i) at_[i] = blocks + min(first / kBlock + i, last_block_) * stride_;
     slab_ = slab;
     read_ahead();
   }
@@ -104,9 +129,9 @@ class BlockScales {
     const uint32_t lane = threadIdx.x % 32;
     if constexpr (spec::kSwapAb) {
       factors.of_rows = of_block(block_, wave * 64);
-      factors.columns = scales + lane % 4 * 8;
+      factors.columns = scales + shift_ + lane % 4 * 8;
     } else {
-      const uint32_t at = scales + (row + wave * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4) * 4;
+      const uint32_t at = scales + shift_ + (row + wave * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4) * 4;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float of_row = ptx::ld_shared_f32(at + half * 32);
@@ -123,7 +148,12 @@ class BlockScales {
       const int column = first + tile * 8;
       if constexpr (spec::kSwapAb) {
         float of_column[2];
-        ptx::ld_shared_v2_f32(factors.columns + column * 4, of_column);
+        if constexpr (kShifts) {  // pairs may lie at no multiple of 8 bytes
+          of_column[0] = ptx::ld_shared_f32(factors.columns + column * 4);
+          of_column[1] = ptx::ld_shared_f32(factors.columns + column * 4 + 4);
+        } else {
+          ptx::ld_shared_v2_f32(factors.columns + column * 4, of_column);
+        }
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           sums[column / 2 + i] += products[tile * 4 + i] * (factors.of_rows * of_column[i % 2]);
@@ -154,6 +184,7 @@ class BlockScales {
   const float* at_[kBlocks];
   float block_[kBlocks], ahead_[kBlocks];
   int slab_, offset_;
+  uint32_t shift_ = 0;  // bytes ahead of the tile's first scale of a single row
 };
 
 /// No scales: products are added as they are.
@@ -162,7 +193,7 @@ class NoBlockScales {
   struct Factors {};
   static constexpr bool kReadsSlot = false;
   __device__ __forceinline__ explicit NoBlockScales(const GemmParams&) {}
-  __device__ __forceinline__ void begin(int, int, int) {}
+  __device__ __forceinline__ void begin(const Tile&, int) {}
   __device__ __forceinline__ void next() {}
   __device__ __forceinline__ void read(uint32_t, uint32_t, int, Factors&) const {}
   __device__ __forceinline__ void add(float (&sums)[spec::kBlockN / 2], int first, const Products& products,

@@ -38,12 +38,12 @@ class TileStore {
     return turnstile.is_last();
   }
 
-  /// `row`, `column`: where the warpgroup's part of the tile begins. `any`: whether a product was made at all.
-  __device__ __forceinline__ void operator()(Sums& sums, int row, int column, bool any) const {
+  /// `tile`: the warpgroup's part of the tile. `any`: whether a product was made at all.
+  __device__ __forceinline__ void operator()(Sums& sums, const Tile& tile, bool any) const {
     if constexpr (kTileCtas > 1)
-      exchange_and_store(sums, row, column, any);
+      exchange_and_store(sums, tile, any);
     else
-      store<0, spec::kBlockN>(sums, row, column);
+      store<0, spec::kBlockN>(sums, tile);
   }
   /// Waits until TMA has read shared memory, which must not go before that.
   __device__ __forceinline__ void finish() const {
@@ -76,7 +76,7 @@ class TileStore {
     return reinterpret_cast<float(&)[4]>(sums[i * 4 / kOfWave][kWhich * kOfWave + i * 4 % kOfWave]);
   }
 
-  __device__ __forceinline__ void exchange_and_store(Sums& sums, int row, int column, bool any) const {
+  __device__ __forceinline__ void exchange_and_store(Sums& sums, const Tile& tile, bool any) const {
     const int rank = static_cast<int>(ptx::cluster_ctarank());
     if (!any) {
 #pragma unroll
@@ -89,11 +89,11 @@ class TileStore {
       const int owner = static_cast<int>(math_warp()) / kBandWarps;
       if (owner != rank) send<0>(sums, rank, owner);
       sync_cluster();
-      if (owner == rank) add_and_store<0>(sums, rank, row, column);
+      if (owner == rank) add_and_store<0>(sums, rank, tile);
     } else {
       send_columns<0>(sums, rank);
       sync_cluster();
-      add_and_store_columns<0>(sums, rank, row, column);
+      add_and_store_columns<0>(sums, rank, tile);
     }
   }
   __device__ __forceinline__ static void sync_cluster() {
@@ -112,7 +112,7 @@ class TileStore {
   }
   /// Adds in the order of k, in whichever CTA. `own`: the number of this CTA's part.
   template <int kWhich>
-  __device__ __forceinline__ void add_and_store(Sums& sums, int own, int row, int column) const {
+  __device__ __forceinline__ void add_and_store(Sums& sums, int own, const Tile& tile) const {
 #pragma unroll
     for (int i = 0; i < kBandPieces; ++i) {
       float(&here)[4] = piece<kWhich>(sums, i);
@@ -132,12 +132,12 @@ class TileStore {
 #pragma unroll
       for (int j = 0; j < 4; ++j) here[j] = sum[j];
     }
-    store<kWhich * kBandColumns, kBandColumns>(sums, row, column);
+    store<kWhich * kBandColumns, kBandColumns>(sums, tile);
   }
   template <int kWhich>
-  __device__ __forceinline__ void add_and_store_columns(Sums& sums, int rank, int row, int column) const {
-    if (kWhich == rank) add_and_store<kWhich>(sums, kWhich, row, column);
-    if constexpr (kWhich + 1 < kTileCtas) add_and_store_columns<kWhich + 1>(sums, rank, row, column);
+  __device__ __forceinline__ void add_and_store_columns(Sums& sums, int rank, const Tile& tile) const {
+    if (kWhich == rank) add_and_store<kWhich>(sums, kWhich, tile);
+    if constexpr (kWhich + 1 < kTileCtas) add_and_store_columns<kWhich + 1>(sums, rank, tile);
   }
 
   // ---- slabs: what a warp stores at once ----
@@ -145,7 +145,7 @@ class TileStore {
   /// Stores columns [kFirst, kFirst + kCount) of the tile. Each warp works alone: it writes 16 rows and a slab's
   /// columns at a time to shared memory, from where TMA stores them. Rows and columns past the end are not stored.
   template <int kFirst, int kCount>
-  __device__ __forceinline__ void store(const Sums& sums, int row, int column) const {
+  __device__ __forceinline__ void store(const Sums& sums, const Tile& tile) const {
     constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = (kCount + kStoreColumns - 1) / kStoreColumns;
     // The addends of the next slab load while this one is stored, if registers allow.
     constexpr int kRegisters = kWaves * spec::kBlockN / 2 + 2 * static_cast<int>(sizeof(Addends<kStoreColumns>) / 4);
@@ -153,8 +153,7 @@ class TileStore {
     Addends<kStoreColumns> addends[kAhead + 1];
     const auto load = [&](int number) {
       if constexpr (!kPlainSums)
-        load_addends(addends[number % (kAhead + 1)], row + number / kChunks * 64, column,
-                     kFirstChunk + number % kChunks);
+        load_addends(addends[number % (kAhead + 1)], tile, number / kChunks, kFirstChunk + number % kChunks);
     };
     if constexpr (kAhead > 0) load(0);
 #pragma unroll
@@ -183,24 +182,68 @@ class TileStore {
           put<kStoreColumns>(slab, sums[wave], chunk, addends[number % (kAhead + 1)]);
         else
           put<kTailColumns>(slab, sums[wave], chunk, addends[number % (kAhead + 1)]);
+        const int row = first_row(tile, wave), column = tile.column + chunk * kStoreColumns;
+        if constexpr (kGrouped) {
+          // What lies behind the group's rows is not this tile's to write.
+          const int last = spec::kSwapAb ? column + (whole ? kStoreColumns : kTailColumns) : row + kRowsOfWarp;
+          if (last > (spec::kSwapAb ? tile.column_end : tile.row_end)) {
+            __syncwarp();
+            if (whole)
+              copy_rows<kStoreColumns>(slab, row, column, tile);
+            else
+              copy_rows<kTailColumns>(slab, row, column, tile);
+            if (lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
+            __syncwarp();                                       // all lanes have read the slab
+            continue;
+          }
+        }
         ptx::fence_proxy_async_shared();
         __syncwarp();
         if (lane_ == 0) {
-          const int tile_row = row + wave * 64 + static_cast<int>(warp_) * 16,
-                    tile_column = column + chunk * kStoreColumns;
-          ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, spec::kSwapAb ? tile_row : tile_column,
-                                             spec::kSwapAb ? tile_column : tile_row, slab);
+          ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, spec::kSwapAb ? row : column,
+                                             spec::kSwapAb ? column : row, slab);
           ptx::cp_async_bulk_commit_group();
         }
       }
   }
 
-  __device__ __forceinline__ void load_addends(Addends<kStoreColumns>& addends, int row, int column, int chunk) const {
-    const int first = row + static_cast<int>(warp_) * 16;
+  static constexpr int kRowsOfWarp = contract::kGemmStoreRows;
+  /// The first of the warp's rows of a wave.
+  __device__ __forceinline__ int first_row(const Tile& tile, int wave) const {
+    return tile.row + wave * 64 + static_cast<int>(warp_) * kRowsOfWarp;
+  }
+  __device__ __forceinline__ void load_addends(Addends<kStoreColumns>& addends, const Tile& tile, int wave,
+                                               int chunk) const {
+    const int first = first_row(tile, wave), column = tile.column + chunk * kStoreColumns;
     if (chunk < spec::kBlockN / kStoreColumns)
-      addends.template load<kStoreColumns>(params_, first, column + chunk * kStoreColumns, lane_);
+      addends.template load<kStoreColumns>(params_, tile, first, column, lane_);
     else
-      addends.template load<kTailColumns>(params_, first, column + chunk * kStoreColumns, lane_);
+      addends.template load<kTailColumns>(params_, tile, first, column, lane_);
+  }
+  /// Stores what the group has of a slab of kColumns columns of the tile, 16 bytes at a time.
+  template <int kColumns>
+  __device__ __forceinline__ void copy_rows(uint32_t slab, int row, int column, const Tile& tile) const {
+    if constexpr (kColumns > 0) {
+      constexpr int kBytes = tile::kBytesOf<spec::kDDType>, kOfPiece = contract::kPieceBytes / kBytes;
+      constexpr contract::GemmStoreBox kBox = contract::gemm_store_box(kBytes, spec::kSwapAb, kColumns);
+      constexpr int kPieces = kBox.columns / kOfPiece;  // of a row of d
+      static_assert(kPieces * kOfPiece == kBox.columns, "whole pieces");
+      // Rows and columns of d.
+      const int first = spec::kSwapAb ? column : row, left = spec::kSwapAb ? row : column;
+      const int end = spec::kSwapAb ? tile.column_end : tile.row_end;
+      const int right = spec::kSwapAb ? tile.row_end : tile.column_end;
+      unsigned char* const d = static_cast<unsigned char*>(params_.groups.d);
+#pragma unroll
+      for (int i = static_cast<int>(lane_); i < kBox.rows * kPieces; i += 32) {
+        const int at = i / kPieces, piece = i % kPieces;
+        const uint32_t swizzled =
+            kBox.swizzle_bytes == 0 ? piece : piece ^ contract::swizzle_of_row(at, kBox.swizzle_bytes);
+        if (first + at >= end || left + piece * kOfPiece >= right) continue;
+        const ptx::Vector16 value =
+            ptx::ld_shared_v4(slab + (at * kPieces + swizzled) * static_cast<uint32_t>(contract::kPieceBytes));
+        ptx::st_global_v4(d + ((first + at) * params_.groups.d_stride + left + piece * kOfPiece) * kBytes, value);
+      }
+    }
   }
   /// A tile's last columns, if they are not a whole slab, have a box of their own: a whole slab's box would reach into
   /// the next tile.

@@ -8,6 +8,7 @@
 #include "contract/words.h"
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/tile_pipeline.cuh"
+#include "policy/group_table.cuh"
 #include "policy/tile_raster.cuh"
 #include "policy/turns.cuh"
 #include "ptx/cluster.cuh"
@@ -18,7 +19,7 @@ namespace {
 
 using contract::GemmParams;
 
-constexpr int kMathWarps = 4 * spec::kMathWarpgroups, kThreads = 128 + 32 * kMathWarps;
+constexpr int kLoadThreads = 128, kMathWarps = 4 * spec::kMathWarpgroups, kThreads = kLoadThreads + 32 * kMathWarps;
 constexpr bool kPingPong = spec::kRoles == Roles::kPingPong;
 constexpr int kTileWarpgroups = kPingPong ? 1 : spec::kMathWarpgroups;  // that share a tile
 constexpr int kWaves = spec::kBlockM / 64 / kTileWarpgroups;            // a warpgroup's products of 64 rows
@@ -58,28 +59,48 @@ static_assert(kBShareBytes % kBSlab.pattern_bytes() == 0, "whole patterns of the
 
 constexpr bool kBlockScales = spec::kScales == ScaleKind::kPerBlock;        // of 128 elements of a row, of 128 x 128
 constexpr int kScaledRows = spec::kSwapAb ? spec::kBlockN : spec::kBlockM;  // that have scales of their own
-constexpr uint32_t kScalePitch = contract::gemm_scale_bytes(kScaledRows);
+constexpr uint32_t kScalePitch = contract::gemm_scale_bytes(kScaledRows, spec::kGroups != GroupKind::kNone);
 static_assert(!kBlockScales || (spec::kPromotion == 1 && kElementBytes == 1 && kSlabDepth == 128),
               "a slab has a scale");
 
-constexpr contract::GemmLayout kLayout =
-    contract::gemm_layout(spec::kBlockM, spec::kBlockN, spec::kStages, spec::kKGroup, spec::kMathWarpgroups,
-                          spec::kStoreStages, kBlockScales ? kScalePitch : 0, kTakesTurns, spec::kSlabBytes);
+// Groups of rows of the problem's a and d, each of which is multiplied by a matrix b of its own.
+constexpr bool kGrouped = spec::kGroups != GroupKind::kNone, kMasked = spec::kGroups == GroupKind::kMasked;
+constexpr bool kGathers = spec::kGather;  // rows of the problem's a lie where the launch says
+static_assert(!kGrouped || (kParts == 1 && !kLeftMnMajor), "a CTA walks many tiles; rows of a have k innermost");
+using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroups,
+                                  spec::kSwapAb ? spec::kBlockN : spec::kBlockM * kCluster>;
 
-using Payload =
-    pipeline::ScaledTilePayload<kABytes, kBBytes, kBlockScales ? kScaledRows : 0, kScalePitch, spec::kStages>;
+constexpr contract::GemmLayout kLayout = contract::gemm_layout(
+    spec::kBlockM, spec::kBlockN, spec::kStages, spec::kKGroup, spec::kMathWarpgroups, spec::kStoreStages,
+    kBlockScales ? kScalePitch : 0, kTakesTurns, spec::kSlabBytes, spec::kMostGroups);
+
+// Scales that TMA brings. With groups, they are bytes besides: their number depends on the tile.
+using Payload = pipeline::ScaledTilePayload<kABytes, kBBytes, kBlockScales && !kGrouped ? kScaledRows : 0, kScalePitch,
+                                            spec::kStages>;
 using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup, (kCluster > 1)>;
 using Release = pipeline::WarpRelease<kCluster>;
 
 // A launch can give two warpgroups as many registers as a thread can name. With more warpgroups, those that multiply
 // take registers from the loading one.
 constexpr bool kMovesRegisters = spec::kMathWarpgroups > 1;
-constexpr int kLoadRegisters = spec::kMathWarpgroups == 2 ? 40 : 32;
-constexpr int kMathRegisters = spec::kMathWarpgroups == 2 ? 232 : 160;
+constexpr int kLoadRegisters = kGathers ? 56 : spec::kMathWarpgroups == 2 ? 40 : 32;
+constexpr int kMathRegisters = spec::kMathWarpgroups == 2 ? (kGathers ? 224 : 232) : (kGathers ? 152 : 160);
 
 /// A range of slabs of k.
 struct Part {
   int begin, end;
+};
+
+/// A CTA's tile: where it begins, and where the rows and columns end that it may write.
+struct Tile {
+  int row, column;
+  int row_end, column_end;
+  int group, scale_row;  // with groups: whose b it is; the first row of scales of the problem's a
+
+  /// Scales of single rows are copied from a multiple of 16 bytes on: what lies ahead of the tile's first one.
+  __device__ __forceinline__ int scale_shift() const {
+    return kGrouped && !kMasked && !kGathers ? scale_row % contract::kGemmScaleShift : 0;
+  }
 };
 
 /// The work of the launch. Every role derives the same. Parts that take turns are items, and a CTA has one item. All
@@ -100,7 +121,9 @@ struct Work {
     first = kTakesTurns ? item / kParts : static_cast<int>(blockIdx.x) / (kCluster * kTileCtas);
     step = kTakesTurns ? raster.count() : static_cast<int>(gridDim.x) / (kCluster * kTileCtas);
     turn = kTakesTurns ? item % kParts : 0;
+    m_ = params.m, n_ = params.n;
   }
+  __device__ __forceinline__ int count() const { return raster.count(); }
   /// The CTA's slabs: whole groups, except at the last part's end.
   __device__ __forceinline__ Part part() const {
     if constexpr (kParts == 1) return {0, slabs};
@@ -108,12 +131,88 @@ struct Work {
     const int part = kTakesTurns ? turn : static_cast<int>(ptx::cluster_ctarank());
     return {groups * part / kParts * spec::kKGroup, min(slabs, groups * (part + 1) / kParts * spec::kKGroup)};
   }
-  /// Row and column of this CTA's tile, of the cluster's tile `index`.
-  __device__ __forceinline__ policy::TileRaster::Tile at(int index, int rank) const {
+  /// This CTA's tile, of the cluster's tile `index`.
+  __device__ __forceinline__ Tile at(int index, int rank) const {
     const policy::TileRaster::Tile tile = raster.at(index);
-    return {(turned ? tile.column : tile.row) * kCluster + rank, turned ? tile.row : tile.column};
+    const int row = (turned ? tile.column : tile.row) * kCluster + rank, column = turned ? tile.row : tile.column;
+    return {row * spec::kBlockM, column * spec::kBlockN, m_, n_, 0, 0};
   }
+
+ private:
+  int m_, n_;
 };
+
+/// The same with groups. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM are.
+class GroupedWork {
+ public:
+  int slabs, first, step;
+  static constexpr int turn = 0;
+
+  /// The table of groups must have been made, and the CTA synchronised.
+  __device__ __forceinline__ GroupedWork(const GemmParams& params, uint32_t table)
+      : slabs((params.k + kSlabDepth - 1) / kSlabDepth),
+        first(static_cast<int>(blockIdx.x) / kCluster),
+        step(static_cast<int>(gridDim.x) / kCluster),
+        groups_(table, params.groups),
+        band_(params.launch.band),
+        turned_(params.launch.bands_of_n),
+        others_(spec::kSwapAb ? params.m : params.n),
+        tiles_of_others_((others_ + kOtherTile - 1) / kOtherTile),
+        count_(groups_.tiles() * tiles_of_others_) {}
+  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ Part part() const { return {0, slabs}; }
+  __device__ __forceinline__ Tile at(int index, int rank) const {
+    const typename Groups::Item item = groups_.find(index, tiles_of_others_);
+    const int rows = spec::kSwapAb ? tiles_of_others_ : item.tiles;
+    const int columns = spec::kSwapAb ? item.tiles : tiles_of_others_;
+    const policy::TileRaster raster{turned_ ? columns : rows, turned_ ? rows : columns, band_};
+    const policy::TileRaster::Tile tile = raster.at(item.within);
+    const int row = ((turned_ ? tile.column : tile.row) * kCluster + rank) * spec::kBlockM;
+    const int column = (turned_ ? tile.row : tile.column) * spec::kBlockN;
+    int within = spec::kSwapAb ? column : row;                        // the tile's first row of the group
+    if (kCluster > 1 && within >= item.end - item.first) within = 0;  // a CTA of a cluster that has no rows
+    const int scale_row = kMasked ? within : item.first + within;
+    if constexpr (spec::kSwapAb)
+      return {row, item.first + column, others_, item.end, item.group, scale_row};
+    else
+      return {item.first + row, column, item.end, others_, item.group, scale_row};
+  }
+
+ private:
+  // The other side of the tile, whose extent the launch gives: columns of d.
+  static constexpr int kOtherTile = spec::kSwapAb ? spec::kBlockM * kCluster : spec::kBlockN;
+  const Groups groups_;
+  const int band_;
+  const bool turned_;
+  const int others_, tiles_of_others_, count_;
+};
+
+/// The row of a that is row `row` of d; -1: it is of zeros.
+__device__ __forceinline__ int source_row(const GemmParams& params, int row) {
+  const int source = ptx::ld_global_settled_s32(ptx::opaque(params.groups.gather) + row);
+  return static_cast<uint32_t>(source) < static_cast<uint32_t>(params.groups.source_rows) ? source : -1;
+}
+
+template <bool kWithGroups>
+struct CtaWorkOf {
+  using Type = Work;
+};
+template <>
+struct CtaWorkOf<true> {
+  using Type = GroupedWork;
+};
+using CtaWork = CtaWorkOf<kGrouped>::Type;
+
+/// What one thread reads at the kernel's start comes from a launch ahead, and the CTA waits for it there.
+constexpr bool kWaitsAtStart = kTakesTurns || kGrouped;
+
+/// `base`: the shared memory, which has the CTA's item or its table of groups.
+__device__ __forceinline__ CtaWork work_of(const GemmParams& params, uint32_t base) {
+  if constexpr (kGrouped)
+    return CtaWork(params, base + kLayout.groups);
+  else
+    return CtaWork(params, kTakesTurns ? static_cast<int>(ptx::ld_shared_u32(base + kLayout.item)) : 0);
+}
 
 // Products that are added to the sums slab by slab.
 constexpr bool kPromotes = spec::kPromotion > 0;

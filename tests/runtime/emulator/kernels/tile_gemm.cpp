@@ -17,6 +17,8 @@ std::string type_of(Activation) { return "Activation"; }
 std::string type_of(Roles) { return "Roles"; }
 std::string type_of(SplitMode) { return "SplitMode"; }
 std::string type_of(Scheduler) { return "Scheduler"; }
+std::string type_of(GroupKind) { return "GroupKind"; }
+std::string type_of(GroupBounds) { return "GroupBounds"; }
 
 /// "block_m" -> "kBlockM"; dtypes say that they are.
 template <class T>

@@ -1,0 +1,128 @@
+/// Groups of rows of a GEMM: where they begin and end, and which tile of which group an item is.
+///
+/// Bounds are in device memory, and a launch ahead may have written them. Each CTA reads all of them once, with all its
+/// threads, and keeps a table in shared memory. Then every role finds its tiles there, and no role waits for another.
+#pragma once
+
+#include "contract/gemm_groups.h"
+#include "ptx/memory.cuh"
+
+namespace kernelwright::policy {
+
+/// kGroups: groups for which the table has room. kTileRows: rows of a and d that a CTA or a cluster takes at a time.
+template <GroupKind kKind, GroupBounds kBounds, int kGroups, int kTileRows>
+class GroupTable {
+  static constexpr contract::GemmGroupTable kTable = contract::gemm_group_table(kGroups);
+
+ public:
+  /// A group, and the tile of its rows and columns that an item is.
+  struct Item {
+    int group;
+    int first, end;     // the group's rows of a and d
+    int tiles, within;  // tiles of its rows; the item among those of the group
+  };
+
+  __device__ __forceinline__ GroupTable(uint32_t table, const contract::GemmGroupsParams& params)
+      : table_(table), count_(min(params.count, kGroups)) {}
+
+  /// Called by all `threads` of the CTA, whose number is a multiple of 32, once the bounds can be read. The caller
+  /// synchronises the CTA behind it. If a bound does not fit, there are no tiles at all, and the status says so.
+  __device__ __forceinline__ void make(const contract::GemmGroupsParams& params, int threads) const {
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+    int ahead = 0;  // tiles of the groups of earlier passes
+    bool fit = true;
+#pragma unroll 1
+    for (int base = 0; base < count_; base += threads) {
+      const int group = base + thread;
+      int first = 0, end = 0;
+      if (group < count_) fit = read(params, group, first, end) && fit;
+      const int tiles = (end - first + kTileRows - 1) / kTileRows;
+      int up_to = tiles;  // tiles of the warp's groups up to this one
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int below = __shfl_up_sync(0xffffffff, up_to, step);
+        if (lane >= step) up_to += below;
+      }
+      if (lane == 31) ptx::st_shared_u32(total(warp), static_cast<uint32_t>(up_to));
+      __syncthreads();
+      int warps_ahead = 0, all = 0;
+#pragma unroll 1
+      for (int i = 0; i < threads / 32; ++i) {
+        const int of_warp = static_cast<int>(ptx::ld_shared_u32(total(i)));
+        warps_ahead += i < warp ? of_warp : 0;
+        all += of_warp;
+      }
+      if (group < count_) {
+        ptx::st_shared_u32(tiles_ahead(group), static_cast<uint32_t>(ahead + warps_ahead + up_to - tiles));
+        ptx::st_shared_u32(rows(group), static_cast<uint32_t>(first));
+        ptx::st_shared_u32(rows(group) + 4, static_cast<uint32_t>(end));
+      }
+      ahead += all;
+      __syncthreads();  // totals are free again
+    }
+    const bool all_fit = __syncthreads_and(fit) != 0;
+    if (thread > 0) return;
+    ptx::st_shared_u32(tiles_ahead(count_), all_fit ? static_cast<uint32_t>(ahead) : 0);
+    if (!all_fit && blockIdx.x == 0 && params.status) ptx::st_global_u32(params.status, 1);
+  }
+
+  /// Tiles of rows, of all groups.
+  __device__ __forceinline__ int tiles() const { return at(tiles_ahead(count_)); }
+
+  /// Item `index` of tiles() * `columns`. Items of a group follow each other.
+  __device__ __forceinline__ Item find(int index, int columns) const {
+    const int tile = index / columns;
+    int low = 0, high = count_;  // the last group with at most `tile` tiles ahead of it is in [low, high)
+#pragma unroll 1
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (at(tiles_ahead(middle)) <= tile)
+        low = middle;
+      else
+        high = middle;
+    }
+    const int ahead = at(tiles_ahead(low));
+    return {low, at(rows(low)), at(rows(low) + 4), at(tiles_ahead(low + 1)) - ahead, index - ahead * columns};
+  }
+
+ private:
+  /// Reads the rows of a group. False: its bounds do not fit, and it has none.
+  __device__ __forceinline__ static bool read(const contract::GemmGroupsParams& params, int group, int& first,
+                                              int& end) {
+    const int32_t* const bounds = ptx::opaque(params.bounds);
+    int from = 0, to = 0;
+    bool fits = true;
+    if constexpr (kKind == GroupKind::kMasked) {
+      const int count = ptx::ld_global_settled_s32(bounds + group);
+      fits = count >= 0 && count <= params.capacity;
+      from = group * params.capacity, to = from + count;
+    } else {
+      if constexpr (kBounds == GroupBounds::kStarts) {
+        from = ptx::ld_global_settled_s32(bounds + group);
+        to = ptx::ld_global_settled_s32(bounds + group + 1);
+      } else {
+        from = group > 0 ? ptx::ld_global_settled_s32(bounds + group - 1) : 0;
+        to = ptx::ld_global_settled_s32(bounds + group);
+      }
+      fits = 0 <= from && from <= to && to <= params.rows;
+    }
+    first = fits ? from : 0, end = fits ? to : 0;
+    return fits;
+  }
+
+  __device__ __forceinline__ static int at(uint32_t address) { return static_cast<int>(ptx::ld_shared_u32(address)); }
+  __device__ __forceinline__ uint32_t tiles_ahead(int group) const {
+    return table_ + kTable.first + static_cast<uint32_t>(group) * 4;
+  }
+  __device__ __forceinline__ uint32_t rows(int group) const {
+    return table_ + kTable.rows + static_cast<uint32_t>(group) * 8;
+  }
+  __device__ __forceinline__ uint32_t total(int warp) const {
+    return table_ + kTable.totals + static_cast<uint32_t>(warp) * 4;
+  }
+
+  const uint32_t table_;
+  const int count_;
+};
+
+}  // namespace kernelwright::policy

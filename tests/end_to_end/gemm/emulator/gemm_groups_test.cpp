@@ -1,0 +1,251 @@
+// GEMMs of groups on the emulator, with every check on: each group against the dense product of its rows and its
+// matrix. Rows of no group hold NaN, and must stay as they are. Needs NVRTC and no GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernelwright/verify/formats/float_formats.h"
+#include "support/emulated_gemm.h"
+
+namespace kernelwright::gemm_groups_test {
+namespace {
+
+using test::gemm_problem;
+using testing::HasSubstr;
+
+/// The tile of a schedule. Fields of 0 are left to the planner.
+struct Tile {
+  const char* name;
+  Family family;
+  int block_m, block_n, warpgroups;
+  Roles roles;
+  bool swap_ab;
+  int cluster = 1;
+};
+constexpr Tile kTiles[] = {
+    {"portable", Family::kPortable, 16, 32, 0, Roles::kCooperative, false},
+    {"cooperative", Family::kHopper, 128, 64, 2, Roles::kCooperative, false},
+    {"ping_pong", Family::kHopper, 64, 64, 2, Roles::kPingPong, false},
+    {"swapped", Family::kHopper, 64, 32, 1, Roles::kCooperative, true},
+    {"swapped_ping_pong", Family::kHopper, 64, 72, 2, Roles::kPingPong, true},
+    {"pair", Family::kHopper, 64, 64, 1, Roles::kCooperative, false, 2},
+};
+
+GemmSchedule schedule_of(const Tile& tile) {
+  GemmSchedule schedule;
+  schedule.family = tile.family;
+  schedule.block_m = tile.block_m, schedule.block_n = tile.block_n;
+  if (tile.family != Family::kHopper) return schedule;
+  schedule.math_warpgroups = tile.warpgroups;
+  schedule.roles = tile.roles;
+  schedule.swap_ab = tile.swap_ab;
+  schedule.cluster = ClusterShape{tile.cluster, 1};
+  schedule.stages = 4;
+  return schedule;
+}
+
+GemmProblem grouped(GemmProblem problem, GroupBounds bounds, int count) {
+  problem.groups.kind = bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
+  problem.groups.bounds = bounds;
+  problem.groups.count = count;
+  return problem;
+}
+GemmShape rows_of(std::vector<int> group_rows, int m) {
+  GemmShape shape{"groups", m, true};
+  shape.group_rows = std::move(group_rows);
+  return shape;
+}
+
+class GemmGroups : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+  GemmOutput run(const GemmCase& call, const GemmSchedule& schedule, const test::TensorChange& change = {}) {
+    return test::run_checked(engine_, call, schedule, change);
+  }
+  void expect_right(const GemmProblem& problem, const GemmShape& shape, const Tile& tile, int padding = 0) {
+    SCOPED_TRACE(tile.name);
+    const GemmCase call = make_gemm_inputs(problem, shape, {.seed = 5, .padding = padding});
+    test::expect_right(call, run(call, schedule_of(tile)));
+  }
+  Engine engine_ = test::make_checking_engine(4, emulator::Completion::kEager, 1);
+};
+
+GemmProblem plain(GroupBounds bounds, int count, int n = 72, int k = 104) {
+  return grouped(gemm_problem(DType::kBf16, DType::kBf16, n, k), bounds, count);
+}
+
+TEST_F(GemmGroups, EmptyOnesAndUnalignedStarts) {
+  for (const Tile& tile : kTiles)
+    for (const GroupBounds bounds : {GroupBounds::kStarts, GroupBounds::kEnds})
+      expect_right(plain(bounds, 7), rows_of({0, 17, 1, 0, 70, 15, 0}, 120), tile, 3);
+}
+
+TEST_F(GemmGroups, MaskedRowsOfCapacity) {
+  for (const Tile& tile : kTiles) expect_right(plain(GroupBounds::kCounts, 5), rows_of({0, 17, 40, 1, 33}, 200), tile);
+}
+
+TEST_F(GemmGroups, RowsBesideMultiplesOfATile) {
+  for (const Tile& tile : kTiles)
+    for (const int rows : {15, 16, 17, 63, 64, 65})
+      expect_right(plain(GroupBounds::kStarts, 2, 40, 64), rows_of({rows, 5}, rows + 9), tile);
+}
+
+TEST_F(GemmGroups, ManyOfOneRowAndNoneAtAll) {
+  for (const Tile& tile : {kTiles[0], kTiles[3]}) {
+    expect_right(plain(GroupBounds::kStarts, 200, 64, 64), rows_of(std::vector<int>(200, 1), 203), tile);
+    expect_right(plain(GroupBounds::kEnds, 9), rows_of(std::vector<int>(9, 0), 30), tile);
+  }
+}
+
+TEST_F(GemmGroups, ManyMoreThanThreads) {
+  // More than a pass over the bounds, and the last group alone has rows.
+  for (const Tile& tile : {kTiles[0], kTiles[3]}) {
+    std::vector<int> rows(600, 0);
+    rows[1] = 2, rows[300] = 1, rows.back() = 19;
+    expect_right(plain(GroupBounds::kStarts, 600, 16, 16), rows_of(rows, 25), tile);
+  }
+}
+
+TEST_F(GemmGroups, AllRowsInOne) {
+  for (const Tile& tile : kTiles)
+    expect_right(plain(GroupBounds::kStarts, 4), rows_of({0, 0, 130, 0}, tile.swap_ab ? 130 : 1300), tile);
+}
+
+TEST_F(GemmGroups, OfScaledOperands) {
+  for (const Tile& tile : kTiles)
+    for (const ScaleKind scales : {ScaleKind::kPerTensor, ScaleKind::kPerToken, ScaleKind::kPerBlock}) {
+      const GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, 136, 272, "acc", scales);
+      for (const GroupBounds bounds : {GroupBounds::kStarts, GroupBounds::kCounts})
+        expect_right(grouped(problem, bounds, 4), rows_of({21, 0, 40, 3}, 4 * 42), tile, 4);
+    }
+}
+
+TEST_F(GemmGroups, WithEpilogues) {
+  for (const Tile& tile : kTiles)
+    for (const DType result : {DType::kBf16, DType::kF32}) {
+      GemmProblem problem = plain(GroupBounds::kStarts, 3);
+      problem.epilogue = "silu(alpha * acc + bias) + beta * c";
+      problem.dtype.d = result;
+      expect_right(problem, rows_of({33, 2, 9}, 50), tile, 2);
+    }
+}
+
+TEST_F(GemmGroups, OfResultsOf8Bits) {
+  for (const Tile& tile : kTiles) {
+    GemmProblem problem = plain(GroupBounds::kStarts, 3, 80);
+    problem.dtype.d = DType::kE4m3;
+    expect_right(problem, rows_of({33, 2, 9}, 50), tile);
+  }
+}
+
+TEST_F(GemmGroups, OfMatricesWithColumnsInnermost) {
+  for (const Tile& tile : kTiles) {
+    if (tile.block_n % 64 != 0 && tile.family == Family::kHopper && !tile.swap_ab) continue;
+    GemmProblem problem = plain(GroupBounds::kStarts, 3);
+    problem.layout = OperandLayout::kNn;
+    expect_right(problem, rows_of({33, 2, 9}, 50), tile, 3);
+  }
+}
+
+TEST_F(GemmGroups, WithoutKTheEpilogueIsOfZeros) {
+  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]}) {
+    GemmProblem problem = plain(GroupBounds::kStarts, 3, 72, 0);
+    problem.epilogue = "acc + bias";
+    expect_right(problem, rows_of({33, 0, 9}, 50), tile);
+  }
+}
+
+TEST_F(GemmGroups, OneIsTheDenseProductToTheBit) {
+  for (const Tile& tile : kTiles) {
+    SCOPED_TRACE(tile.name);
+    const GemmCase call = make_gemm_inputs(plain(GroupBounds::kEnds, 1, 136, 200), rows_of({150}, 150), {.seed = 3});
+    EXPECT_EQ(run(call, schedule_of(tile)), run(call.dense_group(0), schedule_of(tile)));
+  }
+}
+
+TEST_F(GemmGroups, AResultDoesNotDependOnTheSmsOrOnOtherGroups) {
+  for (const Tile& tile : kTiles) {
+    SCOPED_TRACE(tile.name);
+    const GemmProblem problem = plain(GroupBounds::kStarts, 3);
+    const GemmCase call = make_gemm_inputs(problem, rows_of({80, 30, 50}, 170), {.seed = 3});
+    const GemmOutput all = run(call, schedule_of(tile));
+    EXPECT_EQ(run(call, schedule_of(tile), [&](GemmTensors& tensors) { tensors.sm_budget = 2; }), all);
+    GemmCase others = call;
+    std::memset(others.a.row(others.bounds[0]), 0x41, static_cast<std::size_t>(problem.k) * 2);
+    const GemmOutput changed = run(others, schedule_of(tile));
+    const auto behind = static_cast<std::ptrdiff_t>(call.bounds[1]) * problem.n * 2;
+    EXPECT_TRUE(std::equal(all.d.begin() + behind, all.d.end(), changed.d.begin() + behind));
+    EXPECT_NE(changed, all);
+  }
+}
+
+/// Bounds that the launch is given instead of those of the inputs.
+struct Bad {
+  GroupBounds kind;
+  std::vector<std::int32_t> bounds;
+};
+
+TEST_F(GemmGroups, BadBoundsSetTheStatusAndWriteNothing) {
+  const Bad cases[] = {
+      {GroupBounds::kStarts, {0, 20, 10, 40}}, {GroupBounds::kStarts, {-1, 20, 30, 40}},
+      {GroupBounds::kStarts, {0, 20, 30, 61}}, {GroupBounds::kStarts, {0, 2000000000, -2000000000, 60}},
+      {GroupBounds::kEnds, {20, 10, 40}},      {GroupBounds::kEnds, {-5, 10, 40}},
+      {GroupBounds::kEnds, {20, 30, 61}},      {GroupBounds::kCounts, {20, 21, 3}},
+      {GroupBounds::kCounts, {20, -1, 3}},     {GroupBounds::kCounts, {2147483647, 2147483647, 2147483647}},
+  };
+  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]})
+    for (const Bad& bad : cases) {
+      SCOPED_TRACE(std::string(tile.name) + " " + testing::PrintToString(bad.bounds));
+      GemmCase call = make_gemm_inputs(plain(bad.kind, 3), rows_of({20, 10, 15}, 60), {.seed = 5});
+      call.bounds = bad.bounds;
+      GemmCase none = call;  // as which the output is judged: no group has rows
+      std::fill(none.bounds.begin(), none.bounds.end(), 0);
+      GemmDeviceCase on_device(engine_.device(0), none, engine_.prepare(call.problem, schedule_of(tile)));
+      engine_.device(0).copy_to_device(on_device.tensors().bounds, bad.bounds.data(), bad.bounds.size() * 4);
+      on_device.poison();
+      on_device.launch();
+      EXPECT_TRUE(on_device.guards_are_intact()) << "something was written";
+      EXPECT_EQ(on_device.status(), 1);
+      test::expect_no_reports(engine_);
+    }
+}
+
+TEST_F(GemmGroups, GoodBoundsLeaveTheStatus) {
+  const GemmCase call = make_gemm_inputs(plain(GroupBounds::kStarts, 3), rows_of({20, 10, 15}, 60), {.seed = 5});
+  GemmDeviceCase on_device(engine_.device(0), call, engine_.prepare(call.problem));
+  on_device.poison();
+  on_device.launch();
+  EXPECT_EQ(on_device.status(), 0);
+}
+
+TEST_F(GemmGroups, NewBoundsNeedNoNewLaunchArguments) {
+  // A graph replays the launch; the kernel reads what bounds are then.
+  GemmCase call = make_gemm_inputs(plain(GroupBounds::kStarts, 3), rows_of({20, 20, 20}, 60), {.seed = 5});
+  for (const std::vector<std::int32_t>& bounds :
+       {std::vector<std::int32_t>{0, 20, 30, 45}, {5, 5, 40, 60}, {0, 0, 0, 60}}) {
+    call.bounds = bounds;
+    test::expect_right(call, run(call, schedule_of(kTiles[3])));
+  }
+}
+
+TEST_F(GemmGroups, LaunchesThatDoNotFitAreRefused) {
+  const GemmCase call = make_gemm_inputs(plain(GroupBounds::kCounts, 3), rows_of({20, 10, 15}, 60), {.seed = 5});
+  const auto refusal = [&](const GemmCase& of, const test::TensorChange& change) {
+    return test::refusal_of_launch(engine_, of, change);
+  };
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.bounds = 0; }), HasSubstr("/bounds: is null"));
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.bounds += 2; }), HasSubstr("/bounds"));
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.status += 1; }), HasSubstr("/status"));
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.m = 59; }), HasSubstr("60 would do"));
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.expected_m = -1; }), HasSubstr("/expected_m"));
+  const GemmCase dense = make_gemm_inputs(gemm_problem(DType::kBf16, DType::kBf16, 72, 104), {"dense", 20, true});
+  EXPECT_THAT(refusal(dense, [](GemmTensors& t) { t.bounds = t.a; }), HasSubstr("/bounds: is given"));
+  EXPECT_THAT(refusal(dense, [](GemmTensors& t) { t.status = t.a; }), HasSubstr("/status: is given"));
+  EXPECT_THAT(refusal(dense, [](GemmTensors& t) { t.expected_m = 4; }), HasSubstr("/expected_m"));
+}
+
+}  // namespace
+}  // namespace kernelwright::gemm_groups_test

@@ -1,0 +1,217 @@
+// Groups of a GEMM call: their bounds, and each of them as a dense call.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <span>
+
+#include "kernelwright/verify/gemm/groups.h"
+#include "kernelwright/verify/random.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr std::uint64_t kStream = 108;  // of random numbers; inputs.cpp has those before
+
+/// How many rows each group has, in order.
+std::vector<int> draw_counts(const GemmProblem& problem, const GemmShape& shape, std::uint64_t seed) {
+  const int count = problem.groups.count;
+  if (!shape.group_rows.empty()) return shape.group_rows;
+  const int active = shape.active > 0 ? std::min(shape.active, count) : count;
+  const int rows = shape.rows > 0 ? shape.rows : shape.m;
+  const int most = problem.groups.kind == GroupKind::kMasked ? shape.m / count : shape.m;
+  std::vector<int> counts(static_cast<std::size_t>(count), 0);
+  const auto at = [&](int group) -> int& { return counts[static_cast<std::size_t>(group)]; };
+  if (shape.skew == RowSkew::kEven || shape.skew == RowSkew::kOne) {
+    const int groups = shape.skew == RowSkew::kOne ? 1 : active;
+    for (int g = 0; g < groups; ++g)
+      at(g) = std::min(most, static_cast<int>(std::int64_t{rows} * (g + 1) / groups - std::int64_t{rows} * g / groups));
+    return counts;
+  }
+  std::vector<double> up_to;  // the share of the groups up to each one
+  for (int g = 0; g < active; ++g)
+    up_to.push_back((g > 0 ? up_to.back() : 0) + (shape.skew == RowSkew::kZipf ? 1.0 / (g + 1) : 1.0));
+  Random random(seed, kStream);
+  for (int row = 0; row < rows; ++row) {
+    const double drawn = random.uniform(0, up_to.back());
+    const auto found = std::upper_bound(up_to.begin(), up_to.end(), drawn);
+    int& of_group = at(std::min(active - 1, static_cast<int>(found - up_to.begin())));
+    if (of_group < most) ++of_group;
+  }
+  return counts;
+}
+
+/// Rows `sources` of a matrix; zeros for -1.
+HostMatrix gathered(const HostMatrix& all, std::span<const std::int32_t> sources) {
+  HostMatrix part = all;
+  part.rows = static_cast<std::int64_t>(sources.size());
+  part.allocate();
+  const std::vector<float> zeros(static_cast<std::size_t>(all.columns), 0.f);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(i);
+    if (sources[i] < 0)
+      part.set_row(row, zeros);
+    else
+      std::copy(all.row(sources[i]), all.row(sources[i] + 1), part.row(row));
+  }
+  return part;
+}
+
+HostMatrix slice(const HostMatrix& all, std::int64_t first, std::int64_t rows) {
+  HostMatrix part = all;
+  part.rows = rows;
+  if (all.bytes.empty()) return part;
+  const auto begin = all.bytes.begin() + (all.row(first) - all.bytes.data());
+  part.bytes.assign(begin, begin + (all.row(first + rows) - all.row(first)));
+  return part;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> draw_bounds(const GemmProblem& problem, const GemmShape& shape, std::uint64_t seed) {
+  if (!problem.groups.any()) return {};
+  const std::vector<int> counts = draw_counts(problem, shape, seed);
+  std::vector<std::int32_t> bounds(counts.begin(), counts.end());
+  if (problem.groups.bounds == GroupBounds::kCounts) return bounds;
+  std::partial_sum(bounds.begin(), bounds.end(), bounds.begin());
+  if (problem.groups.bounds == GroupBounds::kEnds) return bounds;
+  // Rows that belong to no group lie ahead of the first and behind the last.
+  const int ahead = (shape.m - bounds.back()) / 2;
+  for (std::int32_t& bound : bounds) bound += ahead;
+  bounds.insert(bounds.begin(), ahead);
+  return bounds;
+}
+
+void draw_gather(GemmCase& call, const GemmShape& shape, std::uint64_t seed) {
+  if (!call.problem.groups.gather) return;
+  call.source_rows = shape.source_rows > 0 ? shape.source_rows : shape.m;
+  Random random(seed, kStream + 1);
+  call.gather.resize(static_cast<std::size_t>(shape.m));
+  for (std::int32_t& source : call.gather) {
+    source = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(std::max(1, call.source_rows))));
+    if (call.source_rows == 0 || random.below(16) == 0) source = -1;
+  }
+}
+
+GemmCase::Rows GemmCase::rows_of_group(int group) const {
+  const auto bound = [&](int index) { return bounds[static_cast<std::size_t>(index)]; };
+  switch (problem.groups.bounds) {
+    case GroupBounds::kStarts: return {bound(group), bound(group + 1)};
+    case GroupBounds::kEnds: return {group > 0 ? bound(group - 1) : 0, bound(group)};
+    case GroupBounds::kCounts: break;
+  }
+  const int first = m / problem.groups.count * group;
+  return {first, first + bound(group)};
+}
+
+std::int64_t GemmCase::rows_in_groups() const {
+  if (!problem.groups.any()) return m;
+  std::int64_t rows = 0;
+  for (int g = 0; g < problem.groups.count; ++g) rows += rows_of_group(g).count();
+  return rows;
+}
+
+int GemmCase::groups_with_rows() const {
+  int groups = 0;
+  for (int g = 0; problem.groups.any() && g < problem.groups.count; ++g) groups += rows_of_group(g).count() > 0 ? 1 : 0;
+  return groups;
+}
+
+int GemmCase::planned_rows() const {
+  const std::int64_t groups = std::max(1, groups_with_rows());
+  return static_cast<int>((rows_in_groups() + groups - 1) / groups);
+}
+
+GemmCase GemmCase::dense_group(int group) const {
+  const Rows rows = rows_of_group(group);
+  const bool masked = problem.groups.kind == GroupKind::kMasked;
+  GemmCase dense;
+  dense.problem = problem, dense.problem.groups = {};
+  dense.epilogue = epilogue, dense.m = rows.count();
+  const std::span<const std::int32_t> sources =
+      std::span(gather).subspan(problem.groups.gather ? static_cast<std::size_t>(rows.first) : 0,
+                                problem.groups.gather ? static_cast<std::size_t>(rows.count()) : 0);
+  dense.a = problem.groups.gather ? gathered(a, sources) : slice(a, rows.first, rows.count());
+  const std::int64_t rows_of_b = b.rows / problem.groups.count;
+  dense.b = slice(b, group * rows_of_b, rows_of_b);
+  if (epilogue.c) dense.c = slice(c, rows.first, rows.count());
+  if (epilogue.bias) dense.bias = slice(bias, group, 1);
+  dense.scale_a_stride = scale_a_stride, dense.scale_b_stride = scale_b_stride, dense.d_stride = d_stride;
+  dense.alpha = alpha, dense.beta = beta, dense.random_values = random_values, dense.exact = exact;
+  const auto floats = [](const std::vector<float>& all, std::int64_t first, std::int64_t count) {
+    return std::vector<float>(all.begin() + first, all.begin() + first + count);
+  };
+  const std::int64_t n = problem.n, blocks = (problem.k + kScaleBlock - 1) / kScaleBlock;
+  switch (problem.scales) {
+    case ScaleKind::kPerTensor:
+      dense.scale_a = scale_a;
+      dense.scale_b = floats(scale_b, group, 1);
+      break;
+    case ScaleKind::kPerToken:
+      if (problem.groups.gather)
+        for (const std::int32_t source : sources)
+          dense.scale_a.push_back(source < 0 ? 0.f : scale_a[static_cast<std::size_t>(source)]);
+      else
+        dense.scale_a = floats(scale_a, rows.first, rows.count());
+      dense.scale_b = floats(scale_b, group * n, n);
+      break;
+    case ScaleKind::kPerBlock: {
+      const std::int64_t of_b = (n + kScaleBlock - 1) / kScaleBlock * scale_b_stride;
+      dense.scale_b = floats(scale_b, group * of_b, of_b);
+      if (problem.groups.gather) {
+        dense.scale_a_stride = std::max(1, rows.count());
+        for (std::int64_t block = 0; block < blocks; ++block)
+          for (const std::int32_t source : sources)
+            dense.scale_a.push_back(source < 0 ? 0.f
+                                               : scale_a[static_cast<std::size_t>(block * scale_a_stride + source)]);
+        break;
+      }
+      const std::int64_t first = masked ? group * blocks * scale_a_stride : rows.first;
+      const std::int64_t left = static_cast<std::int64_t>(scale_a.size()) - first;
+      dense.scale_a = floats(scale_a, first, std::min(left, blocks * scale_a_stride));
+      break;
+    }
+    default: break;
+  }
+  return dense;
+}
+
+void hide_rows_outside_groups(GemmCase& call) {
+  if (!call.problem.groups.any()) return;
+  const bool gathers = call.problem.groups.gather;
+  std::vector<bool> of_d(static_cast<std::size_t>(call.m), false),
+      of_a(static_cast<std::size_t>(call.rows_of_a()), false);
+  for (int g = 0; g < call.problem.groups.count; ++g) {
+    const GemmCase::Rows rows = call.rows_of_group(g);
+    for (int row = rows.first; row < rows.end; ++row) {
+      const int source = gathers ? call.gather[static_cast<std::size_t>(row)] : row;
+      of_d[static_cast<std::size_t>(row)] = true;
+      if (source >= 0) of_a[static_cast<std::size_t>(source)] = true;
+    }
+  }
+  const auto hide = [](HostMatrix& matrix, const std::vector<bool>& read) {
+    for (std::size_t row = 0; row < read.size() && !matrix.bytes.empty(); ++row) {
+      if (read[row]) continue;
+      HostMatrix one = slice(matrix, static_cast<std::int64_t>(row), 1);
+      one.allocate();
+      std::memcpy(matrix.row(static_cast<std::int64_t>(row)), one.bytes.data(), one.bytes.size());
+    }
+  };
+  hide(call.a, of_a);
+  hide(call.c, of_d);
+  const auto blocks = static_cast<std::size_t>((call.problem.k + kScaleBlock - 1) / kScaleBlock);
+  const bool masked = call.problem.groups.kind == GroupKind::kMasked && !gathers;
+  const std::size_t side_by_side =
+      masked ? of_a.size() / static_cast<std::size_t>(call.problem.groups.count) : of_a.size();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (std::size_t row = 0; row < of_a.size(); ++row) {
+    if (of_a[row]) continue;
+    if (call.problem.scales == ScaleKind::kPerToken) call.scale_a[row] = kNan;
+    if (!call.has_f32_block_scales()) continue;
+    for (std::size_t block = 0; block < blocks; ++block)
+      call.scale_a[(row / side_by_side * blocks + block) * static_cast<std::size_t>(call.scale_a_stride) +
+                   row % side_by_side] = kNan;
+  }
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,21 @@
+/// Groups of a GEMM call, for inputs and verdicts. GemmCase has what a group is.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernelwright/verify/gemm/case.h"
+
+namespace kernelwright {
+
+/// The bounds of a shape's groups, as GemmProblem::groups says. Empty if the problem has none. With starts, rows that
+/// belong to no group lie on both sides of the groups.
+std::vector<std::int32_t> draw_bounds(const GemmProblem& problem, const GemmShape& shape, std::uint64_t seed);
+
+/// Draws GemmCase::gather where the problem has it: a row of a for each row of d, and for some none.
+void draw_gather(GemmCase& call, const GemmShape& shape, std::uint64_t seed);
+
+/// Makes the rows of a and c that belong to no group NaN, and their scales.
+void hide_rows_outside_groups(GemmCase& call);
+
+}  // namespace kernelwright
