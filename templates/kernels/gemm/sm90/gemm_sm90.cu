@@ -285,6 +285,14 @@ class MathWarpgroup {
   Sums sums_;
 };
 
+/// Copies of scales end where those of all rows do. What a slot has behind them is read, and is used for no row that is
+/// stored.
+__device__ __forceinline__ void clear_scales(uint32_t base) {
+  for (uint32_t at = threadIdx.x * 4; at < spec::kStages * kScalePitch; at += kThreads * 4)
+    ptx::st_shared_u32(base + kLayout.scales + at, 0);
+  ptx::fence_proxy_async_shared();  // copies write there next
+}
+
 }  // namespace
 }  // namespace kernelwright
 
@@ -308,6 +316,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   if constexpr (kGrouped) {
     ptx::griddepcontrol_wait();  // a launch ahead may write the bounds
     Groups(base + kLayout.groups, params.groups).make(params.groups, kThreads);
+    if constexpr (kBlockScales && !kGathers) clear_scales(base);
   }
   if constexpr (kCluster > 1) {
     ptx::barrier_cluster_arrive();

@@ -182,6 +182,64 @@ TEST_F(GemmGroups, AResultDoesNotDependOnTheSmsOrOnOtherGroups) {
   }
 }
 
+/// As `problem`, with rows of a gathered from `sources` of them.
+GemmProblem gathering(GemmProblem problem) {
+  problem.groups.gather = true;
+  return problem;
+}
+GemmShape from(GemmShape shape, int sources) {
+  shape.source_rows = sources;
+  return shape;
+}
+
+TEST_F(GemmGroups, GatherRows) {
+  for (const Tile& tile : kTiles) {
+    if (tile.cluster > 1) continue;
+    // Rows of a are read several times, or not at all. Some rows of d are made of none.
+    for (const int sources : {9, 300})
+      expect_right(gathering(plain(GroupBounds::kStarts, 5)), from(rows_of({0, 17, 70, 1, 40}, 150), sources), tile, 3);
+    expect_right(gathering(plain(GroupBounds::kCounts, 3)), from(rows_of({0, 17, 40}, 150), 60), tile);
+  }
+}
+
+TEST_F(GemmGroups, GatherScaledRows) {
+  for (const Tile& tile : kTiles) {
+    if (tile.cluster > 1) continue;
+    for (const ScaleKind scales : {ScaleKind::kPerToken, ScaleKind::kPerBlock}) {
+      const GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, 136, 272, "acc", scales);
+      expect_right(gathering(grouped(problem, GroupBounds::kStarts, 4)), from(rows_of({21, 0, 70, 3}, 100), 45), tile,
+                   4);
+    }
+  }
+}
+
+TEST_F(GemmGroups, GatherNothing) {
+  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]}) {
+    expect_right(gathering(plain(GroupBounds::kStarts, 3, 72, 0)), from(rows_of({33, 0, 9}, 50), 20), tile);
+    GemmCase call =
+        make_gemm_inputs(gathering(plain(GroupBounds::kStarts, 2)), from(rows_of({20, 30}, 50), 8), {.seed = 5});
+    std::fill(call.gather.begin(), call.gather.end(), -1);
+    test::expect_right(call, run(call, schedule_of(tile)));
+  }
+}
+
+TEST_F(GemmGroups, IndicesPastTheSourceAreRowsOfZeros) {
+  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]}) {
+    SCOPED_TRACE(tile.name);
+    GemmCase call =
+        make_gemm_inputs(gathering(plain(GroupBounds::kStarts, 2)), from(rows_of({20, 30}, 50), 8), {.seed = 5});
+    std::vector<std::int32_t> given = call.gather;
+    given[3] = 8, given[21] = 2147483647, given[40] = -2147483647 - 1;
+    for (const std::size_t row : {3, 21, 40}) call.gather[row] = -1;
+    GemmDeviceCase on_device(engine_.device(0), call, engine_.prepare(call.problem, schedule_of(tile)));
+    engine_.device(0).copy_to_device(on_device.tensors().gather, given.data(), given.size() * 4);
+    on_device.poison();
+    on_device.launch();
+    test::expect_right(call, on_device.download());
+    test::expect_no_reports(engine_);
+  }
+}
+
 /// Bounds that the launch is given instead of those of the inputs.
 struct Bad {
   GroupBounds kind;
@@ -241,6 +299,12 @@ TEST_F(GemmGroups, LaunchesThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.status += 1; }), HasSubstr("/status"));
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.m = 59; }), HasSubstr("60 would do"));
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.expected_m = -1; }), HasSubstr("/expected_m"));
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.gather = t.a; }), HasSubstr("/gather: is given"));
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.source_rows = 4; }), HasSubstr("/source_rows"));
+  const GemmCase gathers =
+      make_gemm_inputs(gathering(plain(GroupBounds::kStarts, 3)), from(rows_of({20, 10, 15}, 60), 12), {.seed = 5});
+  EXPECT_THAT(refusal(gathers, [](GemmTensors& t) { t.gather = 0; }), HasSubstr("/gather: is null"));
+  EXPECT_THAT(refusal(gathers, [](GemmTensors& t) { t.source_rows = -1; }), HasSubstr("/source_rows"));
   const GemmCase dense = make_gemm_inputs(gemm_problem(DType::kBf16, DType::kBf16, 72, 104), {"dense", 20, true});
   EXPECT_THAT(refusal(dense, [](GemmTensors& t) { t.bounds = t.a; }), HasSubstr("/bounds: is given"));
   EXPECT_THAT(refusal(dense, [](GemmTensors& t) { t.status = t.a; }), HasSubstr("/status: is given"));
