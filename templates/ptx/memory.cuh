@@ -146,6 +146,14 @@ __device__ __forceinline__ void st_global_v4(void* address, const Vector16& valu
 }
 
 /// st.global.v2: 8 bytes at a multiple of 8.
+/// The same if `exists`. No branch: lanes stay together.
+__device__ __forceinline__ void st_global_v4_if(void* address, const Vector16& value, bool exists) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.u32 [%0], {%1, %2, %3, %4}; }" ::"l"(address),
+               "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3]),
+               "r"(static_cast<uint32_t>(exists))
+               : "memory");
+}
+
 __device__ __forceinline__ void st_global_v2_u32(void* address, uint32_t low, uint32_t high) {
   asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(low), "r"(high) : "memory");
 }

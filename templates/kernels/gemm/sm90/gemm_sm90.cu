@@ -65,7 +65,7 @@ class MathWarpgroup {
   using Turns = policy::Turns<kPingPong, spec::kMathWarpgroups>;
 
  public:
-  __device__ __forceinline__ MathWarpgroup(const GemmParams& params, const CtaWork& work, uint32_t base,
+  __device__ __forceinline__ MathWarpgroup(const GemmParams& params, const WarpWork& work, uint32_t base,
                                            uint32_t barriers, const Payload& payload, uint32_t warpgroup)
       : work_(work),
         input_(barriers, payload),
@@ -87,6 +87,10 @@ class MathWarpgroup {
     for (int t = work_.first; t < work_.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
       const bool works = own < work_.count();  // else it only passes the turn
+      Tile tile{};
+      // The search for a group runs while the other warpgroup multiplies, and never behind a condition
+      // (ptx/barrier.cuh).
+      if constexpr (kGrouped) tile = work_.at(own, rank);
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
@@ -102,7 +106,7 @@ class MathWarpgroup {
       if constexpr (kTakesTurns) {
         if (!store_.take_turn(sums_, own, work_.turn)) break;
       }
-      Tile tile = work_.at(own, rank);
+      if constexpr (!kGrouped) tile = work_.at(own, rank);
       tile.row += first_row();
       begin_scales(own + work_.step * sharers, rank, part);
       if constexpr (EndScales::kAny) scales_.apply(sums_, tile);
@@ -118,8 +122,10 @@ class MathWarpgroup {
   /// For tile `index`, if there is one. Its first scales from memory load while the tile before is finished.
   __device__ __forceinline__ void begin_scales(int index, int rank, const Part& part) {
     if constexpr (kBlockScales) {
+      Tile tile{};
+      if constexpr (kGrouped) tile = work_.at(index, rank);
       if (index >= work_.count() || part.begin >= part.end) return;
-      Tile tile = work_.at(index, rank);
+      if constexpr (!kGrouped) tile = work_.at(index, rank);
       tile.row += first_row();
       slab_scales_.begin(tile, part.begin);
     }
@@ -138,7 +144,6 @@ class MathWarpgroup {
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
       auto stage = input_.acquire(release);
-      if constexpr (kGathers) ptx::fence_proxy_async_shared();  // threads have written what products read
       ptx::wgmma_fence();
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
@@ -210,7 +215,6 @@ class MathWarpgroup {
     for (int slab = 0; slab < kSlabs; ++slab) {
       if (slab % spec::kKGroup == 0) {
         slots[slab / spec::kKGroup] = input_.acquire(Release{lane_}, landed).release_later();
-        if constexpr (kGathers) ptx::fence_proxy_async_shared();
         landed = false;
       }
       const uint32_t tile = slots[slab / spec::kKGroup].index * spec::kKGroup + slab % spec::kKGroup;
@@ -276,7 +280,7 @@ class MathWarpgroup {
       for (float& sum : sums_[wave]) sum = 0;
   }
 
-  const CtaWork work_;
+  const WarpWork work_;
   pipeline::InputConsumer<Input> input_;
   const EndScales scales_;
   SlabScales slab_scales_;
@@ -304,7 +308,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   const Payload payload{{base + kLayout.a, base + kLayout.b}, base + kLayout.scales};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
-    Input::init(barriers, kGathers ? 1 + kLoadThreads : 1, 4 * kTileWarpgroups * kCluster);
+    Input::init(barriers, kGathers ? 1 + kLoadThreads / 32 : 1, 4 * kTileWarpgroups * kCluster);
   } else if (threadIdx.x == 32) {
     ptx::prefetch_tensormap(params.a);
     ptx::prefetch_tensormap(params.b);
@@ -327,12 +331,12 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   if (warp < 4) {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<kLoadRegisters>();
     if constexpr (kGathers)
-      GatherLoader(params, work_of(params, base), barriers, payload).run();
+      GatherLoader(params, work_of<WarpWork>(params, base), barriers, payload).run();
     else if (warp == 0 && ptx::elect_one())
-      Loader(params, work_of(params, base), barriers, payload).run();
+      Loader(params, work_of<ThreadWork>(params, base), barriers, payload).run();
   } else {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<kMathRegisters>();
     if constexpr (!kWaitsAtStart) ptx::griddepcontrol_wait();
-    MathWarpgroup(params, work_of(params, base), base, barriers, payload, warp / 4 - 1).run();
+    MathWarpgroup(params, work_of<WarpWork>(params, base), base, barriers, payload, warp / 4 - 1).run();
   }
 }

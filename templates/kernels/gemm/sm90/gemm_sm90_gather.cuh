@@ -2,8 +2,9 @@
 /// on only. The threads copy these rows, 16 bytes at a time, to the places where TMA's swizzle would put them. One of
 /// them also loads the matrix b of the tile's group, by TMA.
 ///
-/// A slot is full when TMA's bytes have landed and every thread's copies have. So copies to all free slots are in
-/// flight at once.
+/// A slot is full when TMA's bytes have landed and every loading warp has arrived. A warp arrives once its copies are
+/// done and fences have made them visible to wgmma, which reads through the async proxy. Copies to all other slots are
+/// in flight meanwhile.
 #pragma once
 
 #include "kernels/gemm/sm90/gemm_sm90_load.cuh"
@@ -16,16 +17,20 @@ class GatherLoader {
   static constexpr contract::SharedSlab kSlab = spec::kSwapAb ? kBSlab : kASlab;
   static constexpr int kPieces = spec::kSlabBytes / contract::kPieceBytes, kPassRows = kLoadThreads / kPieces;
   static constexpr int kPasses = (kSlab.rows + kPassRows - 1) / kPassRows;
+  // Slots whose copies are in flight. A math warp releases a slot once it has issued products of the next one, which
+  // therefore must be full: two slots at least are no more in flight.
+  static constexpr int kInFlight = Input::num_group_stages - 2;
   static constexpr uint32_t kMappedBytes = (spec::kSwapAb ? kABytes : kBBytes) * spec::kKGroup;
   static_assert(!kGathers || (kCluster == 1 && spec::kSwizzleBytes == spec::kSlabBytes && kPassRows % 8 == 0),
                 "a row is one line of the swizzle, at the same place of its pattern in every pass");
 
  public:
-  __device__ __forceinline__ GatherLoader(const GemmParams& params, const CtaWork& work, uint32_t barriers,
+  __device__ __forceinline__ GatherLoader(const GemmParams& params, const WarpWork& work, uint32_t barriers,
                                           const Payload& payload)
       : params_(params),
         work_(work),
         input_(barriers, payload),
+        ring_(Input::Ring::producer(barriers)),
         thread_(static_cast<int>(threadIdx.x)),
         row_(thread_ / kPieces),
         piece_(thread_ % kPieces),
@@ -44,13 +49,27 @@ class GatherLoader {
         if (thread_ == 0) load_weights(stage, slab, tile);
 #pragma unroll
         for (int j = 0; j < spec::kKGroup; ++j) copy(stage.get_tile(j), slab + j);
-        ptx::cp_async_mbarrier_arrive_noinc(stage.full());
+        ptx::cp_async_commit_group();
+        if (++in_flight_ > kInFlight) {
+          ptx::cp_async_wait_group<kInFlight>();
+          arrive();
+        }
       }
     }
+    ptx::cp_async_wait_all();
+    while (in_flight_ > 0) arrive();
     if (thread_ == 0) ptx::griddepcontrol_launch_dependents();
   }
 
  private:
+  /// For the oldest slot whose copies were in flight.
+  __device__ __forceinline__ void arrive() {
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (thread_ % 32 == 0) ptx::mbarrier_arrive(ring_.full(ring_.state.index));
+    ring_.step();
+    --in_flight_;
+  }
   /// The row of a that is row `row` of the tile; -1: a row of zeros.
   __device__ __forceinline__ int source(const Tile& tile, int row) const {
     const int at = (spec::kSwapAb ? tile.column : tile.row) + row;
@@ -110,8 +129,10 @@ class GatherLoader {
   static constexpr int kScalesOfThread = (kScaledRows + kLoadThreads - 1) / kLoadThreads;
 
   const GemmParams& params_;
-  const CtaWork work_;
+  const WarpWork work_;
   pipeline::InputProducer<Input> input_;
+  typename Input::Ring ring_;  // stands on the oldest slot whose copies are in flight
+  int in_flight_ = 0;
   const int thread_, row_, piece_;
   const uint32_t to_;
   int sources_[kPasses];

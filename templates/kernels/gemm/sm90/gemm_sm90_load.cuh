@@ -83,7 +83,7 @@ enum class Operand { kConstant, kOther };
 /// Role of one thread: keeps the ring full.
 class Loader {
  public:
-  __device__ __forceinline__ Loader(const GemmParams& params, const CtaWork& work, uint32_t barriers,
+  __device__ __forceinline__ Loader(const GemmParams& params, const ThreadWork& work, uint32_t barriers,
                                     const Payload& payload)
       : params_(params),
         payload_(payload),
@@ -153,7 +153,7 @@ class Loader {
 
   const GemmParams& params_;
   const Payload payload_;
-  const CtaWork work_;
+  const ThreadWork work_;
   const Part part_;
   const int rank_;
   const uint32_t barriers_;

@@ -186,7 +186,7 @@ class TileStore {
         if constexpr (kGrouped) {
           // What lies behind the group's rows is not this tile's to write.
           const int last = spec::kSwapAb ? column + (whole ? kStoreColumns : kTailColumns) : row + kRowsOfWarp;
-          if (last > (spec::kSwapAb ? tile.column_end : tile.row_end)) {
+          if (ptx::uniform(last > (spec::kSwapAb ? tile.column_end : tile.row_end)) != 0) {
             __syncwarp();
             if (whole)
               copy_rows<kStoreColumns>(slab, row, column, tile);
@@ -233,15 +233,18 @@ class TileStore {
       const int end = spec::kSwapAb ? tile.column_end : tile.row_end;
       const int right = spec::kSwapAb ? tile.row_end : tile.column_end;
       unsigned char* const d = static_cast<unsigned char*>(params_.groups.d);
+      // No lane leaves the others: else ptxas would keep what is the same in all lanes, slots and descriptors, in
+      // registers of each lane. A loop over slabs of fp8 would have 150 more instructions.
 #pragma unroll
-      for (int i = static_cast<int>(lane_); i < kBox.rows * kPieces; i += 32) {
-        const int at = i / kPieces, piece = i % kPieces;
+      for (int step = 0; step < (kBox.rows * kPieces + 31) / 32; ++step) {
+        const int i = step * 32 + static_cast<int>(lane_), at = i / kPieces, piece = i % kPieces;
         const uint32_t swizzled =
             kBox.swizzle_bytes == 0 ? piece : piece ^ contract::swizzle_of_row(at, kBox.swizzle_bytes);
-        if (first + at >= end || left + piece * kOfPiece >= right) continue;
-        const ptx::Vector16 value =
-            ptx::ld_shared_v4(slab + (at * kPieces + swizzled) * static_cast<uint32_t>(contract::kPieceBytes));
-        ptx::st_global_v4(d + ((first + at) * params_.groups.d_stride + left + piece * kOfPiece) * kBytes, value);
+        const bool exists = at < kBox.rows && first + at < end && left + piece * kOfPiece < right;
+        const ptx::Vector16 value = ptx::ld_shared_v4(
+            slab + (exists ? (at * kPieces + swizzled) * static_cast<uint32_t>(contract::kPieceBytes) : 0));
+        ptx::st_global_v4_if(d + ((first + at) * params_.groups.d_stride + left + piece * kOfPiece) * kBytes, value,
+                             exists);
       }
     }
   }

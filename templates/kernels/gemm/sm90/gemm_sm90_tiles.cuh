@@ -11,6 +11,7 @@
 #include "policy/group_table.cuh"
 #include "policy/tile_raster.cuh"
 #include "policy/turns.cuh"
+#include "ptx/barrier.cuh"
 #include "ptx/cluster.cuh"
 #include "tile/element.cuh"
 
@@ -143,6 +144,11 @@ struct Work {
 };
 
 /// The same with groups. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM are.
+///
+/// kWarp: a whole warp has it, and its lanes call alike. The compiler does not know that words of shared memory are the
+/// same in all lanes. A shuffle tells it, and so keeps slots and descriptors in uniform registers: without that, a loop
+/// over slabs of fp8 has 150 more instructions that move them.
+template <bool kWarp>
 class GroupedWork {
  public:
   int slabs, first, step;
@@ -158,11 +164,18 @@ class GroupedWork {
         turned_(params.launch.bands_of_n),
         others_(spec::kSwapAb ? params.m : params.n),
         tiles_of_others_((others_ + kOtherTile - 1) / kOtherTile),
-        count_(groups_.tiles() * tiles_of_others_) {}
+        count_(uniform(groups_.tiles()) * tiles_of_others_) {
+    // As many CTAs, or clusters, as finish in the same round. Idle SMs leave their share of the power budget to the
+    // busy ones.
+    const int rounds = (count_ + step - 1) / step;
+    step = rounds > 0 ? (count_ + rounds - 1) / rounds : 1;
+    if (first >= step) count_ = 0;
+  }
   __device__ __forceinline__ int count() const { return count_; }
   __device__ __forceinline__ Part part() const { return {0, slabs}; }
   __device__ __forceinline__ Tile at(int index, int rank) const {
-    const typename Groups::Item item = groups_.find(index, tiles_of_others_);
+    typename Groups::Item item = groups_.find(index, tiles_of_others_);
+    for (int* const word : {&item.group, &item.first, &item.end, &item.tiles, &item.within}) *word = uniform(*word);
     const int rows = spec::kSwapAb ? tiles_of_others_ : item.tiles;
     const int columns = spec::kSwapAb ? item.tiles : tiles_of_others_;
     const policy::TileRaster raster{turned_ ? columns : rows, turned_ ? rows : columns, band_};
@@ -181,10 +194,16 @@ class GroupedWork {
  private:
   // The other side of the tile, whose extent the launch gives: columns of d.
   static constexpr int kOtherTile = spec::kSwapAb ? spec::kBlockM * kCluster : spec::kBlockN;
+  __device__ __forceinline__ static int uniform(int word) {
+    if constexpr (kWarp) return ptx::uniform(word);
+    return word;
+  }
+
   const Groups groups_;
   const int band_;
   const bool turned_;
-  const int others_, tiles_of_others_, count_;
+  const int others_, tiles_of_others_;
+  int count_;
 };
 
 /// The row of a that is row `row` of d; -1: it is of zeros.
@@ -193,25 +212,27 @@ __device__ __forceinline__ int source_row(const GemmParams& params, int row) {
   return static_cast<uint32_t>(source) < static_cast<uint32_t>(params.groups.source_rows) ? source : -1;
 }
 
-template <bool kWithGroups>
-struct CtaWorkOf {
+template <bool kWithGroups, bool kWarp>
+struct WorkOf {
   using Type = Work;
 };
-template <>
-struct CtaWorkOf<true> {
-  using Type = GroupedWork;
+template <bool kWarp>
+struct WorkOf<true, kWarp> {
+  using Type = GroupedWork<kWarp>;
 };
-using CtaWork = CtaWorkOf<kGrouped>::Type;
+using ThreadWork = WorkOf<kGrouped, false>::Type;  // of a thread that works alone
+using WarpWork = WorkOf<kGrouped, true>::Type;
 
 /// What one thread reads at the kernel's start comes from a launch ahead, and the CTA waits for it there.
 constexpr bool kWaitsAtStart = kTakesTurns || kGrouped;
 
 /// `base`: the shared memory, which has the CTA's item or its table of groups.
-__device__ __forceinline__ CtaWork work_of(const GemmParams& params, uint32_t base) {
+template <class OwnWork>
+__device__ __forceinline__ OwnWork work_of(const GemmParams& params, uint32_t base) {
   if constexpr (kGrouped)
-    return CtaWork(params, base + kLayout.groups);
+    return OwnWork(params, base + kLayout.groups);
   else
-    return CtaWork(params, kTakesTurns ? static_cast<int>(ptx::ld_shared_u32(base + kLayout.item)) : 0);
+    return OwnWork(params, kTakesTurns ? static_cast<int>(ptx::ld_shared_u32(base + kLayout.item)) : 0);
 }
 
 // Products that are added to the sums slab by slab.

@@ -1,0 +1,151 @@
+// GEMMs of groups on the GPU: random problems, bounds and tiles against the dense product of each group, weights of
+// more than 2^31 elements, new bounds under the same arguments, and bad bounds. Skipped by name if there is no GPU.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/verify/gemm/bound.h"
+#include "kernelwright/verify/gemm/device.h"
+#include "kernelwright/verify/random.h"
+#include "support/cuda_engine.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr int kRepeats = 20;
+
+class GroupsOnCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!engine()) GTEST_SKIP() << "no GPU: " << test::CudaEngine::get().missing;
+  }
+  static Engine* engine() { return test::CudaEngine::get().engine.get(); }
+
+  /// One launch against the reference, then repeats, some with few SMs: the bits must stay.
+  void run(const GemmCase& call, const GemmSchedule& schedule, int repeats) {
+    const GemmKernel kernel = engine()->prepare(call.problem, schedule);
+    GemmDeviceCase on_device(engine()->device(0), call, kernel);
+    on_device.poison();
+    on_device.launch();
+    const GemmOutput output = on_device.download();
+    EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside the groups' rows was written";
+    EXPECT_EQ(on_device.status(), 0);
+    const GemmVerdict verdict = verify(call, output, {.budget_operations = 5e8});
+    EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio;
+    for (int i = 1; i < repeats; ++i) {
+      on_device.tensors().sm_budget = i % 3 == 1 ? 1 + i * 7 % 100 : 0;
+      on_device.poison();
+      on_device.launch();
+      ASSERT_EQ(on_device.download(), output) << "run " << i << " of " << repeats;
+    }
+  }
+};
+
+/// A random problem of groups, its shape, and a tile or none.
+struct Drawn {
+  GemmProblem problem;
+  GemmShape shape;
+  GemmSchedule schedule;
+
+  explicit Drawn(std::uint64_t seed) {
+    Random random(seed, 41);
+    const auto below = [&](int count) { return static_cast<int>(random.below(static_cast<std::uint64_t>(count))); };
+    const auto one_of = [&](const auto& list) { return list[below(static_cast<int>(std::size(list)))]; };
+    constexpr GroupBounds kBounds[] = {GroupBounds::kStarts, GroupBounds::kEnds, GroupBounds::kCounts};
+    constexpr int kCounts[] = {1, 2, 3, 8, 32, 60, 128, 300, 1000}, kColumns[] = {16, 72, 136, 512, 1000, 1536};
+    constexpr int kDepths[] = {16, 128, 272, 1024, 2048};
+    const bool fp8 = below(2) == 0;
+    problem.n = one_of(kColumns), problem.k = one_of(kDepths);
+    problem.dtype.a = problem.dtype.b = fp8 ? DType::kE4m3 : below(4) == 0 ? DType::kF16 : DType::kBf16;
+    constexpr ScaleKind kScales[] = {ScaleKind::kPerBlock, ScaleKind::kPerToken, ScaleKind::kPerTensor};
+    if (fp8) problem.scales = one_of(kScales);
+    if (!fp8 && below(4) == 0 && problem.n % 8 == 0) problem.layout = OperandLayout::kNn;
+    constexpr const char* kEpilogues[] = {"acc", "acc", "acc + bias", "silu(acc)", "alpha * acc + bias + beta * c"};
+    problem.epilogue = one_of(kEpilogues);
+    if (below(5) == 0) problem.dtype.d = DType::kF32;
+    problem.groups.bounds = one_of(kBounds);
+    problem.groups.kind = problem.groups.bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
+    constexpr std::int64_t kMostWeights = 60'000'000;  // which the host draws and rounds
+    do problem.groups.count = one_of(kCounts);
+    while (std::int64_t{problem.groups.count} * problem.n * problem.k > kMostWeights);
+    problem.groups.gather = below(3) == 0;
+    constexpr RowSkew kSkews[] = {RowSkew::kEven, RowSkew::kUniform, RowSkew::kZipf, RowSkew::kOne};
+    shape.name = "drawn";
+    shape.skew = one_of(kSkews);
+    const int each = 1 + below(below(2) == 0 ? 20 : 300);
+    shape.m = problem.groups.kind == GroupKind::kMasked ? problem.groups.count * std::min(each, 100)
+                                                        : std::min(8000, problem.groups.count * each);
+    shape.rows = 1 + below(shape.m);
+    if (below(3) == 0) shape.active = 1 + below(problem.groups.count);
+    if (problem.groups.gather) shape.source_rows = 1 + below(shape.m);
+    if (below(2) == 0) return;  // the planner's tile
+    constexpr int kTokens[] = {8, 16, 24, 32, 64, 72, 128, 256};
+    schedule.family = Family::kHopper;
+    schedule.swap_ab = below(2) == 0;
+    schedule.roles = below(2) == 0 ? Roles::kCooperative : Roles::kPingPong;
+    schedule.math_warpgroups = 2;
+    schedule.block_m = schedule.roles == Roles::kCooperative ? 128 : 64;
+    schedule.block_n = schedule.swap_ab.value() ? one_of(kTokens) : 64 << below(2);
+    if (!schedule.swap_ab.value() && !problem.groups.gather && below(3) == 0) schedule.cluster = ClusterShape{2, 1};
+  }
+};
+
+TEST_F(GroupsOnCuda, OfRandomProblems) {
+  int ran = 0;
+  for (std::uint64_t seed = 0; seed < 240; ++seed) {
+    const Drawn drawn(seed);
+    SCOPED_TRACE(fmt::format("seed {}: {} groups, {} rows of {}, {} x {}", seed, drawn.problem.groups.count,
+                             drawn.shape.rows, drawn.shape.m, drawn.problem.n, drawn.problem.k));
+    const GemmCase call =
+        make_gemm_inputs(drawn.problem, drawn.shape, {.seed = seed, .padding = seed % 3 == 0 ? 3 : 0});
+    try {
+      run(call, drawn.schedule, seed % 12 == 0 ? kRepeats : 3);
+      ++ran;
+    } catch (const ConfigError&) {
+      continue;  // a drawn tile that does not fit
+    }
+    if (HasFailure()) return;
+  }
+  EXPECT_GE(ran, 200) << "most drawn tiles fit";
+}
+
+TEST_F(GroupsOnCuda, OfWeightsPast2To31Elements) {
+  GemmProblem problem;
+  problem.n = 2048, problem.k = 4096;
+  problem.dtype.a = problem.dtype.b = DType::kE4m3;
+  problem.scales = ScaleKind::kPerBlock;
+  problem.groups = {GroupKind::kRows, 300, GroupBounds::kStarts};
+  GemmShape shape{"large", 1200};
+  shape.skew = RowSkew::kUniform;
+  ASSERT_GT(std::int64_t{problem.groups.count} * problem.n * problem.k, std::int64_t{1} << 31);
+  run(make_gemm_inputs(problem, shape, {.seed = 3, .exact = true}), {}, 2);
+  problem.groups = {GroupKind::kMasked, 300, GroupBounds::kCounts};
+  run(make_gemm_inputs(problem, shape, {.seed = 3, .exact = true}), {}, 2);
+}
+
+TEST_F(GroupsOnCuda, BadBoundsFaultNothing) {
+  GemmProblem problem;
+  problem.n = 512, problem.k = 512;
+  problem.groups = {GroupKind::kRows, 3, GroupBounds::kStarts};
+  GemmShape shape{"bad", 4000};
+  GemmCase call = make_gemm_inputs(problem, shape, {.seed = 3});
+  std::fill(call.bounds.begin(), call.bounds.end(), 0);
+  for (const std::vector<std::int32_t>& bounds : {std::vector<std::int32_t>{0, 100, 50, 4000},
+                                                  {-5, 10, 20, 30},
+                                                  {0, 1, 2, 4001},
+                                                  {0, 2000000000, -2000000000, 1}}) {
+    GemmDeviceCase on_device(engine()->device(0), call, engine()->prepare(problem));
+    engine()->device(0).copy_to_device(on_device.tensors().bounds, bounds.data(), bounds.size() * 4);
+    on_device.poison();
+    on_device.launch();
+    EXPECT_TRUE(on_device.guards_are_intact());
+    EXPECT_EQ(on_device.status(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright
