@@ -18,14 +18,18 @@ struct Form {
   int k_group = 1;
   bool swap_ab = false;
   int split_k = 1;
-  enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks } for_ = kAny;  // the problems for which it may be the best
+  // The problems for which it may be the best.
+  enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks, kOfGroups, kOf8BitGroups, kOf16BitGroups } for_ = kAny;
   int cluster_m = 1;
 };
 
 // The forms are few, so that problems share kernels: a model's dense layers need two dozen kernels for all row counts.
 // Measured on an H100: docs/gemm/README.md. Of tiles with equal cost, the first is taken. Where each slab's products
-// are scaled, 256 x 128 comes first, because an H100 was 1 % faster with it than with 128 x 256.
-constexpr Form kForms[] = {{256, 128, 2, Roles::kCooperative, 1, false, 1, Form::kOfBlocks},
+// are scaled, 256 x 128 comes before 128 x 256, because an H100 was 1 % faster with it. Groups that are bound by memory
+// take tiles of 64 rows: warpgroups that take turns keep the weights flowing.
+constexpr Form kForms[] = {{64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf16BitGroups},
+                           {64, 128, 2, Roles::kPingPong, 1, false, 1, Form::kOf8BitGroups},
+                           {256, 128, 2, Roles::kCooperative, 1, false, 1, Form::kOfBlocks},
                            {128, 256, 2, Roles::kCooperative},
                            {256, 128, 2, Roles::kCooperative},
                            {128, 192, 2, Roles::kCooperative},
@@ -39,6 +43,8 @@ constexpr Form kForms[] = {{256, 128, 2, Roles::kCooperative, 1, false, 1, Form:
                            {64, 64, 1, Roles::kCooperative, 2, true, 1, Form::kOfBlocks},
                            {64, 32, 1, Roles::kCooperative, 2, true},
                            {64, 16, 1, Roles::kCooperative, 2, true},
+                           {64, 8, 1, Roles::kCooperative, 2, true, 1, Form::kOfGroups},
+                           {128, 64, 2, Roles::kCooperative, 2, true, 1, Form::kOf8BitGroups},
                            {64, 128, 1, Roles::kCooperative, 1, false, 2},
                            {64, 64, 1, Roles::kCooperative, 2, false, 4}};
 
@@ -49,6 +55,9 @@ bool is_for(const Form& form, const GemmProblem& problem) {
     case Form::kOf8Bits: return bits_of(problem.dtype.a) == 8;
     case Form::kOfBlocks: return blocks;
     case Form::kNotOfBlocks: return !blocks;
+    case Form::kOfGroups: return problem.groups.any();
+    case Form::kOf8BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 8;
+    case Form::kOf16BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 16;
   }
   return true;
 }
@@ -70,7 +79,8 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   spec.block_m = schedule.block_m.value_or(form.block_m);
   spec.block_n = schedule.block_n.value_or(form.block_n);
   // Groups of twice as many slabs, because products of 8 bits end sooner.
-  spec.k_group = schedule.k_group.value_or(form.k_group > 1 && bits_of(spec.a) == 8 ? 2 * form.k_group : form.k_group);
+  const bool doubles = form.k_group > 1 && bits_of(spec.a) == 8 && form.for_ != Form::kOf8BitGroups;
+  spec.k_group = schedule.k_group.value_or(doubles ? 2 * form.k_group : form.k_group);
   spec.store_stages = schedule.store_stages.value_or(spec.store_stages);
   const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // not the form's any more
   spec.cluster_m = schedule.cluster.value_or({own_tile ? 1 : form.cluster_m, 1}).m;
@@ -99,7 +109,13 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
     const bool whole = problem.batch_invariant || problem.groups.any();
     if ((whole && form.split_k > 1) || !is_for(form, problem)) continue;
     if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
-    specs.push_back(filled(form, base, schedule));
+    GemmSpec spec = filled(form, base, schedule);
+    // Threads that gather rows leave two slots free, and their copies take longer than TMA's.
+    constexpr int kSlotsOfGather = 5;
+    const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();
+    if (problem.groups.gather && !own_tile && schedule.stages.is_auto() && spec.stages / spec.k_group < kSlotsOfGather)
+      continue;
+    specs.push_back(spec);
   }
   return specs;
 }

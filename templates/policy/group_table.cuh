@@ -69,7 +69,7 @@ class GroupTable {
   /// Tiles of rows, of all groups.
   __device__ __forceinline__ int tiles() const { return at(tiles_ahead(count_)); }
 
-  /// Item `index` of tiles() * `columns`. Items of a group follow each other.
+  /// Item `index` of tiles() * `columns`. Items of a group follow each other. Called by one thread.
   __device__ __forceinline__ Item find(int index, int columns) const {
     const int tile = index / columns;
     int low = 0, high = count_;  // the last group with at most `tile` tiles ahead of it is in [low, high)
@@ -81,11 +81,33 @@ class GroupTable {
       else
         high = middle;
     }
-    const int ahead = at(tiles_ahead(low));
-    return {low, at(rows(low)), at(rows(low) + 4), at(tiles_ahead(low + 1)) - ahead, index - ahead * columns};
+    return item(low, index, columns);
+  }
+  /// The same by a whole warp, whose lanes look at 32 groups at once: two steps find one of 1024.
+  __device__ __forceinline__ Item find_by_warp(int index, int columns) const {
+    constexpr int kRun = (kGroups + 31) / 32;  // groups for each lane in the first step
+    const int tile = index / columns, lane = static_cast<int>(threadIdx.x % 32);
+    const int run = last_with(lane * kRun, tile) * kRun;
+    int group = run;
+#pragma unroll 1
+    for (int first = run; first < run + kRun && first < count_; first += 32) {
+      const uint32_t fit = with_at_most(first + lane < run + kRun ? first + lane : count_, tile);
+      if (fit == 0) break;
+      group = first + __popc(fit) - 1;
+    }
+    return item(group, index, columns);
   }
 
  private:
+  /// Lanes whose group has at most `tile` tiles ahead of it: the first ones, as groups ascend with lanes.
+  __device__ __forceinline__ uint32_t with_at_most(int group, int tile) const {
+    return __ballot_sync(0xffffffff, group < count_ && at(tiles_ahead(min(group, count_))) <= tile);
+  }
+  __device__ __forceinline__ int last_with(int group, int tile) const { return __popc(with_at_most(group, tile)) - 1; }
+  __device__ __forceinline__ Item item(int group, int index, int columns) const {
+    const int ahead = at(tiles_ahead(group));
+    return {group, at(rows(group)), at(rows(group) + 4), at(tiles_ahead(group + 1)) - ahead, index - ahead * columns};
+  }
   /// Reads the rows of a group. False: its bounds do not fit, and it has none.
   __device__ __forceinline__ static bool read(const contract::GemmGroupsParams& params, int group, int& first,
                                               int& end) {

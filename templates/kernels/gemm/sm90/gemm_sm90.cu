@@ -82,15 +82,17 @@ class MathWarpgroup {
     const int mine = kPingPong ? static_cast<int>(warpgroup_) : 0;  // which of the dealt tiles
     const Turns turns(warpgroup_);
     input_.skip(groups * mine);
-    begin_scales(work_.first + mine * work_.step, rank, part);
+    // Groups: the search for a tile's group is never behind a condition (ptx/barrier.cuh), and an item ahead of its
+    // use.
+    Tile next{};
+    if constexpr (kGrouped) next = work_.at(work_.first + mine * work_.step, rank);
+    begin_scales(work_.first + mine * work_.step, next, rank, part);
 #pragma unroll 1
     for (int t = work_.first; t < work_.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
       const bool works = own < work_.count();  // else it only passes the turn
-      Tile tile{};
-      // The search for a group runs while the other warpgroup multiplies, and never behind a condition
-      // (ptx/barrier.cuh).
-      if constexpr (kGrouped) tile = work_.at(own, rank);
+      Tile tile = next;
+      if constexpr (kGrouped) next = work_.at(own + work_.step * sharers, rank);
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
@@ -108,7 +110,7 @@ class MathWarpgroup {
       }
       if constexpr (!kGrouped) tile = work_.at(own, rank);
       tile.row += first_row();
-      begin_scales(own + work_.step * sharers, rank, part);
+      begin_scales(own + work_.step * sharers, next, rank, part);
       if constexpr (EndScales::kAny) scales_.apply(sums_, tile);
       store_(sums_, tile, groups > 0);
       if constexpr (kTakesTurns) break;  // the CTA has no other part
@@ -119,13 +121,12 @@ class MathWarpgroup {
   }
 
  private:
-  /// For tile `index`, if there is one. Its first scales from memory load while the tile before is finished.
-  __device__ __forceinline__ void begin_scales(int index, int rank, const Part& part) {
+  /// For tile `index`, if there is one; `grouped`: the tile, where there are groups. Its first scales from memory load
+  /// while the tile before is finished.
+  __device__ __forceinline__ void begin_scales(int index, const Tile& grouped, int rank, const Part& part) {
     if constexpr (kBlockScales) {
-      Tile tile{};
-      if constexpr (kGrouped) tile = work_.at(index, rank);
       if (index >= work_.count() || part.begin >= part.end) return;
-      if constexpr (!kGrouped) tile = work_.at(index, rank);
+      Tile tile = kGrouped ? grouped : work_.at(index, rank);
       tile.row += first_row();
       slab_scales_.begin(tile, part.begin);
     }

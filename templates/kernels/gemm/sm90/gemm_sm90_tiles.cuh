@@ -174,7 +174,8 @@ class GroupedWork {
   __device__ __forceinline__ int count() const { return count_; }
   __device__ __forceinline__ Part part() const { return {0, slabs}; }
   __device__ __forceinline__ Tile at(int index, int rank) const {
-    typename Groups::Item item = groups_.find(index, tiles_of_others_);
+    typename Groups::Item item =
+        kWarp ? groups_.find_by_warp(index, tiles_of_others_) : groups_.find(index, tiles_of_others_);
     for (int* const word : {&item.group, &item.first, &item.end, &item.tiles, &item.within}) *word = uniform(*word);
     const int rows = spec::kSwapAb ? tiles_of_others_ : item.tiles;
     const int columns = spec::kSwapAb ? item.tiles : tiles_of_others_;
