@@ -28,7 +28,8 @@ struct Form {
 // are scaled, 256 x 128 comes before 128 x 256, because an H100 was 1 % faster with it. Groups that are bound by memory
 // take tiles of 64 rows: warpgroups that take turns keep the weights flowing.
 constexpr Form kForms[] = {{64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf16BitGroups},
-                           {64, 128, 2, Roles::kPingPong, 1, false, 1, Form::kOf8BitGroups},
+                           {128, 64, 2, Roles::kCooperative, 2, true, 1, Form::kOf8BitGroups},
+                           {64, 192, 2, Roles::kPingPong, 1, false, 1, Form::kOf8BitGroups},
                            {256, 128, 2, Roles::kCooperative, 1, false, 1, Form::kOfBlocks},
                            {128, 256, 2, Roles::kCooperative},
                            {256, 128, 2, Roles::kCooperative},
@@ -37,6 +38,7 @@ constexpr Form kForms[] = {{64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf
                            {128, 192, 2, Roles::kPingPong, 1, false, 1, Form::kOf8Bits},
                            {128, 176, 2, Roles::kPingPong},
                            {128, 176, 2, Roles::kPingPong, 1, false, 1, Form::kAny, 2},
+                           {128, 160, 2, Roles::kPingPong, 1, false, 1, Form::kOf16BitGroups, 2},
                            {128, 128, 2, Roles::kPingPong},
                            {64, 128, 2, Roles::kPingPong},
                            {64, 64, 1, Roles::kCooperative, 2, false, 1, Form::kNotOfBlocks},
@@ -44,7 +46,6 @@ constexpr Form kForms[] = {{64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf
                            {64, 32, 1, Roles::kCooperative, 2, true},
                            {64, 16, 1, Roles::kCooperative, 2, true},
                            {64, 8, 1, Roles::kCooperative, 2, true, 1, Form::kOfGroups},
-                           {128, 64, 2, Roles::kCooperative, 2, true, 1, Form::kOf8BitGroups},
                            {64, 128, 1, Roles::kCooperative, 1, false, 2},
                            {64, 64, 1, Roles::kCooperative, 2, false, 4}};
 
@@ -163,8 +164,13 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   constexpr double kEnoughSms = 0.85;  // this share of the SMs keeps the memory busy
   const double groups = std::max(1, extent.groups), m = extent.rows_of_group();
   const double rows = spec.swap_ab ? extent.n : m, columns = spec.swap_ab ? m : extent.n;
-  const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m)) * spec.cluster_m;
-  const double tiles = groups * tile_rows * std::ceil(columns / spec.block_n) * spec.split_k;
+  // Groups have more or fewer rows than their mean: each ends, on average, in the middle of a tile.
+  const auto tiles_along = [&](double count, double of_tile, bool of_groups) {
+    return of_groups && extent.groups > 0 && 2 * count > of_tile ? count / of_tile + 0.5 : std::ceil(count / of_tile);
+  };
+  const double tile_rows = tiles_along(rows, spec.block_m * spec.cluster_m, !spec.swap_ab) * spec.cluster_m;
+  const double tile_columns = tiles_along(columns, spec.block_n, spec.swap_ab);
+  const double tiles = groups * tile_rows * tile_columns * spec.split_k;
   const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / spec.slab_bytes) / spec.split_k);
   const double waves = spec.block_m / 64.0;
   const double tensor = waves * spec.slab_bytes / 64 * spec.block_n;
@@ -188,7 +194,7 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   const double sm_us = (rounds * slabs * slab + exposed) / machine.clock_mhz;
   // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
   const double padded = std::max(0.0, tile_rows * spec.block_m - rows) +
-                        std::max(0.0, std::ceil(columns / spec.block_n) * spec.block_n - columns);
+                        std::max(0.0, tile_columns * spec.block_n - columns);
   const double bytes =
       groups * ((m + extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 + m * extent.n * bits_of(spec.d) / 8.0);
   const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));

@@ -238,9 +238,9 @@ void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
 ///   [count]: a group begins where the one before it ends, and the first one at row 0.
 /// - masked: a is [count, m / count, k] and d likewise. `counts` [count]: a group has so many rows, its first ones.
 ///   scale_a per_block is [count, k / 128, m / count].
-/// Rows outside groups are never written, and their values reach no result. With `gather`, the rows of a and of its
-/// scales are those of the tokens: row i of d is made of row gather[i] of a [source_rows, k], and of zeros where that
-/// is -1. So no kernel ahead has to put tokens in order.
+/// Rows outside groups are never written, and their values reach no result. With `gather`, a has the rows of the
+/// tokens, [source_rows, k]. Row i of d is made of a's row gather[i], or of zeros where that is -1. So no kernel ahead
+/// has to put tokens in order.
 struct GemmGroups {
   GroupKind kind = GroupKind::kNone;
   int count = 1;

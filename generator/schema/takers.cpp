@@ -226,6 +226,12 @@ const std::vector<Change<GemmConfig>>& completions(const GemmConfig&) {
       [](C& c) { c.problem.dtype.b = c.problem.dtype.a, c.problem.dtype.d = DType::kF32; },
       [](C& c) { c.problem.dtype.a = c.problem.dtype.b; },
       [](C& c) { c.problem.dtype.a = c.problem.dtype.b, c.problem.dtype.d = DType::kF32; },
+      [](C& c) {
+        GemmGroups& of = c.problem.groups;
+        const bool masked = of.kind == GroupKind::kMasked || of.bounds == GroupBounds::kCounts;
+        of.kind = masked ? GroupKind::kMasked : GroupKind::kRows;
+        if (masked) of.bounds = GroupBounds::kCounts;
+      },
       [](C& c) { c.schedule.block_m = 128; },
       [](C& c) { c.schedule.math_warpgroups = 1, c.schedule.block_m = 64; },
   };

@@ -66,10 +66,10 @@ class Rules:
         self.numbers.append((self.names.index(name), kind, self.at(field), bit))
         self.ruled.add(name)
 
-    def other_numbers(self):
-        """The arguments that are numbers of the struct, which only the library checks."""
+    def other_numbers(self, but=()):
+        """The arguments that are numbers of the struct, which only the library checks; without those in `but`."""
         for name, kind in self.struct._fields_:
-            if name in self.names and name not in self.ruled and kind in (c_int32, c_float):
+            if name in self.names and name not in self.ruled and name not in but and kind in (c_int32, c_float):
                 self.number(name, INTEGER if kind is c_int32 else FLOAT, name, getattr(structs, "SET_" + name.upper(), 0))
 
     def place(self, name):
@@ -149,7 +149,7 @@ def gemm_rules(problem, names):
             rules.operand(name, ("f32",), COUNT, (extent,), settles=False)
     rules.operand("bias", (problem.dtypes["bias"],), COUNT, (problem.n,), settles=False)
     rules.workspace()
-    rules.other_numbers()
+    rules.other_numbers(but=("source_rows",))
     return rules
 
 
@@ -169,7 +169,7 @@ def grouped_gemm_rules(problem, rules):
     rules.operand("bounds", ("i32",), COUNT, (problem.bounds_count(),), required=True, settles=False)
     rules.operand("status", ("i32",), COUNT, (1,), settles=False)
     rules.workspace()
-    rules.other_numbers()
+    rules.other_numbers(but=("source_rows",))
     return rules
 
 

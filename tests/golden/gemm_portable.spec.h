@@ -3,7 +3,7 @@
 
 #include "contract/words.h"
 
-#define KERNELWRIGHT_ENTRY gemm_portable_72a65f2f6fc449f4
+#define KERNELWRIGHT_ENTRY gemm_portable_513499661bc6a9dc
 
 namespace kernelwright::spec {
 
@@ -25,6 +25,10 @@ constexpr int kBlockN = 128;  // columns of a tile
 constexpr int kStages = 4;  // slots of the operands' ring
 constexpr int kSlabBytes = 128;  // bytes of k in a slot
 constexpr int kSwizzleBytes = 128;  // shared-memory swizzle of the operands
+constexpr GroupKind kGroups = GroupKind::kNone;  // whether rows belong to groups, each with a right operand of its own
+constexpr GroupBounds kBounds = GroupBounds::kStarts;  // what the bounds of groups say
+constexpr int kMostGroups = 0;  // groups for which shared memory has room
+constexpr bool kGather = false;  // a launch says which row of the left operand each row is
 constexpr int kNumWarps = 8;  // warps of a CTA
 constexpr int kPromotion = 0;  // slabs of k between additions to f32 sums; 0: none
 

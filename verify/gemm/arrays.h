@@ -6,9 +6,11 @@
 ///   b            [n, k], or [k, n]
 ///   c            [m, n], bias [n], where the epilogue has them; alpha and beta [1], 1 without them
 ///   scale_a, scale_b  [1] per_tensor; [m] and [n] per_token; [k / 128, m] and [n / 128, k / 128] per_block, rounded up
-/// With groups, b, bias, scale_b and the per_block scale_a of masked groups have the group as their first dimension
-/// (scale_b per_tensor is [count]), and there are int32 starts [count + 1], ends [count] or counts [count].
-/// With gather, an int32 gather [m] has the row of a for each row of d. And out: d [m, n].
+/// and out: d [m, n].
+///
+/// With groups, b, bias, scale_b and the per_block scale_a of masked groups have the group as their first dimension.
+/// scale_b per_tensor is [count]. The bounds are int32: starts [count + 1], ends [count] or counts [count]. With
+/// gather, an int32 gather [m] has the row of a for each row of d.
 #pragma once
 
 #include <string>

@@ -48,20 +48,22 @@ class SlabScales {
       if constexpr (kMasked && !kGathers)
         rows_ += int64_t{place.group} * ((params.k + 127) / 128) * params.scale_a_stride;
     }
-    if constexpr (kBlockScales) {
+    if constexpr (kGrouped && kBlockScales && !kGathers) rows_ += place.to_scale;
+    if constexpr (kBlockScales && kGathers) {
 #pragma unroll
-      for (int r = 0; r < kRowsOfThread; ++r) {
-        const int row = min(place.row_of(r), place.row_end - 1);
-        of_[r] = kGathers ? source_row(params, row) : row + place.to_scale;
-      }
+      for (int r = 0; r < kRowsOfThread; ++r) sources_[r] = source_row(params, min(place.row_of(r), place.row_end - 1));
     }
   }
   /// Loads the scales of the next slab, in the order of k.
   __device__ __forceinline__ void load(const GemmPortableParams& params, const Place& place) {
     if constexpr (kBlockScales) {
 #pragma unroll
-      for (int r = 0; r < kRowsOfThread; ++r)
-        of_row_[r] = kGathers && of_[r] < 0 ? 0 : ptx::ld_global_settled_f32(rows_ + of_[r]);
+      for (int r = 0; r < kRowsOfThread; ++r) {
+        if constexpr (kGathers)
+          of_row_[r] = sources_[r] < 0 ? 0 : ptx::ld_global_settled_f32(rows_ + sources_[r]);
+        else
+          of_row_[r] = ptx::ld_global_settled_f32(rows_ + min(place.row_of(r), place.row_end - 1));
+      }
       of_columns_ = ptx::ld_global_settled_f32(columns_);
       rows_ += params.scale_a_stride;
       ++columns_;
@@ -86,7 +88,7 @@ class SlabScales {
  private:
   const float* rows_;
   const float* columns_;
-  int of_[kBlockScales ? kRowsOfThread : 1];  // rows of scales
+  int sources_[kBlockScales && kGathers ? kRowsOfThread : 1];  // rows of a
   float of_row_[kBlockScales ? kRowsOfThread : 1], of_columns_;
 };
 

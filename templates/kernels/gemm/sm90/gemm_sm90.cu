@@ -14,7 +14,7 @@
 /// the others through shared memory, adds the parts in the order of k, and stores the band. In the turnstile mode a
 /// part is a CTA by itself. Such CTAs take turns at a tile (policy/turnstile.cuh), and the last one finishes it.
 ///
-/// With groups, rows of the problem's a and d belong to groups, and each group has a matrix b of its own: a CTA walks
+/// With groups, rows of the problem's a and d belong to groups, and each group has a matrix b of its own. A CTA walks
 /// the tiles of all groups (policy/group_table.cuh). A tile may begin at any row. It loads rows of the next group too,
 /// but does not store them.
 #include "kernels/gemm/sm90/gemm_sm90_gather.cuh"

@@ -66,7 +66,7 @@ class GatherLoader {
   __device__ __forceinline__ void arrive() {
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (thread_ % 32 == 0) ptx::mbarrier_arrive(ring_.full(ring_.state.index));
+    if (thread_ % 32 == 0) ring_.fill();
     ring_.step();
     --in_flight_;
   }

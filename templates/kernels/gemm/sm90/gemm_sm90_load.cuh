@@ -68,7 +68,7 @@ __device__ __forceinline__ void load_scales(const GemmParams& params, uint32_t t
     const float* const all = spec::kSwapAb ? params.scale_b : params.scale_a;  // of the problem's a
     const int64_t stride = spec::kSwapAb ? params.scale_b_stride : params.scale_a_stride;
     const int blocks = (params.k + kSlabDepth - 1) / kSlabDepth;
-    // Past k, products are zeros, and any scale will do.
+    // Past k, products are zeros, whatever the scale is.
     const int64_t row = int64_t{kMasked ? tile.group * blocks : 0} + min(slab, blocks - 1);
     ptx::cp_async_bulk_load(to, all + row * stride + tile.scale_row - tile.scale_shift(),
                             group_scale_bytes(params, tile), full);

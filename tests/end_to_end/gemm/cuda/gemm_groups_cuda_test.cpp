@@ -109,38 +109,60 @@ GemmShape draw_shape(Draw& draw, const GemmProblem& problem) {
   return shape;
 }
 
-TEST_F(GroupsOnCuda, OfRandomProblems) {
-  int ran = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    Draw draw{Random(seed, 41)};
-    const GemmProblem problem = draw_problem(draw);
-    const GemmSchedule schedule = draw_tile(draw, problem);
-    if (!validate(GemmConfig{"drawn", problem, schedule, {}}, engine()->device(0).info().arch).empty()) continue;
-    for (int i = 0; i < 4; ++i) {
-      const GemmShape shape = draw_shape(draw, problem);
-      SCOPED_TRACE(fmt::format("seed {}: {} groups, {} rows of {}, {} x {}", seed, problem.groups.count, shape.rows,
-                               shape.m, problem.n, problem.k));
-      run(make_gemm_inputs(problem, shape, {.seed = seed, .padding = seed % 3 == 0 ? 3 : 0}), schedule,
-          i == 0 ? kRepeats : 3);
-      ++ran;
-      if (HasFailure()) return;
-    }
-  }
-  EXPECT_GE(ran, 160) << "most drawn tiles fit";
-}
+class RandomGroupsOnCuda : public GroupsOnCuda, public testing::WithParamInterface<int> {};
 
+TEST_P(RandomGroupsOnCuda, AreRightAndRepeatToTheBit) {
+  const auto seed = static_cast<std::uint64_t>(GetParam());
+  Draw draw{Random(seed, 41)};
+  GemmProblem problem;
+  GemmSchedule schedule;
+  do {
+    problem = draw_problem(draw);
+    schedule = draw_tile(draw, problem);
+  } while (!validate(GemmConfig{"drawn", problem, schedule, {}}, engine()->device(0).info().arch).empty());
+  for (int i = 0; i < 4; ++i) {
+    const GemmShape shape = draw_shape(draw, problem);
+    SCOPED_TRACE(fmt::format("{} groups, {} rows of {}, {} x {}", problem.groups.count, shape.rows, shape.m, problem.n,
+                             problem.k));
+    run(make_gemm_inputs(problem, shape, {.seed = seed, .padding = seed % 3 == 0 ? 3 : 0}), schedule,
+        i == 0 ? kRepeats : 3);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomGroupsOnCuda, testing::Range(0, 80));
+
+/// A call of two groups, whose matrices become the first and the last of `count` on the device. No other group has
+/// rows.
 TEST_F(GroupsOnCuda, OfWeightsPast2To31Elements) {
+  constexpr int kCount = 300;
   GemmProblem problem;
   problem.n = 2048, problem.k = 4096;
   problem.dtype.a = problem.dtype.b = DType::kE4m3;
-  problem.scales = ScaleKind::kPerBlock;
-  problem.groups = {GroupKind::kRows, 300, GroupBounds::kStarts};
-  GemmShape shape{"large", 1200};
-  shape.skew = RowSkew::kUniform;
-  ASSERT_GT(std::int64_t{problem.groups.count} * problem.n * problem.k, std::int64_t{1} << 31);
-  run(make_gemm_inputs(problem, shape, {.seed = 3, .exact = true}), {}, 2);
-  problem.groups = {GroupKind::kMasked, 300, GroupBounds::kCounts};
-  run(make_gemm_inputs(problem, shape, {.seed = 3, .exact = true}), {}, 2);
+  problem.groups = {GroupKind::kRows, 2, GroupBounds::kStarts};
+  GemmShape shape{"large", 200};
+  shape.group_rows = {90, 110};
+  const GemmCase two = make_gemm_inputs(problem, shape, {.seed = 3, .exact = true});
+  GemmCase many = two;
+  many.problem.groups.count = kCount;
+  many.bounds.assign(kCount + 1, 90);
+  many.bounds.front() = 0, many.bounds.back() = 200;
+  const std::size_t matrix = std::size_t{2048} * 4096;
+  ASSERT_GT(matrix * kCount, std::size_t{1} << 31);
+  many.b.rows = problem.n * kCount;
+
+  Device& device = engine()->device(0);
+  const DevicePtr weights = device.allocate(matrix * kCount);
+  device.copy_to_device(weights, two.b.bytes.data(), matrix);
+  device.copy_to_device(weights + matrix * (kCount - 1), two.b.bytes.data() + matrix, matrix);
+  {
+    GemmDeviceCase on_device(device, many, engine()->prepare(many.problem));
+    on_device.tensors().b = weights;
+    on_device.poison();
+    on_device.launch();
+    const GemmVerdict verdict = verify(two, on_device.download(), {.budget_operations = 1e9});
+    EXPECT_TRUE(verdict.passed) << verdict.text;
+    EXPECT_EQ(on_device.status(), 0);
+  }
+  device.free(weights);
 }
 
 TEST_F(GroupsOnCuda, BadBoundsFaultNothing) {

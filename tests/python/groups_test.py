@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""GEMMs of groups from Python, on the emulator, against sums in plain Python.
+
+Needs no NumPy. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
+"""
+import pathlib
+import random
+import struct
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import kernelwright
+from kernelwright import ConfigError
+from lent import Lent
+
+FAST = kernelwright.fast_calls()["fast"]
+
+GROUPS, ROWS, N, K, SOURCES = 3, 10, 16, 32, 4
+STARTS = [1, 4, 4, 9]
+
+
+def config(**groups):
+    return {"kind": "gemm", "problem": {"n": N, "k": K, "dtype": {"a": "f16", "b": "f16", "c": "f16", "d": "f16"}, "epilogue": "acc + bias",
+                                        "groups": {"kind": "rows", "count": GROUPS, "bounds": "starts"} | groups}}
+
+
+class OnTheEmulator(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = kernelwright.Engine("emulator", hazards=True)
+        try:
+            cls.kernel = cls.engine.prepare(config())
+        except kernelwright.MissingError as error:
+            raise unittest.SkipTest(f"no NVRTC: {error}")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.engine.close()
+
+    def array(self, values, dtype, letter, *shape):
+        array = self.engine.empty(shape, dtype)
+        array.write(struct.pack(f"{len(values)}{letter}", *values))
+        return array
+
+    def setUp(self):
+        draw = random.Random(1)
+
+        def whole(count):
+            return [float(draw.randint(-4, 4)) for _ in range(count)]
+        self.values = {"a": whole(ROWS * K), "b": whole(GROUPS * N * K), "bias": whole(GROUPS * N), "sources": whole(SOURCES * K)}
+        self.a = self.array(self.values["a"], "f16", "e", ROWS, K)
+        self.sources = self.array(self.values["sources"], "f16", "e", SOURCES, K)
+        self.b = self.array(self.values["b"], "f16", "e", GROUPS, N, K)
+        self.bias = self.array(self.values["bias"], "f16", "e", GROUPS, N)
+        self.d = self.array([7.0] * (ROWS * N), "f16", "e", ROWS, N)
+        self.starts = self.array(STARTS, "i32", "i", GROUPS + 1)
+        self.status = self.array([0], "i32", "i", 1)
+
+    def read(self, array, letter="e"):
+        data = getattr(array, "owner", array).read()
+        return struct.unpack(f"{len(data) // struct.calcsize(letter)}{letter}", data)
+
+    def lent(self, array):
+        """The array as a framework's tensor, which the extension takes."""
+        return Lent(array.address, array.shape, None, array.dtype, owner=array)
+
+    def check(self, d, rows_of_groups, source=lambda row: row, values="a"):
+        found, a = self.read(d), self.values[values]
+        group_of = {row: group for group, rows in enumerate(rows_of_groups) for row in rows}
+        for row in range(ROWS):
+            for column in range(N):
+                want = 7.0
+                if row in group_of:
+                    group, at = group_of[row], source(row)
+                    b = self.values["b"][(group * N + column) * K:][:K]
+                    left = a[at * K:][:K] if at >= 0 else [0.0] * K
+                    want = sum(x * y for x, y in zip(left, b)) + self.values["bias"][group * N + column]
+                self.assertEqual(found[row * N + column], want, f"row {row}, column {column}")
+
+    def rows(self):
+        return [range(first, end) for first, end in zip(STARTS, STARTS[1:])]
+
+    def test_bind(self):
+        self.kernel.launch(a=self.a, b=self.b, d=self.d, bias=self.bias, bounds=self.starts, status=self.status)
+        self.check(self.d, self.rows())
+        self.assertEqual(self.read(self.status, "i"), (0,))
+
+    def test_a_call_takes_tensors(self):
+        for take in [self.lent] * FAST + [lambda array: array]:
+            d = self.array([7.0] * (ROWS * N), "f16", "e", ROWS, N)
+            given = {name: take(getattr(self, name)) for name in ("a", "b", "bias", "starts")}
+            self.kernel(given["a"], given["b"], bias=given["bias"], bounds=given["starts"], out=take(d))
+            self.check(d, self.rows())
+
+    def test_bad_bounds_set_the_status(self):
+        bad = self.array([0, 5, 4, 9], "i32", "i", GROUPS + 1)
+        self.kernel.launch(a=self.a, b=self.b, d=self.d, bias=self.bias, bounds=bad, status=self.status)
+        self.check(self.d, [])
+        self.assertEqual(self.read(self.status, "i"), (1,))
+
+    def test_masked_rows_have_three_dimensions(self):
+        kernel = self.engine.prepare(config(kind="masked", bounds="counts", count=2))
+        counts = self.array([3, 4], "i32", "i", 2)
+
+        def split(array, count, *shape):
+            return Lent(array.address, (count, *shape), None, "f16", owner=array)
+        kernel.launch(a=split(self.a, 2, ROWS // 2, K), b=split(self.b, 2, N, K), bias=split(self.bias, 2, N),
+                      d=split(self.d, 2, ROWS // 2, N), bounds=counts)
+        self.check(self.d, [range(0, 3), range(5, 9)])
+
+    def test_gather(self):
+        kernel = self.engine.prepare(config(gather=True))
+        sources = [3, 0, -1, 2, 2, 1, 3, 9, 0, 1]
+        gather = self.array(sources, "i32", "i", ROWS)
+        kernel.launch(a=self.sources, b=self.b, d=self.d, bias=self.bias, bounds=self.starts, gather=gather)
+        self.check(self.d, self.rows(), lambda row: sources[row] if sources[row] < SOURCES else -1, "sources")
+
+    def test_what_does_not_fit_is_refused_by_name(self):
+        fits = dict(a=self.a, b=self.b, d=self.d, bias=self.bias, bounds=self.starts)
+        dense = self.engine.prepare({"kind": "gemm", "problem": {"n": N, "k": K, "dtype": {"a": "f16", "b": "f16", "d": "f16"}}})
+        for kernel, more, message in (
+                (self.kernel, dict(bounds=None), "/bounds: is null"),
+                (self.kernel, dict(bounds=self.array([0] * 3, "i32", "i", 3)), "bounds: has shape"),
+                (self.kernel, dict(bounds=self.a), "bounds: is f16"),
+                (self.kernel, dict(status=self.starts), "status: has shape"),
+                (self.kernel, dict(b=self.array([0.0] * N * K, "f16", "e", N, K)), "b: has shape"),
+                (self.kernel, dict(bias=self.array([0.0] * N, "f16", "e", N)), "bias: has shape"),
+                (self.kernel, dict(gather=self.starts), "gather: is given"),
+                (self.kernel, dict(source_rows=3), "source_rows: is given"),
+                (self.kernel, dict(expected_m=-1), "/expected_m"),
+                (dense, dict(b=self.array([0.0] * N * K, "f16", "e", N, K), bias=None), "bounds: is given")):
+            with self.assertRaisesRegex(ConfigError, message):
+                kernel.launch(**fits | more)
+
+
+if __name__ == "__main__":
+    unittest.main()
