@@ -13,8 +13,8 @@ namespace {
 
 using namespace detail;
 
-constexpr int kWidestHead = 256;  // 32 lanes of 8 elements
-constexpr int kMostWarps = 32;    // of a CTA
+constexpr int kWidestHead = 256;
+constexpr int kMostWarps = 32;  // of a CTA
 constexpr int kMostHeadsPerLane = 8;
 
 int lanes_of(const KvWriteSpec& spec) { return contract::lanes_of_head(std::max(spec.head_dim_qk, spec.head_dim_v)); }
@@ -28,7 +28,7 @@ int warps_of(const KvWriteSpec& spec, int heads_per_lane) {
 
 /// So many loads are in flight.
 int usual_heads_per_lane(const KvWriteSpec& spec) {
-  constexpr int kUsual = 4;
+  constexpr int kUsual = 2;
   return std::min(kUsual, contract::warps_of_heads(std::max(spec.q_heads, spec.kv_heads), lanes_of(spec), 1));
 }
 

@@ -136,7 +136,7 @@ void visit_fields(KvWriteSchedule& schedule, Visitor&& field) {
   field("family", schedule.family, any{}, "kernel family");
   field("num_warps", schedule.num_warps, range{1, 32}, "warps of a CTA");
   field("heads_per_lane", schedule.heads_per_lane, range{1, 8},
-        "heads of a token of which a lane has 8 elements each; auto: one in launches of few tokens");
+        "heads of a token of which a lane has 16 elements each; auto: one in launches of few tokens");
 }
 
 struct KvWriteShape {

@@ -73,7 +73,7 @@ void visit_fields(KvWriteSpec& spec, Visitor&& field) {
   field("ue8m0", spec.ue8m0, any{}, "and are written as bytes");
   field("has_least", spec.has_least, any{}, "the largest magnitude of a head has a bound from below");
   field("num_warps", spec.num_warps, any{}, "warps of a CTA");
-  field("heads_per_lane", spec.heads_per_lane, any{}, "heads of which a lane has 8 elements each");
+  field("heads_per_lane", spec.heads_per_lane, any{}, "heads of which a lane has 16 elements each");
   field("splits_few", spec.splits_few, any{}, "of few tokens a lane has one head");
 }
 

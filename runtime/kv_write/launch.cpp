@@ -19,7 +19,7 @@ void fill(TensorStrides& strides, std::int64_t heads, std::int64_t head_dim, std
   strides.batch = keys_of_page * strides.token;
 }
 
-contract::Strides packed(const TensorStrides& strides) { return {strides.batch, strides.token, strides.head}; }
+contract::RowStrides packed(const TensorStrides& strides) { return {strides.token, strides.head}; }
 
 /// A page of a ragged cache is one row.
 contract::Strides packed_cache(const TensorStrides& strides, KvLayoutKind layout) {
@@ -73,40 +73,40 @@ void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& given, S
   if (auto violations = broken_rules(kernel, t); !violations.empty()) throw ConfigError(std::move(violations));
   if (t.tokens == 0) return;
   const contract::KvWriteParams params{
-      .q = pointer<const void>(t.q),
-      .k = pointer<const void>(t.k),
-      .v = pointer<const void>(t.v),
-      .q_out = pointer<void>(t.q_out),
-      .k_cache = pointer<void>(t.k_cache),
-      .v_cache = pointer<void>(t.v_cache),
-      .q_weight = pointer<const void>(t.q_weight),
-      .k_weight = pointer<const void>(t.k_weight),
-      .cos_sin = pointer<const float>(t.cos_sin),
-      .positions = pointer<const void>(t.positions),
-      .slot_mapping = pointer<const std::int64_t>(t.slot_mapping),
-      .batch_indices = pointer<const std::int32_t>(t.batch_indices),
-      .page_table = pointer<const std::int32_t>(t.page_table),
-      .q_scale = pointer<float>(t.q_scale),
-      .k_scale = pointer<float>(t.k_scale),
-      .v_scale = pointer<float>(t.v_scale),
-      .q_strides = packed(t.q_strides),
-      .k_strides = packed(t.k_strides),
-      .v_strides = packed(t.v_strides),
-      .q_out_strides = packed(t.q_out_strides),
-      .k_cache_strides = packed_cache(t.k_cache_strides, spec.kv_layout),
-      .v_cache_strides = packed_cache(t.v_cache_strides, spec.kv_layout),
-      .eps = t.eps.value_or(kernel.eps),
       .tokens = static_cast<std::int32_t>(t.tokens),
+      .few_tokens = has_few(spec, t.tokens),
       .position_bytes = t.position_bytes,
       .cos_sin_rows = t.cos_sin_rows,
+      .num_pages = spec.kv_layout == KvLayoutKind::kRagged ? static_cast<std::int32_t>(t.kv_tokens) : t.num_pages,
+      .eps = t.eps.value_or(kernel.eps),
+      .positions = pointer<const void>(t.positions),
+      .cos_sin = pointer<const float>(t.cos_sin),
+      .slot_mapping = pointer<const std::int64_t>(t.slot_mapping),
+      .q = pointer<const void>(t.q),
+      .q_strides = packed(t.q_strides),
+      .q_out = pointer<void>(t.q_out),
+      .q_out_strides = packed(t.q_out_strides),
+      .q_weight = pointer<const void>(t.q_weight),
+      .q_scale = pointer<float>(t.q_scale),
+      .k = pointer<const void>(t.k),
+      .k_strides = packed(t.k_strides),
+      .k_cache = pointer<void>(t.k_cache),
+      .k_cache_strides = packed_cache(t.k_cache_strides, spec.kv_layout),
+      .k_weight = pointer<const void>(t.k_weight),
+      .k_scale = pointer<float>(t.k_scale),
+      .k_scale_strides = packed_cache(t.k_scale_strides, spec.kv_layout),
+      .v = pointer<const void>(t.v),
+      .v_strides = packed(t.v_strides),
+      .v_cache = pointer<void>(t.v_cache),
+      .v_cache_strides = packed_cache(t.v_cache_strides, spec.kv_layout),
+      .v_scale = pointer<float>(t.v_scale),
+      .v_scale_strides = packed_cache(t.v_scale_strides, spec.kv_layout),
+      .batch_indices = pointer<const std::int32_t>(t.batch_indices),
+      .page_table = pointer<const std::int32_t>(t.page_table),
       .batch = t.batch,
       .page_table_stride = t.page_table_stride,
-      .num_pages = spec.kv_layout == KvLayoutKind::kRagged ? static_cast<std::int32_t>(t.kv_tokens) : t.num_pages,
       .kv_len = t.kv_len,
-      .k_scale_strides = packed_cache(t.k_scale_strides, spec.kv_layout),
-      .v_scale_strides = packed_cache(t.v_scale_strides, spec.kv_layout),
       .least = kernel.least,
-      .few_tokens = has_few(spec, t.tokens),
   };
   kernel.device->launch(*kernel.kernel, config_of(plan_launch(spec, t.tokens), t.pdl), &params, sizeof params, stream);
 }

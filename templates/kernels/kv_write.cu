@@ -1,8 +1,8 @@
 /// Writes new keys and values to a cache, and rotates the queries on the way: norm, RoPE, Hadamard transform,
-/// quantisation and scatter in one pass. A few lanes share a head, 8 elements each. A warp has some heads of one token
-/// and of one operand: queries, keys or values. It reads the token's place and its angles once, and issues all of its
-/// loads before it computes. Warps need no shared memory, unless the norm is over all heads of a token. A CTA then has
-/// one token.
+/// quantisation and scatter in one pass. A few lanes share a head, and each has two vectors of 8 elements. Elements
+/// that turn with each other lie in one lane (policy/lane_vectors.cuh). A warp has some heads of one token and of one
+/// operand: queries, keys or values. It reads the token's place and its angles once, and issues all of its loads before
+/// it computes. Warps need no shared memory, unless the norm is over all heads of a token. A CTA then has one token.
 ///
 /// Loads of heads come first. A warp issues in order, so an address that waits for a load would hold up the loads
 /// behind it.
@@ -11,9 +11,11 @@
 #include "spec.h"
 
 #include "contract/kv_write.h"
+#include "kernels/kv_write_operands.cuh"
 #include "policy/cache_place.cuh"
 #include "policy/head_store.cuh"
 #include "policy/head_vector.cuh"
+#include "policy/lane_vectors.cuh"
 #include "policy/rotation.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/launch.cuh"
@@ -22,17 +24,16 @@
 
 namespace kernelwright {
 
-using Params = contract::KvWriteParams;
+using contract::kHeadElements;
 using policy::CachePlace;
 using policy::HeadVector;
 using policy::kLaneElements;
 
 constexpr int kWidest = spec::kHeadDimQk > spec::kHeadDimV ? spec::kHeadDimQk : spec::kHeadDimV;
 constexpr int kLanes = contract::lanes_of_head(kWidest);
-constexpr int kHeadsAtOnce = 32 / kLanes;  // of a warp
+constexpr int kHeadsAtOnce = 32 / kLanes;       // of a warp
+constexpr int kHeadsOfLoad = kHeadsAtOnce / 2;  // one vector of theirs is read or written at once
 constexpr bool kNormOfAll = spec::kNorm == NormKind::kRmsAllHeads;
-
-enum class Operand { kQ, kK, kV };
 
 /// The warps of a token, where a lane has kHeadsPerLane heads: those of queries come first, and those of values last.
 template <int kHeadsPerLane>
@@ -46,13 +47,15 @@ struct Dealing {
 };
 using Many = Dealing<spec::kHeadsPerLane>;
 using Few = Dealing<1>;
-constexpr int kLeastCtas = spec::kHeadsPerLane <= 4 ? 32 / spec::kNumWarps : 1;  // of an SM
+constexpr int kLeastCtas = spec::kHeadsPerLane <= 2 ? 24 / spec::kNumWarps : 1;  // of an SM
 static_assert(!kNormOfAll || (Many::kWarps == spec::kNumWarps && !spec::kSplitsFew),
               "a norm over all heads needs them in one CTA");
 
-__device__ __forceinline__ void unpack(const ptx::Vector16& words, HeadVector& x) {
+__device__ __forceinline__ void unpack(const ptx::Vector16 (&words)[2], HeadVector (&x)[2]) {
 #pragma unroll
-  for (int i = 0; i < kLaneElements; ++i) x[i] = tile::element_of<spec::kInDType>(words.word[i / 2], i % 2);
+  for (int v = 0; v < 2; ++v)
+#pragma unroll
+    for (int i = 0; i < kLaneElements; ++i) x[v][i] = tile::element_of<spec::kInDType>(words[v].word[i / 2], i % 2);
 }
 
 /// What a norm over all heads multiplies this warp's operand by. The CTA has all heads of the token, and `sum` is of
@@ -72,45 +75,6 @@ __device__ __forceinline__ float inverse_of_token(const Params& params, float su
   return ptx::rsqrt_approx(all * (1.f / (kHeads * spec::kHeadDimQk)) + params.eps);
 }
 
-/// What differs between operands. The tensors are functions, so that none but its own is read.
-template <Operand kOperand>
-struct Traits;
-template <>
-struct Traits<Operand::kQ> {
-  enum : int { kHeads = spec::kQHeads, kHeadDim = spec::kHeadDimQk };
-  static constexpr DType kTo = spec::kQDType;
-  static constexpr ScaleKind kScales = spec::kQScales;
-  __device__ static const void* from(const Params& params) { return params.q; }
-  __device__ static const contract::Strides& strides(const Params& params) { return params.q_strides; }
-  __device__ static const void* weights(const Params& params) { return params.q_weight; }
-  __device__ static float* scales(const Params& params) { return params.q_scale; }
-};
-template <>
-struct Traits<Operand::kK> {
-  enum : int { kHeads = spec::kKvHeads, kHeadDim = spec::kHeadDimQk };
-  static constexpr DType kTo = spec::kKvDType;
-  static constexpr ScaleKind kScales = spec::kKScales;
-  __device__ static const void* from(const Params& params) { return params.k; }
-  __device__ static const contract::Strides& strides(const Params& params) { return params.k_strides; }
-  __device__ static const void* weights(const Params& params) { return params.k_weight; }
-  __device__ static float* scales(const Params& params) { return params.k_scale; }
-  __device__ static void* cache(const Params& params) { return params.k_cache; }
-  __device__ static const contract::Strides& cache_strides(const Params& params) { return params.k_cache_strides; }
-  __device__ static const contract::Strides& scale_strides(const Params& params) { return params.k_scale_strides; }
-};
-template <>
-struct Traits<Operand::kV> {
-  enum : int { kHeads = spec::kKvHeads, kHeadDim = spec::kHeadDimV };
-  static constexpr DType kTo = spec::kKvDType;
-  static constexpr ScaleKind kScales = spec::kVScales;
-  __device__ static const void* from(const Params& params) { return params.v; }
-  __device__ static const contract::Strides& strides(const Params& params) { return params.v_strides; }
-  __device__ static float* scales(const Params& params) { return params.v_scale; }
-  __device__ static void* cache(const Params& params) { return params.v_cache; }
-  __device__ static const contract::Strides& cache_strides(const Params& params) { return params.v_cache_strides; }
-  __device__ static const contract::Strides& scale_strides(const Params& params) { return params.v_scale_strides; }
-};
-
 /// The heads of one operand of a token that a warp writes; a lane's part of them.
 template <Operand kOperand>
 class Heads {
@@ -128,22 +92,27 @@ class Heads {
     kGivenScales = T::kScales == ScaleKind::kPerTensor || T::kScales == ScaleKind::kPerHead
   };
   enum : int {
+    kVectors = T::kHeadDim / kLaneElements,   // of a head
+    kWordsOfVector = is_fp8(T::kTo) ? 2 : 4,  // as it is written
     kRounds = spec::kHeadsPerLane,
     kWeightParts = !kWeights    ? 1
                    : kNormOfAll ? kRounds
                                 : 1,
     kScaleParts = T::kScales == ScaleKind::kPerHead ? kRounds : 1
   };
+  using Halves = policy::LaneVectors<T::kHeadDim, 0, (kVectors + 1) / 2>;
+  using Turning = policy::LaneVectors<T::kHeadDim, spec::kRopeBegin / kLaneElements, spec::kRopeWidth / kHeadElements>;
+  using Read = typename policy::Either<kTurns && spec::kRope == RopeStyle::kNeox, Turning, Halves>::Type;
+  using Written = typename policy::Either<kTransforms, Halves, Read>::Type;
   using Turn =
       policy::Rotation<kTurns ? spec::kRope : RopeStyle::kNone, spec::kRopeWidth, spec::kRopeBegin, spec::kSectionFirst,
-                       spec::kSectionSecond, spec::kSectionThird, spec::kInterleaved, kLanes * kLaneElements>;
+                       spec::kSectionSecond, spec::kSectionThird, spec::kInterleaved, Read, kLanes>;
 
  public:
-  /// `first`: the first head of this lane; the others are kHeadsAtOnce apart, and rounds() of them are the warp's.
   __device__ __forceinline__ Heads(const Params& params, int token, int warp_of_operand, bool few, int lane)
-      : params_(params), token_(token), few_(few), lane_(lane), chunk_(lane % kLanes) {
+      : params_(params), token_(token), few_(few), lane_(lane), part_(lane % kLanes), upper_(lane / kLanes % 2) {
     const int first_of_warp = warp_of_operand * (few ? 1 : kRounds) * kHeadsAtOnce;
-    first_ = first_of_warp + lane / kLanes;
+    first_ = first_of_warp + lane / (2 * kLanes);
     left_ = T::kHeads - first_of_warp;
     load();
   }
@@ -156,7 +125,7 @@ class Heads {
     void* const to = place_of_output();
 #pragma unroll
     for (int i = 0; i < kRounds; ++i)
-      if (is_round(i)) write_head(i, inverse, to, scale_at);
+      if (is_round(i)) write_heads(i, inverse, to, scale_at);
   }
 
  private:
@@ -166,46 +135,56 @@ class Heads {
     constexpr bool kWhole = T::kHeads % (kRounds * kHeadsAtOnce) == 0;
     return !(spec::kSplitsFew && few_) && (kWhole || i * kHeadsAtOnce < left_);
   }
-  __device__ __forceinline__ int head(int i) const { return first_ + i * kHeadsAtOnce; }
-  /// Whether the lane has a part of its head of round i.
-  __device__ __forceinline__ bool has_part(int i) const {
-    const bool head_exists = T::kHeads % kHeadsAtOnce == 0 || head(i) < T::kHeads;
-    return head_exists && (T::kHeadDim == kLanes * kLaneElements || chunk_ * kLaneElements < T::kHeadDim);
+  /// The head that the lane computes in round i.
+  __device__ __forceinline__ int head(int i) const { return first_ + i * kHeadsAtOnce + upper_ * kHeadsOfLoad; }
+  __device__ __forceinline__ bool has_head(int i) const { return T::kHeads % kHeadsAtOnce == 0 || head(i) < T::kHeads; }
+  /// Of the two heads whose vectors a lane reads and writes in round i: how many heads number v lies behind first_.
+  static __device__ __forceinline__ int behind(int i, int v) { return i * kHeadsAtOnce + v * kHeadsOfLoad; }
+  __device__ __forceinline__ bool moves(int i, int v) const {
+    return T::kHeads % kHeadsAtOnce == 0 || first_ + behind(i, v) < T::kHeads;
   }
 
   __device__ __forceinline__ void load() {
-    const auto* const from = static_cast<const tile::Storage<spec::kInDType>*>(T::from(params_)) +
-                             token_ * T::strides(params_).token + first_ * T::strides(params_).head +
-                             chunk_ * kLaneElements;
-#pragma unroll
-    for (int i = 0; i < kRounds; ++i)
-      parts_[i] =
-          ptx::ld_global_once_v4_if(from + i * (kHeadsAtOnce * T::strides(params_).head), is_round(i) && has_part(i));
+    load_heads();
     if constexpr (kWeights) load_weights();
-    if constexpr (kGivenScales) {
-#pragma unroll
-      for (int i = 0; i < kScaleParts; ++i) {
-        const bool exists = T::kScales == ScaleKind::kPerTensor || (is_round(i) && has_part(i));
-        scales_[i] = __uint_as_float(
-            ptx::ld_global_u32_if(T::scales(params_) + (T::kScales == ScaleKind::kPerHead ? head(i) : 0), exists));
-      }
-    }
+    if constexpr (kGivenScales) load_scales();
     // ptxas moves no load across. Without it, the addresses that wait for a position come before the loads above.
     __syncwarp();
-    if constexpr (kTurns) turn_.load_positions(params_, token_);
     policy::TokenIndex index;
+    if constexpr (kTurns) turn_.load_positions(params_, token_);
     if constexpr (!kIsQ) index = policy::load_index<spec::kIndex>(params_, token_);
-    if constexpr (kTurns) turn_.load_angles(params_, chunk_);
+    if constexpr (kTurns) turn_.load_angles(params_, part_);
     if constexpr (!kIsQ) place_ = policy::place_of<spec::kIndex, spec::kKvLayout, spec::kPageSize>(params_, index);
   }
+  __device__ __forceinline__ void load_heads() {
+    const auto* const from = static_cast<const tile::Storage<spec::kInDType>*>(T::from(params_)) +
+                             token_ * T::strides(params_).token + first_ * T::strides(params_).head +
+                             Read::at(part_, upper_) * kLaneElements;
+    const bool exists = Read::template has<kLanes>(part_, upper_);
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i)
+#pragma unroll
+      for (int v = 0; v < 2; ++v)
+        parts_[i][v] = ptx::ld_global_once_v4_if(from + behind(i, v) * T::strides(params_).head,
+                                                 is_round(i) && moves(i, v) && exists);
+  }
+  __device__ __forceinline__ void load_scales() {
+#pragma unroll
+    for (int i = 0; i < kScaleParts; ++i) {
+      const bool exists = T::kScales == ScaleKind::kPerTensor || (is_round(i) && has_head(i));
+      scales_[i] = __uint_as_float(
+          ptx::ld_global_u32_if(T::scales(params_) + (T::kScales == ScaleKind::kPerHead ? head(i) : 0), exists));
+    }
+  }
   __device__ __forceinline__ void load_weights() {
-    const auto* const weights =
-        static_cast<const tile::Storage<spec::kInDType>*>(T::weights(params_)) + chunk_ * kLaneElements;
+    const auto* const weights = static_cast<const tile::Storage<spec::kInDType>*>(T::weights(params_));
 #pragma unroll
     for (int i = 0; i < kWeightParts; ++i)
-      weights_[i] =
-          ptx::ld_global_v4_if(weights + (kNormOfAll ? head(i) * spec::kHeadDimQk : 0),
-                               kNormOfAll ? is_round(i) && has_part(i) : chunk_ * kLaneElements < T::kHeadDim);
+#pragma unroll
+      for (int v = 0; v < 2; ++v)
+        weights_[i][v] = ptx::ld_global_v4_if(
+            weights + (kNormOfAll ? head(i) * spec::kHeadDimQk : 0) + Read::at(part_, v) * kLaneElements,
+            (!kNormOfAll || (is_round(i) && has_head(i))) && Read::template has<kLanes>(part_, v));
   }
 
   /// Of all parts of this lane; those that do not exist are zeros.
@@ -213,43 +192,52 @@ class Heads {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
-      HeadVector x;
+      HeadVector x[2];
       unpack(parts_[i], x);
-      sum += policy::sum_of_squares(x);
+      sum += policy::sum_of_squares(x[0]) + policy::sum_of_squares(x[1]);
     }
     return sum;
   }
   /// What the norm of a head by itself multiplies by.
-  __device__ __forceinline__ float inverse_of_head(const HeadVector& x) const {
-    const float sum = policy::sum_over_head<kLanes>(policy::sum_of_squares(x));
+  __device__ __forceinline__ float inverse_of_head(const HeadVector (&x)[2]) const {
+    const float sum = policy::sum_over_head<kLanes>(policy::sum_of_squares(x[0]) + policy::sum_of_squares(x[1]));
     const float mean = !kIsV && spec::kNorm == NormKind::kL2 ? sum : sum * (1.f / T::kHeadDim);
     return ptx::rsqrt_approx(mean + params_.eps);
   }
-  __device__ __forceinline__ void normalise(int i, float inverse, HeadVector& x) const {
+  /// The norm but for its factor, which comes last: what lies between is linear.
+  __device__ __forceinline__ float weigh(int i, float inverse, HeadVector (&x)[2]) const {
     if constexpr (!kNormOfAll || kIsV) inverse = inverse_of_head(x);
     if constexpr (kWeights) {
-      HeadVector factor;
-      unpack(weights_[kNormOfAll ? i : 0], factor);
+      HeadVector weights[2];
+      unpack(weights_[kNormOfAll ? i : 0], weights);
 #pragma unroll
-      for (int e = 0; e < kLaneElements; ++e) x[e] = x[e] * inverse * (factor[e] + spec::kWeightOffset);
-    } else {
+      for (int v = 0; v < 2; ++v)
 #pragma unroll
-      for (int e = 0; e < kLaneElements; ++e) x[e] *= inverse;
+        for (int e = 0; e < kLaneElements; ++e)
+          x[v][e] *= spec::kWeightOffset != 0 ? weights[v][e] + spec::kWeightOffset : weights[v][e];
     }
+    return inverse;
+  }
+  static __device__ __forceinline__ void multiply(HeadVector (&x)[2], float factor) {
+#pragma unroll
+    for (int v = 0; v < 2; ++v)
+#pragma unroll
+      for (int e = 0; e < kLaneElements; ++e) x[v][e] *= factor;
   }
 
-  /// The lane's part of its first head where it goes; of a page of columns, the element of that head.
+  /// Where the lane's vector of head first_ goes. Of a page of columns: where the first element of head first_ goes.
   __device__ __forceinline__ void* place_of_output() const {
+    const int written = Written::at(part_, upper_) * kLaneElements;
     if constexpr (kIsQ) {
       return static_cast<tile::Storage<T::kTo>*>(params_.q_out) + token_ * params_.q_out_strides.token +
-             first_ * params_.q_out_strides.head + chunk_ * kLaneElements;
+             first_ * params_.q_out_strides.head + written;
     } else if constexpr (kColumns) {
       const int column = contract::column_of_key(static_cast<int>(place_.offset));
       return static_cast<uint8_t*>(params_.v_cache) + place_.page * params_.v_cache_strides.batch +
-             first_ * params_.v_cache_strides.head + chunk_ * kLaneElements * spec::kPageSize + column;
+             first_ * params_.v_cache_strides.head + column;
     } else {
       return static_cast<tile::Storage<T::kTo>*>(T::cache(params_)) +
-             policy::cache_element(place_, T::cache_strides(params_), first_) + chunk_ * kLaneElements;
+             policy::cache_element(place_, T::cache_strides(params_), first_) + written;
     }
   }
   /// The index of the scale per token of the lane's first head.
@@ -257,9 +245,9 @@ class Heads {
     if constexpr (T::kScales != ScaleKind::kPerToken)
       return 0;
     else if constexpr (kIsQ)
-      return int64_t{token_} * spec::kQHeads + first_;
+      return int64_t{token_} * spec::kQHeads + head(0);
     else
-      return policy::cache_element(place_, T::scale_strides(params_), first_);
+      return policy::cache_element(place_, T::scale_strides(params_), head(0));
   }
 
   /// The factor that brings elements to the scale of a format. A scale per token is computed here, and written.
@@ -274,7 +262,7 @@ class Heads {
         largest = largest < least ? least : largest;
       }
       const float scale = policy::scale_of_head<T::kTo, spec::kPowerOfTwo>(largest);
-      if (chunk_ == 0) {
+      if (part_ == 0 && has_head(i) && (kIsQ || place_.exists)) {
         int64_t at = scale_at;
         if constexpr (kIsQ)
           at += i * kHeadsAtOnce;
@@ -289,29 +277,68 @@ class Heads {
     }
   }
 
-  __device__ __forceinline__ void write_head(int i, float inverse, void* to, int64_t scale_at) {
-    HeadVector x;
+  /// The heads of one round: two of each lane.
+  __device__ __forceinline__ void write_heads(int i, float inverse, void* to, int64_t scale_at) {
+    if constexpr (kStays) {
+      store(i, to, parts_[i][0].word, parts_[i][1].word);
+      return;
+    }
+    policy::exchange<kLanes, 4>(upper_ != 0, parts_[i][0].word, parts_[i][1].word);
+    HeadVector x[2];
     unpack(parts_[i], x);
-    if constexpr (kNorm && (kIsV || spec::kNormBeforeRope)) normalise(i, inverse, x);
-    if constexpr (kTurns) turn_.apply(x, lane_);
-    if constexpr (kNorm && !kIsV && !spec::kNormBeforeRope) normalise(i, inverse, x);
-    if constexpr (kTransforms) policy::hadamard<spec::kHeadDimQk, spec::kHadamardSigns>(x, chunk_);
+    if constexpr (kNorm && (kIsV || spec::kNormBeforeRope)) inverse = weigh(i, inverse, x);
+    if constexpr (kTurns) turn_.apply(x);
+    if constexpr (kNorm && !kIsV && !spec::kNormBeforeRope) inverse = weigh(i, inverse, x);
+    if constexpr (kTransforms) {
+      if constexpr (int{Read::kDistance} != int{Written::kDistance})
+        policy::deal_again<Read, Written>(x, lane_ - part_, part_);
+      policy::hadamard<spec::kHeadDimQk, spec::kHadamardSigns>(x, part_);
+    }
     uint32_t largest = 0;
-    if constexpr (T::kScales == ScaleKind::kPerToken) largest = policy::largest_of_head<kLanes>(x);
-    if (!has_part(i)) return;
+    if constexpr (T::kScales == ScaleKind::kPerToken) {
+      largest = policy::largest_of_head<kLanes>(x);
+      if constexpr (kNorm) largest = __float_as_uint(__uint_as_float(largest) * inverse);
+    }
+    float by = factor(i, scale_at, largest);
+    if constexpr (kNorm && is_fp8(T::kTo)) {
+      const float both = inverse * by;
+      // A head of zeros: the product of its factors may be infinite.
+      if (fabsf(both) < __uint_as_float(0x7f800000u))
+        by = both;
+      else
+        multiply(x, inverse);
+    } else if constexpr (kNorm) {
+      multiply(x, inverse);
+    }
+    if constexpr (kColumns) {
+      store_columns(i, to, x, by);
+    } else {
+      uint32_t words[2][kWordsOfVector];
+      policy::pack_head_part<T::kTo, spec::kArch>(x[0], by, words[0]);
+      policy::pack_head_part<T::kTo, spec::kArch>(x[1], by, words[1]);
+      policy::exchange<kLanes, kWordsOfVector>(upper_ != 0, words[0], words[1]);
+      store(i, to, words[0], words[1]);
+    }
+  }
+  /// A vector of each of two heads.
+  __device__ __forceinline__ void store(int i, void* to, const uint32_t* first, const uint32_t* second) const {
+    if (!Written::template has<kLanes>(part_, upper_)) return;
     if constexpr (!kIsQ)
       if (!place_.exists) return;
-    if constexpr (kColumns) {
-      policy::store_head_column<T::kTo, spec::kArch>(
-          static_cast<uint8_t*>(to) + i * (kHeadsAtOnce * params_.v_cache_strides.head), spec::kPageSize, x,
-          factor(i, scale_at, largest));
-    } else {
-      auto* const element = static_cast<tile::Storage<T::kTo>*>(to) + i * (kHeadsAtOnce * head_stride());
-      if constexpr (kStays)
-        ptx::st_global_v4(element, parts_[i]);
-      else
-        policy::store_head_part<T::kTo, spec::kArch>(element, x, factor(i, scale_at, largest));
-    }
+#pragma unroll
+    for (int v = 0; v < 2; ++v)
+      if (moves(i, v))
+        policy::store_words<kWordsOfVector>(static_cast<tile::Storage<T::kTo>*>(to) + behind(i, v) * head_stride(),
+                                            v == 0 ? first : second);
+  }
+  __device__ __forceinline__ void store_columns(int i, void* to, const HeadVector (&x)[2], float factor) const {
+    if (!has_head(i) || !place_.exists) return;
+    auto* const head = static_cast<uint8_t*>(to) + behind(i, upper_) * params_.v_cache_strides.head;
+#pragma unroll
+    for (int v = 0; v < 2; ++v)
+      if (Written::template has<kLanes>(part_, v))
+        policy::store_head_column<T::kTo, spec::kArch>(head + Written::at(part_, v) * kLaneElements * spec::kPageSize,
+                                                       spec::kPageSize, x[v], factor);
   }
   /// Elements from a head to the next one, where heads go.
   __device__ __forceinline__ int64_t head_stride() const {
@@ -324,9 +351,10 @@ class Heads {
   const Params& params_;
   const int token_;
   const bool few_;
-  const int lane_, chunk_;
-  int first_, left_;  // heads from the warp's first one on
-  ptx::Vector16 parts_[kRounds], weights_[kWeightParts];
+  const int lane_, part_;  // part_: among the lanes that compute a head
+  const int upper_;        // whether the lane is in the upper half of those that read a head
+  int first_, left_;       // heads from the warp's first one on
+  ptx::Vector16 parts_[kRounds][2], weights_[kWeightParts][2];
   float scales_[kScaleParts];
   CachePlace place_;
   Turn turn_;
@@ -340,7 +368,7 @@ __device__ __forceinline__ void write(const Params& params, int token, int warp_
 
 }  // namespace kernelwright
 
-// 32 warps of an SM leave a thread 64 registers, which four heads fit in. Kernels with more heads take what they need.
+// 24 warps of an SM leave a thread 80 registers, which two heads fit in. Kernels with more heads take what they need.
 extern "C" __global__ void __launch_bounds__(32 * kernelwright::spec::kNumWarps, kernelwright::kLeastCtas)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::KvWriteParams params) {
   using namespace kernelwright;

@@ -42,22 +42,26 @@ __device__ __forceinline__ uint32_t fp8_pair_of(float low, float high) {
   }
 }
 
-/// Stores `x` times `factor` to `to`, which is aligned to what is stored.
+/// `x` as it is stored: 4 words of a 16-bit type, which ignores `factor`, or 2 words of `x` times `factor`.
 template <DType kTo, int kArch>
-__device__ __forceinline__ void store_head_part(void* to, const HeadVector& x, float factor) {
+__device__ __forceinline__ void pack_head_part(const HeadVector& x, float factor, uint32_t* words) {
   if constexpr (is_fp8(kTo)) {
-    uint32_t words[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       words[i] = fp8_pair_of<kTo, kArch>(x[4 * i] * factor, x[4 * i + 1] * factor) |
                  fp8_pair_of<kTo, kArch>(x[4 * i + 2] * factor, x[4 * i + 3] * factor) << 16;
-    ptx::st_global_v2_u32(to, words[0], words[1]);
   } else {
-    ptx::Vector16 words;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words.word[i] = tile::Element<kTo>::pack(x[2 * i], x[2 * i + 1]);
-    ptx::st_global_v4(to, words);
+    for (int i = 0; i < 4; ++i) words[i] = tile::Element<kTo>::pack(x[2 * i], x[2 * i + 1]);
   }
+}
+template <int kWords>
+__device__ __forceinline__ void store_words(void* to, const uint32_t* words) {
+  static_assert(kWords == 2 || kWords == 4);
+  if constexpr (kWords == 2)
+    ptx::st_global_v2_u32(to, words[0], words[1]);
+  else
+    ptx::st_global_v4(to, {words[0], words[1], words[2], words[3]});
 }
 
 /// Stores the bytes of `x` times `factor` from `to` on, `stride` bytes apart.

@@ -1,6 +1,5 @@
-/// The part of a head that one lane has, as f32, and what lanes that share the head compute together: sums, the largest
-/// magnitude, norms and the Hadamard transform. Every lane of the warp calls these functions. Elements that a lane
-/// lacks are 0.
+/// A vector of a head as f32, and what lanes that share the head compute together: sums, the largest magnitude, norms
+/// and the Hadamard transform. Every lane of the warp calls these functions. Elements that a lane lacks are 0.
 #pragma once
 
 #include "contract/kv_write.h"
@@ -28,52 +27,62 @@ __device__ __forceinline__ float sum_of_squares(const HeadVector& x) {
   return sum;
 }
 
-/// The largest magnitude of the head, as bits: NaN is above infinity, and infinity above all numbers.
+/// The largest magnitude of the head, as bits: NaN is above infinity, and infinity above all numbers. `x`: the lane's
+/// two vectors of it.
 template <int kLanes>
-__device__ __forceinline__ uint32_t largest_of_head(const HeadVector& x) {
-  uint32_t largest = 0;
+__device__ __forceinline__ uint32_t largest_of_head(const HeadVector (&x)[2]) {
+  float largest = 0;
 #pragma unroll
-  for (int i = 0; i < kLaneElements; ++i) {
-    const uint32_t magnitude = __float_as_uint(x[i]) & 0x7fffffffu;
-    largest = magnitude > largest ? magnitude : largest;
-  }
+  for (int i = 0; i < kLaneElements; ++i)
+    largest = ptx::max_nan_f32(largest, ptx::max_nan_f32(fabsf(x[0][i]), fabsf(x[1][i])));
 #pragma unroll
-  for (int distance = 1; distance < kLanes; distance *= 2) {
-    const uint32_t other = __shfl_xor_sync(kAllLanes, largest, distance);
-    largest = other > largest ? other : largest;
-  }
-  return largest;
+  for (int distance = 1; distance < kLanes; distance *= 2)
+    largest = ptx::max_nan_f32(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+  return __float_as_uint(largest);
 }
 
 /// Multiplies the head by the Hadamard matrix of Sylvester's order, over the root of its size; with kSigns, first by
-/// fixed signs. `chunk`: which part of the head this lane has.
+/// fixed signs. `x`: vectors `lane` and `lane` plus half of the head's vectors. Lanes count among those of the head.
 template <int kHeadDim, bool kSigns>
-__device__ __forceinline__ void hadamard(HeadVector& x, int chunk) {
+__device__ __forceinline__ void hadamard(HeadVector (&x)[2], int lane) {
   static_assert((kHeadDim & (kHeadDim - 1)) == 0);
+  enum : int { kLanes = kHeadDim / (2 * kLaneElements) };
+  const auto butterfly = [](float& first, float& second) {
+    const float low = first, high = second;
+    first = low + high;
+    second = low - high;
+  };
   if constexpr (kSigns) {
 #pragma unroll
-    for (int i = 0; i < kLaneElements; ++i)
-      if (contract::is_negated(static_cast<uint32_t>(chunk * kLaneElements + i))) x[i] = -x[i];
+    for (int v = 0; v < 2; ++v)
+#pragma unroll
+      for (int i = 0; i < kLaneElements; ++i)
+        if (contract::is_negated(static_cast<uint32_t>((lane + v * kLanes) * kLaneElements + i))) x[v][i] = -x[v][i];
   }
 #pragma unroll
   for (int distance = 1; distance < kLaneElements; distance *= 2)
 #pragma unroll
     for (int i = 0; i < kLaneElements; ++i)
       if ((i & distance) == 0) {
-        const float low = x[i], high = x[i + distance];
-        x[i] = low + high;
-        x[i + distance] = low - high;
+        butterfly(x[0][i], x[0][i + distance]);
+        butterfly(x[1][i], x[1][i + distance]);
       }
 #pragma unroll
-  for (int distance = 1; distance < kHeadDim / kLaneElements; distance *= 2)
+  for (int distance = 1; distance < kLanes; distance *= 2)
 #pragma unroll
-    for (int i = 0; i < kLaneElements; ++i) {
-      const float other = __shfl_xor_sync(kAllLanes, x[i], distance);
-      x[i] = (chunk & distance) != 0 ? other - x[i] : x[i] + other;
-    }
+    for (int i = 0; i < kLaneElements; ++i)
+#pragma unroll
+      for (int v = 0; v < 2; ++v) {
+        const float other = __shfl_xor_sync(kAllLanes, x[v][i], distance);
+        x[v][i] = (lane & distance) != 0 ? other - x[v][i] : x[v][i] + other;
+      }
+#pragma unroll
+  for (int i = 0; i < kLaneElements; ++i) butterfly(x[0][i], x[1][i]);
   constexpr float kFactor = kHeadDim == 64 ? 0.125f : kHeadDim == 128 ? 0.08838834764831845f : 0.0625f;
 #pragma unroll
-  for (int i = 0; i < kLaneElements; ++i) x[i] *= kFactor;
+  for (int v = 0; v < 2; ++v)
+#pragma unroll
+    for (int i = 0; i < kLaneElements; ++i) x[v][i] *= kFactor;
 }
 
 }  // namespace kernelwright::policy

@@ -1,5 +1,5 @@
-/// RoPE of a lane's part of a head: the cosines and sines of its elements, from a table in f32, and the rotation. They
-/// are read once for a token, and serve all of its heads.
+/// RoPE of the two vectors of a head that a lane has: the cosines and sines of its elements, from a table in f32, and
+/// the rotation. They are read once for a token, and serve all of its heads.
 #pragma once
 
 #include "policy/cache_place.cuh"
@@ -7,17 +7,20 @@
 
 namespace kernelwright::policy {
 
-/// Which elements turn, and by which stream of positions. kHeadElements: of all lanes that share a head.
+/// Which elements turn, and by which stream of positions. Vectors (policy/lane_vectors.cuh) has an element and its
+/// partner in one lane. kLanes: those that share a head.
 template <RopeStyle kStyle, int kWidth, int kBegin, int kFirst, int kSecond, int kThird, bool kInterleaved,
-          int kHeadElements>
+          class Vectors, int kLanes>
 class Rotation {
+  enum : int {
+    kPairs = kWidth / 2,
+    kAngles = kLaneElements,  // pairs of a lane
+    kStreams = kFirst + kSecond + kThird > 0 ? 3 : 1
+  };
   static constexpr bool kNeox = kStyle == RopeStyle::kNeox;
-  static constexpr bool kSections = kFirst + kSecond + kThird > 0;
-  static constexpr bool kAllTurn = kBegin == 0 && kWidth == kHeadElements;
-  static constexpr int kPairs = kWidth / 2;
-  static constexpr int kAngles = kNeox ? kLaneElements : kLaneElements / 2;  // pairs of which a lane has an element
-  static constexpr int kStreams = kSections ? 3 : 1;
-  static constexpr int kHalfChunks = kPairs / kLaneElements;  // neox: lanes from an element to its partner
+  static constexpr bool kAllTurn = kBegin == 0 && kWidth == 2 * kLanes * kLaneElements;
+  // neox: the pairs of both vectors are neighbours in the table. gptj: those of each vector are.
+  static constexpr int kRuns = kNeox ? 1 : 2, kOfRun = kAngles / kRuns;
 
  public:
   /// Comes before load_angles(), which waits for it.
@@ -26,58 +29,60 @@ class Rotation {
     for (int i = 0; i < kStreams; ++i) positions_[i] = load_position(params, i * int64_t{params.tokens} + token);
   }
 
-  /// `chunk`: which part of a head this lane has.
-  __device__ __forceinline__ void load_angles(const contract::KvWriteParams& params, int chunk) {
-    const int turning = chunk - kBegin / kLaneElements;  // counted from the first lane whose elements turn
-    turns_ = kAllTurn || (turning >= 0 && turning < kWidth / kLaneElements);
-    low_ = turning < kHalfChunks;
-    if (!turns_) return;
-    const int first = kNeox ? (low_ ? turning : turning - kHalfChunks) * kLaneElements : turning * kAngles;
+  /// `lane`: among those that share a head.
+  __device__ __forceinline__ void load_angles(const contract::KvWriteParams& params, int lane) {
     const float* rows[kStreams];
 #pragma unroll
     for (int i = 0; i < kStreams; ++i) rows[i] = row_of(params, value_of(params, positions_[i]));
-    if constexpr (kSections) {
 #pragma unroll
-      for (int i = 0; i < kAngles; ++i) {
-        const int stream = stream_of(first + i);
-        const float* const row = stream == 0 ? rows[0] : stream == 1 ? rows[1] : rows[2];
-        cos_[i] = ptx::ld_global_f32(row + first + i);
-        sin_[i] = ptx::ld_global_f32(row + kPairs + first + i);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kAngles; i += 4) {
-        load_four(cos_ + i, rows[0] + first + i);
-        load_four(sin_ + i, rows[0] + kPairs + first + i);
-      }
-    }
-    if constexpr (kNeox) {
-#pragma unroll
-      for (float& sine : sin_) sine = low_ ? -sine : sine;
+    for (int run = 0; run < kRuns; ++run) {
+      // Counted from the first lane, or the first vector, whose elements turn.
+      const int turning = kNeox ? lane : Vectors::at(lane, run) - kBegin / kLaneElements;
+      turns_[run] = kAllTurn || (turning >= 0 && turning < kPairs / kOfRun);
+      if (turns_[run]) load_run(rows, turning * kOfRun, cos_ + run * kOfRun, sin_ + run * kOfRun);
     }
   }
 
-  /// Every lane of the warp calls it.
-  __device__ __forceinline__ void apply(HeadVector& x, int lane) const {
+  __device__ __forceinline__ void apply(HeadVector (&x)[2]) const {
     if constexpr (kNeox) {
-      const int partner = turns_ ? (low_ ? lane + kHalfChunks : lane - kHalfChunks) : lane;
+      if (!turns_[0]) return;
 #pragma unroll
-      for (int i = 0; i < kLaneElements; ++i) {
-        const float across = __shfl_sync(kAllLanes, x[i], partner) * sin_[i];
-        if (turns_) x[i] = fmaf(x[i], cos_[i], across);
-      }
+      for (int i = 0; i < kLaneElements; ++i) turn(x[0][i], x[1][i], i);
     } else {
-      if (!turns_) return;
 #pragma unroll
-      for (int i = 0; i < kAngles; ++i) {
-        const float even = x[2 * i], odd = x[2 * i + 1];
-        x[2 * i] = fmaf(even, cos_[i], -odd * sin_[i]);
-        x[2 * i + 1] = fmaf(odd, cos_[i], even * sin_[i]);
+      for (int v = 0; v < 2; ++v) {
+        if (!turns_[v]) continue;
+#pragma unroll
+        for (int i = 0; i < kOfRun; ++i) turn(x[v][2 * i], x[v][2 * i + 1], v * kOfRun + i);
       }
     }
   }
 
  private:
+  __device__ __forceinline__ void turn(float& first, float& second, int pair) const {
+    const float a = first, b = second;
+    first = fmaf(a, cos_[pair], -b * sin_[pair]);
+    second = fmaf(b, cos_[pair], a * sin_[pair]);
+  }
+  /// The cosines and sines of kOfRun pairs from `first` on.
+  __device__ __forceinline__ static void load_run(const float* const (&rows)[kStreams], int first, float* cosines,
+                                                  float* sines) {
+    if constexpr (kStreams > 1) {
+#pragma unroll
+      for (int i = 0; i < kOfRun; ++i) {
+        const int stream = stream_of(first + i);
+        const float* const row = stream == 0 ? rows[0] : stream == 1 ? rows[1] : rows[2];
+        cosines[i] = ptx::ld_global_f32(row + first + i);
+        sines[i] = ptx::ld_global_f32(row + kPairs + first + i);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOfRun; i += 4) {
+        load_four(cosines + i, rows[0] + first + i);
+        load_four(sines + i, rows[0] + kPairs + first + i);
+      }
+    }
+  }
   __device__ static int stream_of(int pair) {
     if constexpr (kInterleaved) {
       const int turn = pair % 3;
@@ -97,8 +102,8 @@ class Rotation {
   }
 
   Position positions_[kStreams];
-  float cos_[kAngles] = {}, sin_[kAngles] = {};  // neox: with the sign of the partner's share
-  bool turns_ = false, low_ = false;
+  float cos_[kAngles] = {}, sin_[kAngles] = {};
+  bool turns_[kRuns] = {};
 };
 
 }  // namespace kernelwright::policy

@@ -37,6 +37,13 @@ __device__ __forceinline__ float rsqrt_approx(float x) {
   return y;
 }
 
+/// The larger number. NaN if either is.
+__device__ __forceinline__ float max_nan_f32(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+
 /// Two f32 to packed f16, round to nearest even; `low` in bits 15:0.
 __device__ __forceinline__ uint32_t cvt_rn_f16x2_f32(float low, float high) {
   uint32_t packed;

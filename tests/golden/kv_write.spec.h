@@ -41,7 +41,7 @@ constexpr bool kPowerOfTwo = false;  // scales of tokens are powers of two
 constexpr bool kUe8m0 = false;  // and are written as bytes
 constexpr bool kHasLeast = false;  // the largest magnitude of a head has a bound from below
 constexpr int kNumWarps = 4;  // warps of a CTA
-constexpr int kHeadsPerLane = 4;  // heads of which a lane has 8 elements each
+constexpr int kHeadsPerLane = 4;  // heads of which a lane has 16 elements each
 constexpr bool kSplitsFew = false;  // of few tokens a lane has one head
 
 }  // namespace kernelwright::spec

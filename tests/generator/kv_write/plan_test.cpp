@@ -36,19 +36,19 @@ std::vector<std::string> refusals(const std::function<void(KvWriteProblem&)>& ch
 TEST(PlanKvWrite, DealsTheHeadsOfATokenToWarps) {
   const KvWriteSpec spec = plan_kv_write(llama(), {}, Arch::kSm90a).spec;
   EXPECT_EQ(kernel_name(spec), "kv_write");
-  EXPECT_EQ(spec.heads_per_lane, 4);
-  EXPECT_EQ(warps_of_token(spec), 6);  // 48 heads, 2 at a time
+  EXPECT_EQ(spec.heads_per_lane, 2);
+  EXPECT_EQ(warps_of_token(spec), 6);  // 48 heads, 4 at a time
   EXPECT_EQ(plan_launch(spec, 8192).grid[0], 12288u);
   EXPECT_EQ(plan_launch(spec, 8192).block, 128u);
 }
 
 TEST(PlanKvWrite, GivesALaneOneHeadOfFewTokens) {
   const KvWriteSpec spec = plan_kv_write(llama(), {}, Arch::kSm90a).spec;
-  EXPECT_TRUE(has_few(spec, 170));
-  EXPECT_FALSE(has_few(spec, 171)) << "24 warps of a token, and more than 4096 of all";
-  EXPECT_EQ(plan_launch(spec, 1).grid[0], 6u);
-  EXPECT_EQ(plan_launch(spec, 170).grid[0], 1020u);
-  EXPECT_EQ(plan_launch(spec, 171).grid[0], 257u);
+  EXPECT_TRUE(has_few(spec, 341));
+  EXPECT_FALSE(has_few(spec, 342)) << "12 warps of a token, and more than 4096 of all";
+  EXPECT_EQ(plan_launch(spec, 1).grid[0], 3u);
+  EXPECT_EQ(plan_launch(spec, 341).grid[0], 1023u);
+  EXPECT_EQ(plan_launch(spec, 342).grid[0], 513u);
   KvWriteProblem problem = llama();
   problem.qk_norm.kind = NormKind::kRmsAllHeads;
   EXPECT_FALSE(has_few(plan_kv_write(problem, {}, Arch::kSm90a).spec, 1)) << "a CTA has a token's heads";
@@ -65,8 +65,8 @@ TEST(PlanKvWrite, KeepsATokenInACtaForANormOverAllHeads) {
   schedule.num_warps = 3;
   EXPECT_THAT(
       [&] { plan_kv_write(problem, schedule, Arch::kSm80); },
-      testing::ThrowsMessage<ConfigError>(HasSubstr("3 does not fit a norm over all heads of a token; 12 would do")));
-  problem.heads = {512, 8};
+      testing::ThrowsMessage<ConfigError>(HasSubstr("3 does not fit a norm over all heads of a token; 8 would do")));
+  problem.heads = {1024, 8};
   EXPECT_THAT([&] { plan_kv_write(problem, {}, Arch::kSm80); },
               testing::ThrowsMessage<ConfigError>(HasSubstr("a CTA has 32")));
 }

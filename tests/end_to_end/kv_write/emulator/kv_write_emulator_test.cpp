@@ -179,10 +179,10 @@ TEST_P(KvWrite, TakesAnySchedule) {
 TEST_P(KvWrite, GivesTheSameBitsForFewAndForManyTokens) {
   KvWriteProblem problem = rotating(RopeStyle::kNeox, 256, 64, 0);
   problem.heads = {64, 16};
-  const KvWriteCase call = make_kv_write_inputs(problem, {.name = "drawn", .tokens = 43, .check = true});
+  const KvWriteCase call = make_kv_write_inputs(problem, {.name = "drawn", .tokens = 86, .check = true});
   const KvWriteSpec spec = plan_kv_write(problem, {}, Arch::kSm90a).spec;
-  ASSERT_TRUE(has_few(spec, 42));
-  ASSERT_FALSE(has_few(spec, 43));
+  ASSERT_TRUE(has_few(spec, 85));
+  ASSERT_FALSE(has_few(spec, 86));
   KvWriteSchedule one_head;
   one_head.heads_per_lane = 1;
   EXPECT_EQ(run_checked(engine_, call), run_checked(engine_, call, one_head));
