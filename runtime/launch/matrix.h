@@ -32,6 +32,17 @@ struct Matrix {
     return address < other.address ? other.address - address < static_cast<DevicePtr>(bytes())
                                    : address - other.address < static_cast<DevicePtr>(other.bytes());
   }
+  /// Whether rows of both have bytes in common. With one stride, rows may lie side by side in one buffer.
+  bool shares_rows_with(const Matrix& other) const {
+    if (!overlaps(other)) return false;
+    const std::int64_t stride_of_both = stride_bytes();
+    if (stride_of_both != other.stride_bytes() || stride_of_both == 0) return true;
+    const bool first = address < other.address;
+    const auto distance = static_cast<std::int64_t>((first ? other.address - address : address - other.address) %
+                                                    static_cast<DevicePtr>(stride_of_both));
+    const std::int64_t low = first ? row_bytes() : other.row_bytes(), high = first ? other.row_bytes() : row_bytes();
+    return distance < low || stride_of_both - distance < high;
+  }
 };
 
 }  // namespace kernelwright::detail

@@ -53,6 +53,15 @@ void ArgumentRules::matrix(const std::string& path, const Matrix& matrix, int al
   within_memory(stride_path, matrix);
 }
 
+void ArgumentRules::rows_of(const std::string& path, const Matrix& of, int alignment) {
+  matrix(path, of, alignment);
+  const int step = alignment * 8 / bits_of(of.dtype);
+  bad(of.rows > 1 && of.stride % step != 0, path + "_stride", [&] {
+    return fmt::format("{} elements of {} put rows off their {}-byte boundaries; it takes a multiple of {}", of.stride,
+                       to_string(of.dtype), alignment, step);
+  });
+}
+
 void ArgumentRules::span_within_memory(std::string_view path, DevicePtr address, std::uint64_t bytes) {
   bad(!is_span(address, bytes), path,
       [&] { return fmt::format("{} bytes at {:#x} end behind what 64-bit addresses reach", bytes, address); });

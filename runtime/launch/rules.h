@@ -37,6 +37,8 @@ class ArgumentRules {
   void within_memory(std::string_view stride_path, const Matrix& matrix);  // asked of strides that hold a row
   /// All four, of the operand `path` whose stride is `path` + "_stride".
   void matrix(const std::string& path, const Matrix& matrix, int alignment);
+  /// And a stride that keeps every row on the alignment.
+  void rows_of(const std::string& path, const Matrix& matrix, int alignment);
   void span_within_memory(std::string_view path, DevicePtr address, std::uint64_t bytes);
   /// `purpose()` makes what follows "are needed": "to add 4 parts of k; see GemmKernel::workspace_bytes()".
   template <class Purpose>

@@ -18,18 +18,6 @@ namespace {
 
 constexpr int kVectorBytes = 16;
 
-/// Whether rows of two matrices have bytes in common. With one stride, rows may lie side by side in one buffer.
-bool share_bytes(const Matrix& a, const Matrix& b) {
-  if (!a.overlaps(b)) return false;
-  const std::int64_t stride = a.stride_bytes();
-  if (stride != b.stride_bytes() || stride == 0) return true;
-  const auto distance = static_cast<std::int64_t>(
-      (a.address < b.address ? b.address - a.address : a.address - b.address) % static_cast<DevicePtr>(stride));
-  const std::int64_t low = a.address < b.address ? a.row_bytes() : b.row_bytes();
-  const std::int64_t high = a.address < b.address ? b.row_bytes() : a.row_bytes();
-  return distance < low || stride - distance < high;
-}
-
 class RowOpRules : public ArgumentRules {
  public:
   RowOpRules(const RowOpSpec& spec, const RowOpTensors& t)
@@ -63,19 +51,19 @@ class RowOpRules : public ArgumentRules {
 
   void overlaps() {
     const bool in_place = t_.out == t_.x && t_.out_stride == t_.x_stride && spec_.out == spec_.in && spec_.pairs == 0;
-    bad(!in_place && share_bytes(out_, x_), "/out", [&] {
+    bad(!in_place && out_.shares_rows_with(x_), "/out", [&] {
       return std::string(spec_.pairs > 0 ? "overlaps x, whose gates and ups are still read while rows are written"
                                          : "overlaps x, and is not x itself with its dtype and stride");
     });
     if (!spec_.adds) return;
     const bool same = t_.residual_out == t_.residual && t_.residual_out_stride == t_.residual_stride;
-    bad(!same && share_bytes(residual_out_, residual_), "/residual_out",
+    bad(!same && residual_out_.shares_rows_with(residual_), "/residual_out",
         [] { return std::string("overlaps residual, and is not residual itself with its stride"); });
-    bad(share_bytes(residual_out_, x_), "/residual_out",
+    bad(residual_out_.shares_rows_with(x_), "/residual_out",
         [] { return std::string("overlaps x, which is still read while rows are written"); });
-    bad(share_bytes(out_, residual_), "/out",
+    bad(out_.shares_rows_with(residual_), "/out",
         [] { return std::string("overlaps residual, which is still read while rows are written"); });
-    bad(!same && share_bytes(out_, residual_out_), "/out",
+    bad(!same && out_.shares_rows_with(residual_out_), "/out",
         [] { return std::string("overlaps residual_out, which is written too"); });
   }
 
@@ -116,14 +104,6 @@ class RowOpRules : public ArgumentRules {
   using ArgumentRules::pdl;
 
  private:
-  void rows_of(const std::string& path, const Matrix& of, int alignment) {
-    matrix(path, of, alignment);
-    const int step = alignment * 8 / bits_of(of.dtype);
-    bad(of.rows > 1 && of.stride % step != 0, path + "_stride", [&] {
-      return fmt::format("{} elements of {} put rows off their {}-byte boundaries; it takes a multiple of {}",
-                         of.stride, to_string(of.dtype), alignment, step);
-    });
-  }
   void scale(const Matrix& of, int alignment) {
     not_null("/scale", of.address);
     aligned("/scale", of.address, alignment);

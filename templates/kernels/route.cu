@@ -8,6 +8,7 @@
 #include "policy/epilogue.cuh"
 #include "policy/expert_choice.cuh"
 #include "policy/expert_sort.cuh"
+#include "policy/load_words.cuh"
 #include "ptx/launch.cuh"
 #include "tile/element.cuh"
 
@@ -34,17 +35,10 @@ enum : int {
 __device__ __forceinline__ void load_logits(const Element* from, bool exists, float* to) {
   constexpr int kBytes = kLoad * static_cast<int>(sizeof(Element)), kWords = kBytes < 4 ? 1 : kBytes / 4;
   uint32_t words[kWords];
-  if constexpr (kBytes == 16) {
-    const ptx::Vector16 vector = ptx::ld_global_v4_if(from, exists);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = vector.word[i];
-  } else if constexpr (kBytes == 8) {
-    ptx::ld_global_v2_u32_if(words, from, exists);
-  } else if constexpr (kBytes == 4) {
-    words[0] = ptx::ld_global_u32_if(from, exists);
-  } else {
+  if constexpr (kBytes >= 4)
+    policy::load_words<kWords>(from, exists, words);
+  else
     words[0] = ptx::ld_global_u16_if(from, exists);
-  }
 #pragma unroll
   for (int i = 0; i < kLoad; ++i) {
     if constexpr (spec::kLogitsDType == DType::kF32)

@@ -14,14 +14,7 @@ namespace kernelwright::test {
 /// One launch into poisoned outputs. It must cause no report, and write nothing beside the outputs.
 inline RouteOutput run_checked(Engine& engine, const RouteCase& call, const RouteSchedule& schedule = {},
                                const std::function<void(RouteDeviceCase&)>& change = {}) {
-  RouteDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem, schedule));
-  if (change) change(on_device);
-  on_device.poison();
-  on_device.launch();
-  const RouteOutput output = on_device.download();
-  EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
-  expect_no_reports(engine);
-  return output;
+  return launch_checked<RouteDeviceCase>(engine, call, schedule, change);
 }
 
 /// The router of DeepSeek-V3, with other numbers of experts where a test asks.

@@ -16,14 +16,7 @@ using RowOpChange = std::function<void(RowOpTensors&)>;
 /// One launch into poisoned outputs. It must cause no report, and write nothing beside the outputs.
 inline RowOpOutput run_checked(Engine& engine, const RowOpCase& call, const RowOpSchedule& schedule = {},
                                const std::function<void(RowOpDeviceCase&)>& change = {}) {
-  RowOpDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem, schedule));
-  if (change) change(on_device);
-  on_device.poison();
-  on_device.launch();
-  const RowOpOutput output = on_device.download();
-  EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
-  expect_no_reports(engine);
-  return output;
+  return launch_checked<RowOpDeviceCase>(engine, call, schedule, change);
 }
 
 inline void expect_right(const RowOpCase& call, const RowOpOutput& output) {

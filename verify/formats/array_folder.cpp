@@ -104,4 +104,15 @@ void write_elements(const std::string& folder, const std::string& name, const st
                    std::vector<float>(exact.begin(), exact.end()));
 }
 
+void write_rows(const std::string& folder, const std::string& name, const std::vector<std::int64_t>& shape, DType dtype,
+                std::int64_t stride, const std::vector<std::byte>& rows) {
+  const std::size_t row = bytes_of(dtype, static_cast<std::size_t>(shape.back())),
+                    step = bytes_of(dtype, static_cast<std::size_t>(stride));
+  std::vector<std::byte> dense;
+  for (std::size_t first = 0; first < rows.size(); first += step)
+    dense.insert(dense.end(), rows.begin() + static_cast<std::ptrdiff_t>(first),
+                 rows.begin() + static_cast<std::ptrdiff_t>(first + row));
+  write_elements(folder, name, shape, dtype, dense);
+}
+
 }  // namespace kernelwright

@@ -56,5 +56,8 @@ void make_output_folder(const std::string& folder);
 /// Writes elements of `dtype` as FOLDER/NAME.npy, in f32. Throws ConfigError.
 void write_elements(const std::string& folder, const std::string& name, const std::vector<std::int64_t>& shape,
                     DType dtype, const std::vector<std::byte>& elements);
+/// The same for rows of a matrix, which lie `stride` elements apart.
+void write_rows(const std::string& folder, const std::string& name, const std::vector<std::int64_t>& shape, DType dtype,
+                std::int64_t stride, const std::vector<std::byte>& rows);
 
 }  // namespace kernelwright

@@ -10,35 +10,25 @@ TensorStrides as_tensor(const HeadStrides& strides) { return {strides.batch, str
 
 }  // namespace
 
-DevicePtr KvWriteDeviceCase::output(std::size_t bytes, std::vector<std::byte> KvWriteOutput::*to) {
-  results_.push_back({memory_.allocate_guarded(bytes), to});
-  return results_.back().memory.data();
-}
-
 KvWriteDeviceCase::KvWriteDeviceCase(Device& device, const KvWriteCase& call, KvWriteKernel kernel)
-    : call_(call), kernel_(kernel), memory_(device) {
-  const auto upload = [&](const auto& values) {
-    const DevicePtr address = memory_.allocate_some(values.size() * sizeof values[0]);
-    if (!values.empty()) device.copy_to_device(address, values.data(), values.size() * sizeof values[0]);
-    return address;
-  };
+    : OutputsCall(device, kernel), call_(call) {
   const KvWriteProblem& problem = call.problem;
   const std::size_t in_bytes = bytes_of(problem.dtype.in);
   tensors_.tokens = call.tokens;
   if (call.packed_rows) {
-    const DevicePtr rows = upload(call.q);
+    const DevicePtr rows = upload_some(call.q);
     const auto q_row = static_cast<std::size_t>(problem.heads.q * problem.head_dim.qk);
     tensors_.q = rows;
     tensors_.k = rows + q_row * in_bytes;
     tensors_.v = tensors_.k + static_cast<std::size_t>(problem.heads.kv * problem.head_dim.qk) * in_bytes;
   } else {
-    tensors_.q = upload(call.q), tensors_.k = upload(call.k), tensors_.v = upload(call.v);
+    tensors_.q = upload_some(call.q), tensors_.k = upload_some(call.k), tensors_.v = upload_some(call.v);
   }
   tensors_.q_strides = as_tensor(call.q_strides);
   tensors_.k_strides = as_tensor(call.k_strides);
   tensors_.v_strides = as_tensor(call.v_strides);
-  tensors_.q_weight = upload(call.q_weight), tensors_.k_weight = upload(call.k_weight);
-  tensors_.cos_sin = upload(call.cos_sin);
+  tensors_.q_weight = upload_some(call.q_weight), tensors_.k_weight = upload_some(call.k_weight);
+  tensors_.cos_sin = upload_some(call.cos_sin);
   tensors_.cos_sin_rows = call.cos_sin_rows;
   upload_places();
   if (problem.q_out)
@@ -62,9 +52,6 @@ void KvWriteDeviceCase::upload_places() {
   tensors_.positions = memory_.allocate_some(call_.positions.size() * 8);
   tensors_.batch_indices = memory_.allocate_some(call_.batch_indices.size() * 4);
   tensors_.page_table = memory_.allocate_some(call_.page_table.size() * 4);
-  const auto copy = [&](DevicePtr to, const auto& values) {
-    if (!values.empty()) device().copy_to_device(to, values.data(), values.size() * sizeof values[0]);
-  };
   copy(tensors_.slot_mapping, call_.slot_mapping);
   copy(tensors_.batch_indices, call_.batch_indices);
   copy(tensors_.page_table, call_.page_table);
@@ -96,33 +83,8 @@ void KvWriteDeviceCase::rotate_in_place() {
   tensors_.q = tensors_.q_out;
 }
 
-void KvWriteDeviceCase::poison() {
-  wait();
-  for (const Result& result : results_) {
-    memory_.renew_guards(result.memory);
-    device().fill(result.memory.data(), static_cast<std::uint8_t>(DeviceMemory::kGuardByte), result.memory.bytes,
-                  stream());
-  }
-  wait();
-  if (in_place_ && !call_.q.empty()) device().copy_to_device(tensors_.q_out, call_.q.data(), call_.q.size());
-}
-
-KvWriteOutput KvWriteDeviceCase::download() {
-  wait();
-  KvWriteOutput output;
-  for (const Result& result : results_) {
-    std::vector<std::byte>& bytes = output.*result.bytes;
-    bytes.resize(result.memory.bytes);
-    if (!bytes.empty()) device().copy_to_host(bytes.data(), result.memory.data(), bytes.size());
-  }
-  return output;
-}
-
-bool KvWriteDeviceCase::guards_are_intact() {
-  wait();
-  for (const Result& result : results_)
-    if (!memory_.guards_are_intact(result.memory)) return false;
-  return true;
+void KvWriteDeviceCase::put_inputs_back() {
+  if (in_place_) copy(tensors_.q_out, call_.q);
 }
 
 }  // namespace kernelwright

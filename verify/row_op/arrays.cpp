@@ -53,13 +53,7 @@ void write_output(const RowOpCase& call, const RowOpOutput& output, const std::s
   const RowOpProblem& problem = call.problem;
   // Rows of a drawn case may have gaps.
   const auto write = [&](const char* name, const std::vector<std::byte>& bytes, DType dtype, std::int64_t stride) {
-    const std::size_t row = bytes_of(dtype, static_cast<std::size_t>(problem.width)),
-                      step = bytes_of(dtype, static_cast<std::size_t>(stride));
-    std::vector<std::byte> dense;
-    for (std::size_t first = 0; first < bytes.size(); first += step)
-      dense.insert(dense.end(), bytes.begin() + static_cast<std::ptrdiff_t>(first),
-                   bytes.begin() + static_cast<std::ptrdiff_t>(first + row));
-    write_elements(folder, name, {call.rows, problem.width}, dtype, dense);
+    write_rows(folder, name, {call.rows, problem.width}, dtype, stride, bytes);
   };
   write("out", output.out, problem.dtype.out, call.out_stride);
   if (call.adds()) write("residual_out", output.residual_out, problem.dtype.in, call.residual_out_stride);

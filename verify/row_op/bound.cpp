@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "contract/block_scales.h"
-#include "kernelwright/verify/device/device_memory.h"
 #include "kernelwright/verify/error_bound.h"
 #include "kernelwright/verify/formats/block_formats.h"
 #include "kernelwright/verify/formats/float_formats.h"
@@ -18,12 +17,8 @@
 namespace kernelwright {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr float kSmallestScale = 0x1p-126f;  // the smallest normal f32: no f32 scale that a kernel makes is less
 constexpr std::size_t kBlockOfScales = 128;  // elements of per_block
-
-float below(double value) { return std::nextafter(static_cast<float>(value), -std::numeric_limits<float>::infinity()); }
-float above(double value) { return std::nextafter(static_cast<float>(value), std::numeric_limits<float>::infinity()); }
 
 /// The largest magnitude of some values, and how far f32 may be off. NaN if one is NaN.
 struct Largest {
@@ -39,10 +34,10 @@ Largest largest_of(const RowOpRow& row, std::size_t first, std::size_t count) {
   return largest;
 }
 
-class RowComparison {
+class RowComparison : public RowsComparison {
  public:
   RowComparison(const RowOpCase& call, const RowOpOutput& output, RowOpVerdict& verdict)
-      : call_(call), output_(output), verdict_(verdict), out_(call.problem.dtype.out) {}
+      : RowsComparison(verdict, call.problem.dtype.out), call_(call), output_(output), out_(call.problem.dtype.out) {}
 
   void row(std::int64_t row) {
     const RowOpRow right = reference_row(call_, row);
@@ -61,18 +56,11 @@ class RowComparison {
         if (call_.has_atoms() && (std::isnan(scale) || scale == 0))
           exact([&] { return fmt::format("out[{}, {}] of a block without numbers", row, i); }, found[i], 0);
         else
-          element(row, i, found[i], right.value[i] / scale, right.error[i] / scale, scaled);
+          scaled_element(row, i, found[i], right.value[i] / scale, right.error[i] / scale, scaled);
       }
     }
   }
 
-  /// Bytes that no row has. `rows` of them, each of `row_bytes` and then a gap up to `stride_bytes`.
-  void untouched(const char* of, const std::vector<std::byte>& bytes, std::size_t row_bytes, std::size_t stride_bytes) {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      if (i % stride_bytes < row_bytes || bytes[i] == DeviceMemory::kGuardByte) continue;
-      if (verdict_.strayed++ == 0) fail(fmt::format("byte {} of {} is no row's, and was written", i, of));
-    }
-  }
   /// Scales past the end, in whole atoms.
   void no_scales_past_the_end() {
     const int vector = scale_vector(out_), atoms = contract::scale_atoms_of_row(call_.problem.width, vector);
@@ -88,16 +76,6 @@ class RowComparison {
   }
 
  private:
-  void fail(std::string text) {
-    verdict_.passed = false;
-    if (verdict_.text.empty()) verdict_.text = std::move(text);
-  }
-  template <class Place>
-  void exact(const Place& place, double found, double right) {
-    if (found == right || (std::isnan(found) && std::isnan(right))) return;
-    fail(fmt::format("{}: {} where {} is right", place(), found, right));
-  }
-
   void sums(std::int64_t row, const std::vector<float>& right) {
     std::vector<double> found(right.size());
     const DType in = call_.problem.dtype.in;
@@ -109,22 +87,9 @@ class RowComparison {
   }
 
   /// `right` and `error` in units of the scale.
-  void element(std::int64_t row, std::size_t i, double found, double right, double error, bool scaled) {
-    ++verdict_.elements;
+  void scaled_element(std::int64_t row, std::size_t i, double found, double right, double error, bool scaled) {
     if (scaled) error += 4 * kUnit * std::fabs(right) + 0x1p-149;  // the scale's reciprocal, and the product with it
-    const auto place = [&] { return fmt::format("out[{}, {}]", row, i); };
-    if (std::isnan(right) || std::isinf(right)) return exact(place, found, round_to(out_, static_cast<float>(right)));
-    const float nearest = round_to(out_, static_cast<float>(right));
-    const float low = error == 0 ? nearest : round_to(out_, below(right - error));
-    const float high = error == 0 ? nearest : round_to(out_, above(right + error));
-    verdict_.apart += found != nearest;
-    const double off = std::fabs(found - right);
-    const double most = std::max(std::fabs(low - right), std::fabs(high - right));
-    const bool is_right = found >= low && found <= high;
-    if (std::isfinite(off)) verdict_.max_error = std::max(verdict_.max_error, off);
-    const double ratio = found == nearest ? 0.0 : most > 0 ? off / most : kInf;
-    if (!(ratio <= verdict_.worst_ratio)) verdict_.worst_ratio = std::isnan(ratio) ? kInf : ratio;
-    if (!is_right) fail(fmt::format("{}: {} where {} is right, from {} to {}", place(), found, right, low, high));
+    element([&] { return fmt::format("out[{}, {}]", row, i); }, found, right, error);
   }
 
   /// What elements are divided by: the scale that was given, or the one that the kernel wrote, which is compared.
@@ -199,7 +164,6 @@ class RowComparison {
 
   const RowOpCase& call_;
   const RowOpOutput& output_;
-  RowOpVerdict& verdict_;
   const DType out_;
 };
 
@@ -207,16 +171,9 @@ class RowComparison {
 
 RowOpVerdict verify(const RowOpCase& call, const RowOpOutput& output, const RowOpVerdictOptions& options) {
   RowOpVerdict verdict;
-  verdict.passed = true;
   RowComparison comparison(call, output, verdict);
-  const double operations = 100.0 * static_cast<double>(call.rows) * call.read_width();
-  const auto step = std::max<std::int64_t>(1, static_cast<std::int64_t>(operations / options.budget_operations));
-  verdict.sampled = step > 1;
-  for (std::int64_t row = 0; row < call.rows; ++row) {
-    if ((row + static_cast<std::int64_t>(options.seed % 4096)) % step != 0) continue;
-    ++verdict.rows;
-    comparison.row(row);
-  }
+  compare_some_rows(call.rows, 100.0 * static_cast<double>(call.rows) * call.read_width(), options, verdict,
+                    [&](std::int64_t row) { comparison.row(row); });
   if (call.rows == 0) return verdict;
   const auto width = static_cast<std::size_t>(call.problem.width);
   const DType in = call.problem.dtype.in, out = call.problem.dtype.out;

@@ -6,28 +6,13 @@
 /// Every byte between the rows has to hold what it held before. Scales past the end, in whole atoms, have to be 0.
 #pragma once
 
-#include <string>
-
 #include "kernelwright/verify/row_op/case.h"
+#include "kernelwright/verify/rows_verdict.h"
 
 namespace kernelwright {
 
-struct RowOpVerdictOptions {
-  double budget_operations = 1e9;  // more rows are sampled
-  std::uint64_t seed = 0;
-};
-
-/// `text` has the worst place if it failed: "out[3, 17]: 0.5 where 0.25 is right".
-struct RowOpVerdict {
-  bool passed = false;
-  bool sampled = false;  // some rows were not compared
-  std::size_t rows = 0, elements = 0;
-  double worst_ratio = 0;  // error / the largest error of what would be right
-  double max_error = 0;
-  std::size_t apart = 0;    // elements that are not what fp64 rounds to, but right
-  std::size_t strayed = 0;  // bytes that belong to no row, and that were written
-  std::string text;         // "" if passed
-};
+using RowOpVerdictOptions = RowsVerdictOptions;
+using RowOpVerdict = RowsVerdict;
 RowOpVerdict verify(const RowOpCase& call, const RowOpOutput& output, const RowOpVerdictOptions& options = {});
 
 }  // namespace kernelwright
