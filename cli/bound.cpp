@@ -56,4 +56,8 @@ PredictedBound predict(const RouteProblem& problem, const RouteShape& shape, con
   return bound_by_memory(shape_only(problem, shape), machine);
 }
 
+PredictedBound predict(const MoeCombineProblem& problem, const MoeCombineShape& shape, const MachineClass& machine) {
+  return bound_by_memory(shape_only(problem, shape), machine);
+}
+
 }  // namespace kernelwright::cli

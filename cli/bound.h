@@ -7,6 +7,7 @@
 #include "kernelwright/verify/attention/case.h"
 #include "kernelwright/verify/gemm/case.h"
 #include "kernelwright/verify/kv_write/case.h"
+#include "kernelwright/verify/moe_combine/case.h"
 #include "kernelwright/verify/route/case.h"
 #include "kernelwright/verify/row_op/case.h"
 
@@ -23,6 +24,7 @@ PredictedBound predict(const GemmProblem& problem, const GemmShape& shape, const
 PredictedBound predict(const KvWriteProblem& problem, const KvWriteShape& shape, const MachineClass& machine);
 PredictedBound predict(const RowOpProblem& problem, const RowOpShape& shape, const MachineClass& machine);
 PredictedBound predict(const RouteProblem& problem, const RouteShape& shape, const MachineClass& machine);
+PredictedBound predict(const MoeCombineProblem& problem, const MoeCombineShape& shape, const MachineClass& machine);
 PredictedBound bound_of(const GemmCase& call, const MachineClass& machine);
 
 }  // namespace kernelwright::cli

@@ -70,6 +70,9 @@ RowOpCase inputs_of(const RowOpConfig& config, const RowOpShape& shape, std::uin
 RouteCase inputs_of(const RouteConfig& config, const RouteShape& shape, std::uint64_t seed) {
   return make_route_inputs(config.problem, shape, {.seed = seed});
 }
+MoeCombineCase inputs_of(const MoeCombineConfig& config, const MoeCombineShape& shape, std::uint64_t seed) {
+  return make_moe_combine_inputs(config.problem, shape, {.seed = seed});
+}
 
 void forget_uploaded(AttentionCase& call) {
   for (HostTensor* tensor : {&call.q, &call.k, &call.v}) tensor->buffer.reset();
@@ -91,6 +94,9 @@ RowOpKernel prepare(const Place& place, const NamedConfig& named, const RowOpCon
   return prepare_on(place, named, config);
 }
 RouteKernel prepare(const Place& place, const NamedConfig& named, const RouteConfig& config) {
+  return prepare_on(place, named, config);
+}
+MoeCombineKernel prepare(const Place& place, const NamedConfig& named, const MoeCombineConfig& config) {
   return prepare_on(place, named, config);
 }
 
@@ -118,6 +124,10 @@ KernelSummary summary_of(const RouteKernel& kernel, const RouteCase&) {
   return summary(kernel.key(), kernel.plan().spec.arch, kernel.binary().get());
 }
 
+KernelSummary summary_of(const MoeCombineKernel& kernel, const MoeCombineCase&) {
+  return summary(kernel.key(), kernel.plan().spec.arch, kernel.binary().get());
+}
+
 std::vector<std::string> verdict_heads(const AttentionConfig&) {
   return {"rows checked", "max error", "of bound", "rms", "lse of bound"};
 }
@@ -130,6 +140,7 @@ std::vector<std::string> verdict_heads(const KvWriteConfig&) {
 std::vector<std::string> verdict_heads(const RowOpConfig&) {
   return {"rows checked", "max error", "of bound", "rounded apart", "stray bytes"};
 }
+std::vector<std::string> verdict_heads(const MoeCombineConfig&) { return verdict_heads(RowOpConfig()); }
 std::vector<std::string> verdict_heads(const RouteConfig&) {
   return {"tokens", "max error", "of bound", "near ties", "stray bytes"};
 }
@@ -157,10 +168,14 @@ std::vector<std::string> verdict_cells(const KvWriteConfig&, const KvWriteVerdic
           std::to_string(verdict.strayed)};
 }
 
-std::vector<std::string> verdict_cells(const RowOpConfig&, const RowOpVerdict& verdict) {
+std::vector<std::string> verdict_cells(const RowOpConfig&, const RowsVerdict& verdict) {
   return {fmt::format("{}{}", verdict.rows, verdict.sampled ? " sampled" : ""),
           fmt::format("{:.2e}", verdict.max_error), fmt::format("{:.3f}", verdict.worst_ratio),
           std::to_string(verdict.apart), std::to_string(verdict.strayed)};
+}
+
+std::vector<std::string> verdict_cells(const MoeCombineConfig&, const RowsVerdict& verdict) {
+  return verdict_cells(RowOpConfig(), verdict);
 }
 
 std::vector<std::string> verdict_cells(const RouteConfig&, const RouteVerdict& verdict) {
@@ -207,7 +222,7 @@ JsonValue to_json(const KvWriteVerdict& verdict) {
       .set("sampled", verdict.sampled);
 }
 
-JsonValue to_json(const RowOpVerdict& verdict) {
+JsonValue to_json(const RowsVerdict& verdict) {
   return JsonValue::object()
       .set("max_abs", number(verdict.max_error))
       .set("worst_over_bound", number(verdict.worst_ratio))
@@ -264,5 +279,7 @@ Rate rate_of(const KvWriteCase& call, double microseconds, Arch) { return rate_b
 Rate rate_of(const RowOpCase& call, double microseconds, Arch) { return rate_by_bytes(call, microseconds); }
 
 Rate rate_of(const RouteCase& call, double microseconds, Arch) { return rate_by_bytes(call, microseconds); }
+
+Rate rate_of(const MoeCombineCase& call, double microseconds, Arch) { return rate_by_bytes(call, microseconds); }
 
 }  // namespace kernelwright::cli

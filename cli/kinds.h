@@ -17,6 +17,8 @@
 #include "kernelwright/verify/gemm/device.h"
 #include "kernelwright/verify/kv_write/bound.h"
 #include "kernelwright/verify/kv_write/device.h"
+#include "kernelwright/verify/moe_combine/bound.h"
+#include "kernelwright/verify/moe_combine/device.h"
 #include "kernelwright/verify/route/bound.h"
 #include "kernelwright/verify/route/device.h"
 #include "kernelwright/verify/row_op/bound.h"
@@ -76,12 +78,23 @@ struct Kind<RouteConfig> {
   using Verdict = RouteVerdict;
   using VerdictOptions = RouteVerdictOptions;
 };
+template <>
+struct Kind<MoeCombineConfig> {
+  using Shape = MoeCombineShape;
+  using Case = MoeCombineCase;
+  using Output = MoeCombineOutput;
+  using Kernel = MoeCombineKernel;
+  using OnDevice = MoeCombineDeviceCase;
+  using Verdict = MoeCombineVerdict;
+  using VerdictOptions = MoeCombineVerdictOptions;
+};
 
 AttentionCase inputs_of(const AttentionConfig& config, const AttentionShape& shape, std::uint64_t seed);
 GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64_t seed);
 KvWriteCase inputs_of(const KvWriteConfig& config, const KvWriteShape& shape, std::uint64_t seed);
 RowOpCase inputs_of(const RowOpConfig& config, const RowOpShape& shape, std::uint64_t seed);
 RouteCase inputs_of(const RouteConfig& config, const RouteShape& shape, std::uint64_t seed);
+MoeCombineCase inputs_of(const MoeCombineConfig& config, const MoeCombineShape& shape, std::uint64_t seed);
 
 /// Frees the host's copy of data that the device has: gigabytes that are not read again.
 void forget_uploaded(AttentionCase& call);
@@ -94,6 +107,7 @@ GemmKernel prepare(const Place& place, const NamedConfig& named, const GemmConfi
 KvWriteKernel prepare(const Place& place, const NamedConfig& named, const KvWriteConfig& config);
 RowOpKernel prepare(const Place& place, const NamedConfig& named, const RowOpConfig& config);
 RouteKernel prepare(const Place& place, const NamedConfig& named, const RouteConfig& config);
+MoeCombineKernel prepare(const Place& place, const NamedConfig& named, const MoeCombineConfig& config);
 
 /// The kernel with which one call is launched.
 struct KernelSummary {
@@ -106,6 +120,7 @@ KernelSummary summary_of(const GemmKernel& kernel, const GemmCase& call);
 KernelSummary summary_of(const KvWriteKernel& kernel, const KvWriteCase& call);
 KernelSummary summary_of(const RowOpKernel& kernel, const RowOpCase& call);
 KernelSummary summary_of(const RouteKernel& kernel, const RouteCase& call);
+KernelSummary summary_of(const MoeCombineKernel& kernel, const MoeCombineCase& call);
 
 /// The columns that a verdict fills in a table, and the verdict as JSON.
 std::vector<std::string> verdict_heads(const AttentionConfig&);
@@ -113,15 +128,17 @@ std::vector<std::string> verdict_heads(const GemmConfig&);
 std::vector<std::string> verdict_heads(const KvWriteConfig&);
 std::vector<std::string> verdict_heads(const RowOpConfig&);
 std::vector<std::string> verdict_heads(const RouteConfig&);
+std::vector<std::string> verdict_heads(const MoeCombineConfig&);
 std::vector<std::string> verdict_cells(const AttentionConfig& config, const Verdict& verdict);
 std::vector<std::string> verdict_cells(const GemmConfig& config, const GemmVerdict& verdict);
 std::vector<std::string> verdict_cells(const KvWriteConfig& config, const KvWriteVerdict& verdict);
-std::vector<std::string> verdict_cells(const RowOpConfig& config, const RowOpVerdict& verdict);
+std::vector<std::string> verdict_cells(const RowOpConfig& config, const RowsVerdict& verdict);
 std::vector<std::string> verdict_cells(const RouteConfig& config, const RouteVerdict& verdict);
+std::vector<std::string> verdict_cells(const MoeCombineConfig& config, const RowsVerdict& verdict);
 JsonValue to_json(const Verdict& verdict);
 JsonValue to_json(const GemmVerdict& verdict);
 JsonValue to_json(const KvWriteVerdict& verdict);
-JsonValue to_json(const RowOpVerdict& verdict);
+JsonValue to_json(const RowsVerdict& verdict);
 JsonValue to_json(const RouteVerdict& verdict);
 
 /// The speed of a call.
@@ -138,5 +155,6 @@ Rate rate_of(const GemmCase& call, double microseconds, Arch arch);
 Rate rate_of(const KvWriteCase& call, double microseconds, Arch arch);
 Rate rate_of(const RowOpCase& call, double microseconds, Arch arch);
 Rate rate_of(const RouteCase& call, double microseconds, Arch arch);
+Rate rate_of(const MoeCombineCase& call, double microseconds, Arch arch);
 
 }  // namespace kernelwright::cli

@@ -105,11 +105,17 @@ RoutePlan plan_for(const NamedConfig& named, const RouteConfig& config, const Ma
                    const TunedTable&) {
   return planned<RoutePlan>(named, [&] { return plan_route(config.problem, config.schedule, machine.arch); });
 }
+MoeCombinePlan plan_for(const NamedConfig& named, const MoeCombineConfig& config, const MachineClass& machine,
+                        const TunedTable&) {
+  return planned<MoeCombinePlan>(named,
+                                 [&] { return plan_moe_combine(config.problem, config.schedule, machine.arch); });
+}
 
 namespace {
 
 std::vector<PlannedKernel> kernels_of(const KvWritePlan& plan) { return {{"main", plan.spec}}; }
 std::vector<PlannedKernel> kernels_of(const RowOpPlan& plan) { return {{"main", plan.spec}}; }
+std::vector<PlannedKernel> kernels_of(const MoeCombinePlan& plan) { return {{"main", plan.spec}}; }
 std::vector<PlannedKernel> kernels_of(const RoutePlan& plan) {
   std::vector<PlannedKernel> kernels{{"main", plan.spec}};
   if (plan.sort) kernels.push_back({"sort", *plan.sort});

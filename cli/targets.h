@@ -9,6 +9,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/kv_write/plan.h"
+#include "kernelwright/generator/moe_combine/plan.h"
 #include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/route/plan.h"
 #include "kernelwright/generator/row_op/plan.h"
@@ -47,6 +48,8 @@ RowOpPlan plan_for(const NamedConfig& named, const RowOpConfig& config, const Ma
                    const TunedTable& rows);
 RoutePlan plan_for(const NamedConfig& named, const RouteConfig& config, const MachineClass& machine,
                    const TunedTable& rows);
+MoeCombinePlan plan_for(const NamedConfig& named, const MoeCombineConfig& config, const MachineClass& machine,
+                        const TunedTable& rows);
 
 /// One kernel of a config on one class of devices.
 struct PlannedKernel {

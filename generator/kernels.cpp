@@ -26,19 +26,19 @@ void require_usable(const AnyTunedRow& row) {
 std::uint32_t shared_bytes(const Spec& spec) {
   if (const auto* attention = std::get_if<AttentionSpec>(&spec)) return shared_bytes(*attention);
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) return shared_bytes(*gemm);
-  return 0;  // attention_combine, quantize, kv_write, row_op, route
+  return 0;  // attention_combine, quantize, kv_write, row_op, route, moe_combine
 }
 
 std::vector<SharedRegion> shared_map(const Spec& spec) {
   if (const auto* attention = std::get_if<AttentionSpec>(&spec)) return shared_map(*attention);
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) return shared_map(*gemm);
-  return {};  // attention_combine, quantize, kv_write, row_op, route
+  return {};  // attention_combine, quantize, kv_write, row_op, route, moe_combine
 }
 
 std::vector<KernelRole> roles(const Spec& spec) {
   if (const auto* attention = std::get_if<AttentionSpec>(&spec)) return roles(*attention);
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) return roles(*gemm);
-  return {};  // attention_combine, quantize, kv_write, row_op, route
+  return {};  // attention_combine, quantize, kv_write, row_op, route, moe_combine
 }
 
 }  // namespace kernelwright

@@ -8,6 +8,7 @@
 #include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/gemm/validate.h"
 #include "kernelwright/generator/kv_write/plan.h"
+#include "kernelwright/generator/moe_combine/plan.h"
 #include "kernelwright/generator/plan/memory_map.h"
 #include "kernelwright/generator/problem/config.h"
 #include "kernelwright/generator/route/plan.h"

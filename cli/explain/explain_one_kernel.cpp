@@ -50,5 +50,8 @@ int explain(const Options& options, const NamedConfig& named, const RowOpConfig&
 int explain(const Options& options, const NamedConfig& named, const RouteConfig& config) {
   return explain_one(options, named, config);
 }
+int explain(const Options& options, const NamedConfig& named, const MoeCombineConfig& config) {
+  return explain_one(options, named, config);
+}
 
 }  // namespace kernelwright::cli

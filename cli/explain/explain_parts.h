@@ -56,5 +56,6 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
 int explain(const Options& options, const NamedConfig& named, const KvWriteConfig& config);
 int explain(const Options& options, const NamedConfig& named, const RowOpConfig& config);
 int explain(const Options& options, const NamedConfig& named, const RouteConfig& config);
+int explain(const Options& options, const NamedConfig& named, const MoeCombineConfig& config);
 
 }  // namespace kernelwright::cli

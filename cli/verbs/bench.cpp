@@ -46,7 +46,7 @@ Timing time_launches(Device& device, OnDevice& on_device, Flusher& flusher, int 
 /// One shape of one config.
 struct Item {
   const NamedConfig* named;
-  std::variant<AttentionShape, GemmShape, KvWriteShape, RowOpShape, RouteShape> shape;
+  std::variant<AttentionShape, GemmShape, KvWriteShape, RowOpShape, RouteShape, MoeCombineShape> shape;
 };
 
 struct Row {

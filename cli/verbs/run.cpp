@@ -20,6 +20,7 @@
 #include "kernelwright/verify/attention/arrays.h"
 #include "kernelwright/verify/gemm/arrays.h"
 #include "kernelwright/verify/kv_write/arrays.h"
+#include "kernelwright/verify/moe_combine/arrays.h"
 #include "kernelwright/verify/route/arrays.h"
 #include "kernelwright/verify/row_op/arrays.h"
 
@@ -178,7 +179,7 @@ struct WorkOf {
 struct Work {
   const NamedConfig* named;
   std::variant<WorkOf<AttentionConfig>, WorkOf<GemmConfig>, WorkOf<KvWriteConfig>, WorkOf<RowOpConfig>,
-               WorkOf<RouteConfig>>
+               WorkOf<RouteConfig>, WorkOf<MoeCombineConfig>>
       of;
 };
 

@@ -210,6 +210,9 @@ constexpr const char* kNoRows<RowOpConfig> =
 template <>
 constexpr const char* kNoRows<RouteConfig> =
     "\"route\" has no rows to tune yet; its schedule takes warps, which bench compares";
+template <>
+constexpr const char* kNoRows<MoeCombineConfig> =
+    "\"moe_combine\" has no rows to tune yet; its schedule takes threads, which bench compares";
 
 }  // namespace
 

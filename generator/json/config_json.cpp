@@ -21,7 +21,7 @@ constexpr std::int64_t kVersion = 1;
 const std::vector<std::string_view>& kFields =
     *new std::vector<std::string_view>{"version", "kind", "name", "problem", "schedule", "shapes"};
 const std::vector<std::string_view>& kKinds =
-    *new std::vector<std::string_view>{"attention", "gemm", "kv_write", "row_op", "route"};
+    *new std::vector<std::string_view>{"attention", "gemm", "kv_write", "row_op", "route", "moe_combine"};
 
 /// Whether a rule about `path` may depend on a value that could not be read. Such a value is in the object that has
 /// `path` as a member, or it holds that object.
@@ -120,6 +120,8 @@ Config read(const JsonValue& json, std::vector<Violation> duplicates, const std:
     return read_kind<RowOpConfig>(json, std::move(name), folder, violations);
   if (kind && kind->is_string() && kind->as_string() == "route")
     return read_kind<RouteConfig>(json, std::move(name), folder, violations);
+  if (kind && kind->is_string() && kind->as_string() == "moe_combine")
+    return read_kind<MoeCombineConfig>(json, std::move(name), folder, violations);
   violations.add("/kind", (kind ? found(*kind) + " is not a kind" : std::string("is missing")) + "; it takes one of " +
                               join(kKinds));
   throw ConfigError(violations.take());

@@ -44,6 +44,9 @@ void read_into(const JsonValue& json, const std::string& path, RowOpProblem& pro
 void read_into(const JsonValue& json, const std::string& path, RouteProblem& problem, ViolationList& violations) {
   FieldReader(violations).read(json, path, problem, any{});
 }
+void read_into(const JsonValue& json, const std::string& path, MoeCombineProblem& problem, ViolationList& violations) {
+  FieldReader(violations).read(json, path, problem, any{});
+}
 void read_into(const JsonValue& json, const std::string& path, KvWriteSchedule& schedule, ViolationList& violations) {
   FieldReader(violations).read_schedule(json, path, schedule);
 }
@@ -51,6 +54,10 @@ void read_into(const JsonValue& json, const std::string& path, RowOpSchedule& sc
   FieldReader(violations).read_schedule(json, path, schedule);
 }
 void read_into(const JsonValue& json, const std::string& path, RouteSchedule& schedule, ViolationList& violations) {
+  FieldReader(violations).read_schedule(json, path, schedule);
+}
+void read_into(const JsonValue& json, const std::string& path, MoeCombineSchedule& schedule,
+               ViolationList& violations) {
   FieldReader(violations).read_schedule(json, path, schedule);
 }
 void read_into(const JsonValue& json, const std::string& path, AttentionSchedule& schedule, ViolationList& violations) {
@@ -76,6 +83,10 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<RowOp
   FieldReader(violations).read(json, path, shapes, any{});
 }
 void read_into(const JsonValue& json, const std::string& path, std::vector<RouteShape>& shapes,
+               ViolationList& violations) {
+  FieldReader(violations).read(json, path, shapes, any{});
+}
+void read_into(const JsonValue& json, const std::string& path, std::vector<MoeCombineShape>& shapes,
                ViolationList& violations) {
   FieldReader(violations).read(json, path, shapes, any{});
 }

@@ -39,9 +39,11 @@ void read_into(const JsonValue& json, const std::string& path, GemmProblem& prob
 void read_into(const JsonValue& json, const std::string& path, KvWriteProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, RowOpProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, RouteProblem& problem, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, MoeCombineProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, KvWriteSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, RowOpSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, RouteSchedule& schedule, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, MoeCombineSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, AttentionSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, GemmSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, std::vector<AttentionShape>& shapes,
@@ -53,6 +55,8 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<KvWri
 void read_into(const JsonValue& json, const std::string& path, std::vector<RowOpShape>& shapes,
                ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, std::vector<RouteShape>& shapes,
+               ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, std::vector<MoeCombineShape>& shapes,
                ViolationList& violations);
 
 /// Adds a violation for each key of `json` that is not one of `fields`.

@@ -36,8 +36,9 @@ std::string refusal(const KvWriteConfig& config, Arch arch) try {
 } catch (const ConfigError& error) {
   return error.violations().front().text();
 }
-std::string refusal(const RowOpConfig&, Arch) { return ""; }  // no model's plan has one yet
-std::string refusal(const RouteConfig&, Arch) { return ""; }  // no model's plan has one yet
+std::string refusal(const RowOpConfig&, Arch) { return ""; }       // no model's plan has one yet
+std::string refusal(const RouteConfig&, Arch) { return ""; }       // no model's plan has one yet
+std::string refusal(const MoeCombineConfig&, Arch) { return ""; }  // no model's plan has one yet
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernelwright/generator/problem/kv_write.h"
+#include "kernelwright/generator/problem/moe_combine.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/route.h"
 #include "kernelwright/generator/problem/row_op.h"
@@ -55,7 +56,15 @@ struct RouteConfig {
   bool operator==(const RouteConfig&) const = default;
 };
 
-using Config = std::variant<AttentionConfig, GemmConfig, KvWriteConfig, RowOpConfig, RouteConfig>;
+struct MoeCombineConfig {
+  std::string name;
+  MoeCombineProblem problem;
+  MoeCombineSchedule schedule;
+  std::vector<MoeCombineShape> shapes;
+  bool operator==(const MoeCombineConfig&) const = default;
+};
+
+using Config = std::variant<AttentionConfig, GemmConfig, KvWriteConfig, RowOpConfig, RouteConfig, MoeCombineConfig>;
 
 /// The parts of a kind of config, for code that is written once for all kinds.
 template <class KindOfConfig>
@@ -64,7 +73,7 @@ template <class KindOfConfig>
 using ScheduleOf = decltype(KindOfConfig::schedule);
 template <class KindOfConfig>
 using ShapeOf = typename decltype(KindOfConfig::shapes)::value_type;
-/// "attention", "gemm", "kv_write", "row_op", "route": the value of "kind" in a file.
+/// "attention", "gemm", "kv_write", "row_op", "route", "moe_combine": the value of "kind" in a file.
 template <class KindOfConfig>
 inline constexpr const char* kKindWord = nullptr;
 template <>
@@ -77,6 +86,8 @@ template <>
 inline constexpr const char* kKindWord<RowOpConfig> = "row_op";
 template <>
 inline constexpr const char* kKindWord<RouteConfig> = "route";
+template <>
+inline constexpr const char* kKindWord<MoeCombineConfig> = "moe_combine";
 
 /// The config's name, whichever kind it is.
 inline const std::string& name_of(const Config& config) {

@@ -16,5 +16,6 @@ std::vector<Violation> contradictions(const GemmConfig& config);
 std::vector<Violation> contradictions(const KvWriteConfig& config);
 std::vector<Violation> contradictions(const RowOpConfig& config);
 std::vector<Violation> contradictions(const RouteConfig& config);
+std::vector<Violation> contradictions(const MoeCombineConfig& config);
 
 }  // namespace kernelwright

@@ -42,7 +42,7 @@ and checks each field. Name it in the editor's settings, as a config itself has 
 | field | values | default | meaning |
 |---|---|---|---|
 | `version` | 1 | required | version of this format |
-| `kind` | `attention`, `gemm`, `kv_write`, `row_op`, `route` | required | which problem, schedule and shapes the rest describes |
+| `kind` | `attention`, `gemm`, `kv_write`, `row_op`, `route`, `moe_combine` | required | which problem, schedule and shapes the rest describes |
 | `name` | letters, digits, `.`, `_`, `-`; 1 to 64 of them | required | for reports and file names |
 | `problem` | an object | required | what to compute |
 | `schedule` | `"auto"` or an object | `"auto"` | how to compute it |
@@ -66,7 +66,8 @@ has the order of its steps.
 a residual or gated product, norm, quantisation. [row-op.md](row-op.md) has the formulas.
 
 **Mixtures of experts.** Kind `route` chooses the experts of each token, and sorts tokens by expert.
-[moe-route.md](moe-route.md) has the formulas and the arrays.
+[moe-route.md](moe-route.md) has the formulas and the arrays. Kind `moe_combine` adds up the rows
+that experts made of each token ([moe-combine.md](moe-combine.md)).
 
 **Auto.** Each field of a schedule may be `"auto"`, which leaves it to the planner.
 
@@ -298,6 +299,9 @@ std::string config_markdown() {
   add_table<RouteProblem>("Choosing experts: problem", {"route", "problem"}, page);
   add_table<RouteSchedule>("Choosing experts: schedule", {"route", "schedule"}, page);
   add_table<RouteShape>("Choosing experts: a shape", {}, page);
+  add_table<MoeCombineProblem>("Adding up rows of experts: problem", {"moe_combine", "problem"}, page);
+  add_table<MoeCombineSchedule>("Adding up rows of experts: schedule", {"moe_combine", "schedule"}, page);
+  add_table<MoeCombineShape>("Adding up rows of experts: a shape", {}, page);
   page +=
       "\n## What each family takes of a schedule\n\nA value stands in a column if the family plans some problem with "
       "it: dtypes, head sizes and\ndecode decide which. Long ranges were tried at the usual values. "

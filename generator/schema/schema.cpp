@@ -123,13 +123,14 @@ std::string json_schema() {
                                              {"kv_write", config_schema<KvWriteConfig>("kv_write")},
                                              {"row_op", config_schema<RowOpConfig>("row_op")},
                                              {"route", config_schema<RouteConfig>("route")},
+                                             {"moe_combine", config_schema<MoeCombineConfig>("moe_combine")},
                                              {"mask", object_schema(mask, {"attention", "problem.mask"})}});
   const JsonValue schema = JsonValue::object(
       {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
        {"title", "Kernelwright config"},
        {"description", "One problem, an optional schedule, and shapes to check, bench and tune with."},
        {"oneOf", JsonValue::array({reference("attention"), reference("gemm"), reference("kv_write"),
-                                   reference("row_op"), reference("route")})},
+                                   reference("row_op"), reference("route"), reference("moe_combine")})},
        {"$defs", std::move(definitions)}});
   return schema.dump() + "\n";
 }

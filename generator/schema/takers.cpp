@@ -7,6 +7,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/kv_write/plan.h"
+#include "kernelwright/generator/moe_combine/plan.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/config.h"
 #include "kernelwright/generator/problem/contradictions.h"
@@ -182,6 +183,11 @@ const std::vector<Change<RouteConfig>>& starts(const RouteConfig&) {
   return all;
 }
 
+const std::vector<Change<MoeCombineConfig>>& starts(const MoeCombineConfig&) {
+  static const auto& all = *new std::vector<Change<MoeCombineConfig>>{[](MoeCombineConfig&) {}};
+  return all;
+}
+
 // Other fields that a value may need. They are tried one after another behind it.
 const std::vector<Change<AttentionConfig>>& completions(const AttentionConfig&) {
   using C = AttentionConfig;
@@ -269,6 +275,7 @@ const std::vector<Change<RowOpConfig>>& completions(const RowOpConfig&) {
 }
 
 const std::vector<Change<RouteConfig>>& completions(const RouteConfig& config) { return starts(config); }
+const std::vector<Change<MoeCombineConfig>>& completions(const MoeCombineConfig& config) { return starts(config); }
 
 /// A config in which the field matters. Otherwise every dtype of an absent operand would be accepted.
 AttentionConfig plain(const AttentionConfig&, std::string_view path) {
@@ -310,6 +317,10 @@ RouteConfig plain(const RouteConfig&, std::string_view) {
   return config;
 }
 
+MoeCombineConfig plain(const MoeCombineConfig&, std::string_view) {
+  return {.name = "", .problem = {.width = 4096, .top_k = 8}};
+}
+
 bool has_plan(const AttentionConfig& config, Arch arch) {
   plan_by_model(config.problem, config.schedule, arch);
   return true;
@@ -319,20 +330,10 @@ bool has_plan(const GemmConfig& config, Arch arch) {
   return true;
 }
 
-bool has_plan(const KvWriteConfig& config, Arch arch) {
-  plan_kv_write(config.problem, config.schedule, arch);
-  return true;
-}
-
-bool has_plan(const RowOpConfig& config, Arch arch) {
-  plan_row_op(config.problem, config.schedule, arch);
-  return true;
-}
-
-bool has_plan(const RouteConfig& config, Arch arch) {
-  plan_route(config.problem, config.schedule, arch);
-  return true;
-}
+bool has_plan(const KvWriteConfig& c, Arch arch) { return plan_kv_write(c.problem, c.schedule, arch), true; }
+bool has_plan(const RowOpConfig& c, Arch arch) { return plan_row_op(c.problem, c.schedule, arch), true; }
+bool has_plan(const RouteConfig& c, Arch arch) { return plan_route(c.problem, c.schedule, arch), true; }
+bool has_plan(const MoeCombineConfig& c, Arch arch) { return plan_moe_combine(c.problem, c.schedule, arch), true; }
 
 template <class KindOfConfig>
 bool takes(const KindOfConfig& config, Arch arch) try {
@@ -376,10 +377,11 @@ std::vector<Family> families_that_take(std::string_view kind, std::string_view p
   const bool of_kv_write = kind == "kv_write" && family_takes<KvWriteConfig>(Family::kPortable, path, word);
   const bool of_row_op = kind == "row_op" && family_takes<RowOpConfig>(Family::kPortable, path, word);
   const bool of_route = kind == "route" && family_takes<RouteConfig>(Family::kPortable, path, word);
+  const bool of_moe_combine = kind == "moe_combine" && family_takes<MoeCombineConfig>(Family::kPortable, path, word);
   for (const auto& [family, name] : EnumTable<Family>::entries) {
     const bool taken = kind == "attention" ? family_takes<AttentionConfig>(family, path, word)
                        : kind == "gemm"    ? family_takes<GemmConfig>(family, path, word)
-                                           : of_kv_write || of_row_op || of_route;
+                                           : of_kv_write || of_row_op || of_route || of_moe_combine;
     if (taken) families.push_back(family);
   }
   return families;

@@ -53,6 +53,7 @@ std::string kernel_name(const Spec& spec) {
   if (std::holds_alternative<KvWriteSpec>(spec)) return "kv_write";
   if (std::holds_alternative<RowOpSpec>(spec)) return "row_op";
   if (std::holds_alternative<RouteSpec>(spec)) return "route";
+  if (std::holds_alternative<MoeCombineSpec>(spec)) return "moe_combine";
   if (std::holds_alternative<RouteSortSpec>(spec)) return "route_sort";
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
     if (!gemm->kernel.empty()) return std::string(gemm->kernel);

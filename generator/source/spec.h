@@ -10,6 +10,7 @@
 #include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/generator/problem/fields.h"
 #include "kernelwright/generator/source/kv_write_spec.h"
+#include "kernelwright/generator/source/moe_combine_spec.h"
 #include "kernelwright/generator/source/route_spec.h"
 #include "kernelwright/generator/source/row_op_spec.h"
 
@@ -347,11 +348,11 @@ void visit_fields(QuantizeSpec& spec, Visitor&& field) {
   field("to", spec.to, any{}, "block-scaled format that they become");
 }
 
-using Spec =
-    std::variant<AttentionSpec, CombineSpec, GemmSpec, QuantizeSpec, KvWriteSpec, RowOpSpec, RouteSpec, RouteSortSpec>;
+using Spec = std::variant<AttentionSpec, CombineSpec, GemmSpec, QuantizeSpec, KvWriteSpec, RowOpSpec, RouteSpec,
+                          RouteSortSpec, MoeCombineSpec>;
 
 /// The template that a Spec specialises: that of its form, "attention_combine", "gemm_...", "quantize", "kv_write",
-/// "row_op", "route" or "route_sort".
+/// "row_op", "route", "route_sort" or "moe_combine".
 std::string kernel_name(const Spec& spec);
 /// One "field value" line per field, in list order. The key hashes this text, and `explain` prints it.
 std::string canonical_text(const Spec& spec);

@@ -191,6 +191,12 @@ class RouteTensors(Struct):
                 ("logits_stride", c_int64), ("pdl", c_int32), ("overrides", c_uint32), ("factor", c_float)]
 
 
+class MoeCombineTensors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("rows", c_uint64), ("positions", c_uint64), ("weights", c_uint64),
+                ("residual", c_uint64), ("out", c_uint64), ("num_rows", c_int64), ("tokens", c_int64), ("rows_stride", c_int64),
+                ("residual_stride", c_int64), ("out_stride", c_int64), ("pdl", c_int32)]
+
+
 class Rope(Struct):
     _fields_ = [("struct_size", c_size_t), ("scaling", c_char_p), ("width", c_int32), ("no_truncate", c_int32),
                 ("theta", c_double), ("factor", c_double), ("original_positions", c_double), ("low", c_double),

@@ -38,6 +38,7 @@ std::shared_ptr<const Binary> main_binary(const QuantizeKernel& kernel) { return
 std::shared_ptr<const Binary> main_binary(const KvWriteKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const RowOpKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const RouteKernel& kernel) { return kernel.binary(); }
+std::shared_ptr<const Binary> main_binary(const MoeCombineKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const GemmKernel& kernel) {
   const auto binaries = kernel.binaries();
   return binaries.empty() ? nullptr : binaries.back();
@@ -47,6 +48,7 @@ const std::string& main_key(const QuantizeKernel& kernel) { return kernel.key();
 const std::string& main_key(const KvWriteKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const RowOpKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const RouteKernel& kernel) { return kernel.key(); }
+const std::string& main_key(const MoeCombineKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const GemmKernel& kernel) { return kernel.key(std::numeric_limits<int>::max()); }
 
 }  // namespace

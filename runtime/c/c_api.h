@@ -297,7 +297,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright
 typedef struct kernelwright_kernel_row {
   size_t struct_size;
   uint64_t prepared;  /* the number of the prepared kernel, the same in all of its rows */
-  const char* kind;   /* "attention", "gemm", "quantize", "kv_write", "row_op", "route" */
+  const char* kind;   /* "attention", "gemm", "quantize", "kv_write", "row_op", "route", "moe_combine" */
   const char* kernel; /* the template: "attention_sm90" */
   const char* family; /* "portable", "hopper", "blackwell" */
   const char* key;    /* 64 hex digits */
@@ -536,6 +536,25 @@ KERNELWRIGHT_API kernelwright_status kernelwright_route_workspace_bytes(const ke
  * prepares the kernel. */
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_route(const kernelwright_kernel* kernel,
                                                                const kernelwright_route_tensors* tensors, void* stream);
+
+/* MoeCombineTensors of runtime/moe_combine/kernel.h, field for field. Addresses are device addresses; 0: none. */
+typedef struct kernelwright_moe_combine_tensors {
+  size_t struct_size;
+  uint64_t rows;      /* [num_rows, width] of dtype.in */
+  uint64_t positions; /* int32 [tokens, top_k]: the row of each pair; outside [0, num_rows): skipped */
+  uint64_t weights;   /* f32 [tokens, top_k]; 0: its row is not read */
+  uint64_t residual;  /* [tokens, width] of dtype.in */
+  uint64_t out;       /* [tokens, width] of dtype.out; may be the residual */
+  int64_t num_rows, tokens;
+  int64_t rows_stride, residual_stride, out_stride; /* elements; 0: width */
+  int32_t pdl;
+} kernelwright_moe_combine_tensors;
+
+/* Queues the sums on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json() prepares the
+ * kernel. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch_moe_combine(const kernelwright_kernel* kernel,
+                                                                     const kernelwright_moe_combine_tensors* tensors,
+                                                                     void* stream);
 
 /* RopeTable of generator/kv_write/rope_table.h, field for field. A number that is 0 is left out. */
 typedef struct kernelwright_rope {

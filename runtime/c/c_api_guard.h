@@ -159,6 +159,7 @@ const char* use_of(const QuantizeKernel&);
 const char* use_of(const KvWriteKernel&);
 const char* use_of(const RowOpKernel&);
 const char* use_of(const RouteKernel&);
+const char* use_of(const MoeCombineKernel&);
 
 /// The handle, if it is of that kind.
 template <class Kernel>

@@ -13,6 +13,7 @@ namespace kernelwright {
 using detail::AttentionKind;
 using detail::GemmKind;
 using detail::KvWriteKind;
+using detail::MoeCombineKind;
 using detail::QuantizeKind;
 using detail::RouteKind;
 using detail::RowOpKind;
@@ -41,6 +42,10 @@ RowOpKernel Engine::prepare(const RowOpProblem& problem, const RowOpSchedule& sc
 RouteKernel Engine::prepare(const RouteProblem& problem, const RouteSchedule& schedule, const PrepareOptions& options) {
   return RouteKernel(state_->prepare<RouteKind>(problem, schedule, options));
 }
+MoeCombineKernel Engine::prepare(const MoeCombineProblem& problem, const MoeCombineSchedule& schedule,
+                                 const PrepareOptions& options) {
+  return MoeCombineKernel(state_->prepare<MoeCombineKind>(problem, schedule, options));
+}
 
 AttentionKernel Engine::find(const AttentionProblem& problem, int device) const noexcept {
   return AttentionKernel(state_->find<AttentionKind>(problem, device));
@@ -61,6 +66,9 @@ RowOpKernel Engine::find(const RowOpProblem& problem, int device) const noexcept
 RouteKernel Engine::find(const RouteProblem& problem, int device) const noexcept {
   return RouteKernel(state_->find<RouteKind>(problem, device));
 }
+MoeCombineKernel Engine::find(const MoeCombineProblem& problem, int device) const noexcept {
+  return MoeCombineKernel(state_->find<MoeCombineKind>(problem, device));
+}
 
 void Engine::attention(const AttentionProblem& problem, const AttentionTensors& tensors, Stream stream, int device) {
   AttentionKernel(state_->for_call<AttentionKind>(problem, stream, device)).launch(tensors, stream);
@@ -80,6 +88,10 @@ void Engine::row_op(const RowOpProblem& problem, const RowOpTensors& tensors, St
 }
 void Engine::route(const RouteProblem& problem, const RouteTensors& tensors, Stream stream, int device) {
   RouteKernel(state_->for_call<RouteKind>(problem, stream, device)).launch(tensors, stream);
+}
+void Engine::moe_combine(const MoeCombineProblem& problem, const MoeCombineTensors& tensors, Stream stream,
+                         int device) {
+  MoeCombineKernel(state_->for_call<MoeCombineKind>(problem, stream, device)).launch(tensors, stream);
 }
 
 void Engine::seal() { state_->sealed = true; }

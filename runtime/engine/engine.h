@@ -29,6 +29,7 @@
 #include "kernelwright/runtime/device/emulator_options.h"
 #include "kernelwright/runtime/gemm/kernel.h"
 #include "kernelwright/runtime/kv_write/kernel.h"
+#include "kernelwright/runtime/moe_combine/kernel.h"
 #include "kernelwright/runtime/process/events.h"
 #include "kernelwright/runtime/process/latency.h"
 #include "kernelwright/runtime/quantize/kernel.h"
@@ -96,7 +97,7 @@ struct EngineLatencies {
 /// A binary that the engine was asked for: a row of Engine::kernels().
 struct KernelRow {
   std::size_t prepared = 0;  // number of the prepared kernel: a GEMM has several binaries, a decode may have two
-  std::string_view kind;     // "attention", "gemm", "quantize", "kv_write", "row_op", "route"
+  std::string_view kind;     // "attention", "gemm", "quantize", "kv_write", "row_op", "route", "moe_combine"
   std::string kernel;        // the template: "attention_sm90"
   Family family = Family::kPortable;
   std::string key;  // 64 hex digits
@@ -153,6 +154,10 @@ class Engine {
   /// The same for the kernels that choose the experts of tokens: for every architecture and any number of tokens.
   RouteKernel prepare(const RouteProblem& problem, const RouteSchedule& schedule = {},
                       const PrepareOptions& options = {});
+  /// The same for the kernel that adds up the rows of a token's experts: one kernel on every architecture, for any
+  /// number of tokens.
+  MoeCombineKernel prepare(const MoeCombineProblem& problem, const MoeCombineSchedule& schedule = {},
+                           const PrepareOptions& options = {});
 
   /// The kernel that was first prepared for `problem` on `device`, or an empty handle. No lock, no allocation; ~10 ns.
   /// For masks with operands and expression score mods, it takes a lock.
@@ -162,6 +167,7 @@ class Engine {
   KvWriteKernel find(const KvWriteProblem& problem, int device = 0) const noexcept;
   RowOpKernel find(const RowOpProblem& problem, int device = 0) const noexcept;
   RouteKernel find(const RouteProblem& problem, int device = 0) const noexcept;
+  MoeCombineKernel find(const MoeCombineProblem& problem, int device = 0) const noexcept;
 
   /// Scaled dot-product attention, forward: O = softmax(scale * Q K^T + mask) V for each batch and head. It calls
   /// find(), else prepare() with the engine's on_miss (kFallback and kError prepare in the background), then launch().
@@ -183,6 +189,9 @@ class Engine {
 
   /// The experts of each token, and tokens sorted by expert, by problem, like attention().
   void route(const RouteProblem& problem, const RouteTensors& tensors, Stream stream, int device = 0);
+
+  /// The weighted sum of the rows that experts made of each token, by problem, like attention().
+  void moe_combine(const MoeCombineProblem& problem, const MoeCombineTensors& tensors, Stream stream, int device = 0);
 
   /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set. Cached kernels are still loaded.
   /// Each missing kernel is reported once, as kSealedMiss, up to a thousand of them. For further ones nothing is kept,

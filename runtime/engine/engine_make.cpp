@@ -21,6 +21,7 @@ using detail::describe;
 using detail::GemmKind;
 using detail::KernelSlot;
 using detail::KvWriteKind;
+using detail::MoeCombineKind;
 using detail::QuantizeKind;
 using detail::RouteKind;
 using detail::RowOpKind;
@@ -305,5 +306,11 @@ template void Engine::State::fail(KernelSlot<RouteKind>&, std::exception_ptr, bo
 template void Engine::State::refuse_unremembered(KernelSlot<RouteKind>&);
 template void Engine::State::make_tuned(KernelSlot<RouteKind>&, bool) noexcept;
 template void Engine::State::make_in_background(KernelSlot<RouteKind>&, bool);
+template const Engine::State::Sources& Engine::State::sources_of(KernelSlot<MoeCombineKind>&,
+                                                                 const MoeCombineKind::Plan&);
+template void Engine::State::fail(KernelSlot<MoeCombineKind>&, std::exception_ptr, bool) noexcept;
+template void Engine::State::refuse_unremembered(KernelSlot<MoeCombineKind>&);
+template void Engine::State::make_tuned(KernelSlot<MoeCombineKind>&, bool) noexcept;
+template void Engine::State::make_in_background(KernelSlot<MoeCombineKind>&, bool);
 
 }  // namespace kernelwright

@@ -27,6 +27,7 @@ Binaries binaries_of(const detail::LoadedGemm& loaded) {
 Binaries binaries_of(const detail::LoadedQuantize& loaded) { return {loaded.binary}; }
 Binaries binaries_of(const detail::LoadedKvWrite& loaded) { return {loaded.binary}; }
 Binaries binaries_of(const detail::LoadedRowOp& loaded) { return {loaded.binary}; }
+Binaries binaries_of(const detail::LoadedMoeCombine& loaded) { return {loaded.binary}; }
 Binaries binaries_of(const detail::LoadedRoute& loaded) { return loaded.binaries; }
 
 constexpr std::string_view kind_of(const KernelSlot<detail::AttentionKind>&) { return "attention"; }
@@ -35,6 +36,7 @@ constexpr std::string_view kind_of(const KernelSlot<detail::QuantizeKind>&) { re
 constexpr std::string_view kind_of(const KernelSlot<detail::KvWriteKind>&) { return "kv_write"; }
 constexpr std::string_view kind_of(const KernelSlot<detail::RowOpKind>&) { return "row_op"; }
 constexpr std::string_view kind_of(const KernelSlot<detail::RouteKind>&) { return "route"; }
+constexpr std::string_view kind_of(const KernelSlot<detail::MoeCombineKind>&) { return "moe_combine"; }
 
 Family family_of(const Spec& spec) {
   return std::visit(

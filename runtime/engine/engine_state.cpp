@@ -20,6 +20,7 @@ using detail::AttentionKind;
 using detail::GemmKind;
 using detail::KernelSlot;
 using detail::KvWriteKind;
+using detail::MoeCombineKind;
 using detail::QuantizeKind;
 using detail::RouteKind;
 using detail::RowOpKind;
@@ -271,17 +272,21 @@ template KernelSlot<RowOpKind>* Engine::State::prepare(const RowOpProblem&, cons
                                                        bool);
 template KernelSlot<RouteKind>* Engine::State::prepare(const RouteProblem&, const RouteSchedule&, const PrepareOptions&,
                                                        bool);
+template KernelSlot<MoeCombineKind>* Engine::State::prepare(const MoeCombineProblem&, const MoeCombineSchedule&,
+                                                            const PrepareOptions&, bool);
 template KernelSlot<AttentionKind>* Engine::State::find(const AttentionProblem&, int) noexcept;
 template KernelSlot<GemmKind>* Engine::State::find(const GemmProblem&, int) noexcept;
 template KernelSlot<QuantizeKind>* Engine::State::find(const QuantizeProblem&, int) noexcept;
 template KernelSlot<KvWriteKind>* Engine::State::find(const KvWriteProblem&, int) noexcept;
 template KernelSlot<RowOpKind>* Engine::State::find(const RowOpProblem&, int) noexcept;
 template KernelSlot<RouteKind>* Engine::State::find(const RouteProblem&, int) noexcept;
+template KernelSlot<MoeCombineKind>* Engine::State::find(const MoeCombineProblem&, int) noexcept;
 template KernelSlot<AttentionKind>* Engine::State::for_call(const AttentionProblem&, Stream, int);
 template KernelSlot<GemmKind>* Engine::State::for_call(const GemmProblem&, Stream, int);
 template KernelSlot<QuantizeKind>* Engine::State::for_call(const QuantizeProblem&, Stream, int);
 template KernelSlot<KvWriteKind>* Engine::State::for_call(const KvWriteProblem&, Stream, int);
 template KernelSlot<RowOpKind>* Engine::State::for_call(const RowOpProblem&, Stream, int);
 template KernelSlot<RouteKind>* Engine::State::for_call(const RouteProblem&, Stream, int);
+template KernelSlot<MoeCombineKind>* Engine::State::for_call(const MoeCombineProblem&, Stream, int);
 
 }  // namespace kernelwright

@@ -15,6 +15,7 @@
 #include "kernelwright/runtime/engine/worker_pool.h"
 #include "kernelwright/runtime/gemm/kind.h"
 #include "kernelwright/runtime/kv_write/kind.h"
+#include "kernelwright/runtime/moe_combine/kind.h"
 #include "kernelwright/runtime/quantize/kind.h"
 #include "kernelwright/runtime/route/kind.h"
 #include "kernelwright/runtime/row_op/kind.h"
@@ -129,7 +130,8 @@ struct Engine::State {
   KernelLoader loader;
   detail::SlotShared shared;
   std::tuple<Slots<detail::AttentionKind>, Slots<detail::GemmKind>, Slots<detail::QuantizeKind>,
-             Slots<detail::KvWriteKind>, Slots<detail::RowOpKind>, Slots<detail::RouteKind>>
+             Slots<detail::KvWriteKind>, Slots<detail::RowOpKind>, Slots<detail::RouteKind>,
+             Slots<detail::MoeCombineKind>>
       all_slots;
   // Empty: launches are not checked.
   detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;

@@ -9,6 +9,7 @@
 #include "kernelwright/engine.h"
 #include "kernelwright/gemm.h"
 #include "kernelwright/kv_write.h"
+#include "kernelwright/moe_combine.h"
 #include "kernelwright/quantize.h"
 #include "kernelwright/route.h"
 #include "kernelwright/row_op.h"
@@ -22,10 +23,11 @@ int main(int argc, char**) {
   const kernelwright::KvWriteTensors cache{.tokens = 1};
   const kernelwright::RowOpTensors rows{.rows = 1};
   const kernelwright::RouteTensors route{.tokens = 1};
+  const kernelwright::MoeCombineTensors sums{.tokens = 1};
   std::printf("event = %.*s, scales = %lld bytes\n", static_cast<int>(event.size()), event.data(),
               static_cast<long long>(bytes));
   return event == "compile" && bytes == 512 && attention.batch == gemm.m && cache.tokens == rows.rows &&
-                 route.tokens == 1
+                 route.tokens == sums.tokens
              ? 0
              : 1;
 }

@@ -19,6 +19,7 @@
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/kv_write/plan.h"
+#include "kernelwright/generator/moe_combine/plan.h"
 #include "kernelwright/generator/quantize/plan.h"
 #include "kernelwright/generator/route/plan.h"
 #include "kernelwright/generator/row_op/plan.h"
@@ -143,6 +144,8 @@ TEST_P(ShippedKernelsOnArch, OfEveryConfigCompileWithoutSpills) {
       wanted.push_back({write->name, plan_kv_write(write->problem, write->schedule, GetParam()).spec});
     if (const auto* rows = std::get_if<RowOpConfig>(&config))
       wanted.push_back({rows->name, plan_row_op(rows->problem, rows->schedule, GetParam()).spec});
+    if (const auto* sums = std::get_if<MoeCombineConfig>(&config))
+      wanted.push_back({sums->name, plan_moe_combine(sums->problem, sums->schedule, GetParam()).spec});
     if (const auto* route = std::get_if<RouteConfig>(&config)) {
       const RoutePlan plan = plan_route(route->problem, route->schedule, GetParam());
       wanted.push_back({route->name, plan.spec});

@@ -509,7 +509,8 @@ class TheLibrary(unittest.TestCase):
         bodies = dict((name, body) for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} kernelwright_(\w+);", text))
         ours = {name: getattr(_structs, "".join(map(str.capitalize, name.split("_")))) for name in bodies}
         self.assertLessEqual({"engine_options", "strides", "attention_tensors", "gemm_tensors", "quantize_tensors",
-                              "kv_write_tensors", "row_op_tensors", "route_tensors", "rope"}, set(ours))
+                              "kv_write_tensors", "row_op_tensors", "route_tensors", "moe_combine_tensors",
+                              "rope"}, set(ours))
         types = {"size_t": ctypes.c_size_t, "double": ctypes.c_double, "uint64_t": ctypes.c_uint64, "int32_t": ctypes.c_int32,
                  "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "float": ctypes.c_float,
                  "const char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "kernelwright_strides": _structs.Strides,

@@ -11,6 +11,7 @@
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/verify/random.h"
 #include "support/cuda_engine.h"
+#include "support/emulated_moe_combine.h"
 #include "support/emulated_route.h"
 #include "support/watchdog.h"
 
@@ -43,6 +44,15 @@ class Draw {
     }
     return problem;
   }
+  MoeCombineProblem combine() {
+    MoeCombineProblem problem;
+    problem.dtype = {one_of({DType::kBf16, DType::kF16}), one_of({DType::kBf16, DType::kF16, DType::kF32})};
+    problem.width = 8 * between(1, one_of({8, 200}));
+    problem.top_k = between(1, 32);
+    problem.weighted = problem.top_k == 1 || one_of({false, true});
+    problem.residual = one_of({false, true});
+    return problem;
+  }
   int between(int low, int high) {
     return low + static_cast<int>(random_.below(static_cast<std::uint64_t>(high - low + 1)));
   }
@@ -71,6 +81,15 @@ void route(Engine& engine, std::uint64_t seed, int most) {
   expect_right_twice(engine, make_route_inputs(problem, shape, {.seed = seed, .gaps = seed % 2 == 0, .odd = true}));
 }
 
+void combine(Engine& engine, std::uint64_t seed, int most) {
+  Draw draw(seed);
+  const MoeCombineProblem problem = draw.combine();
+  const MoeCombineShape shape{.name = "drawn", .tokens = draw.between(0, most)};
+  SCOPED_TRACE(fmt::format("seed {}: {}", seed, write_config(MoeCombineConfig{"drawn", problem, {}, {shape}})));
+  expect_right_twice(engine,
+                     make_moe_combine_inputs(problem, shape, {.seed = seed, .gaps = seed % 2 == 0, .odd = true}));
+}
+
 std::uint64_t count_of(std::uint64_t usual) {
   const char* given = std::getenv("KERNELWRIGHT_RANDOM_MOE");
   return given ? std::strtoull(given, nullptr, 10) : usual;
@@ -81,6 +100,7 @@ TEST(RandomMoe, OnTheEmulatorIsRightWithoutAReport) {
   Engine engine = test::make_checking_engine(4, emulator::Completion::kRandom, 5);
   for (std::uint64_t seed = 0; seed < count_of(12); ++seed) {
     route(engine, seed, 60);
+    combine(engine, seed, 12);
     test::expect_no_reports(engine);
   }
 }
@@ -90,8 +110,11 @@ TEST(RandomMoe, OnCudaIsRight) {
   Engine& engine = *test::CudaEngine::get().engine;
   test::Watchdog watchdog(std::chrono::seconds(60));
   for (std::uint64_t seed = 0; seed < count_of(60); ++seed)
-    watchdog.watch([&] { return fmt::format("random route {}", seed); },
-                   [&] { route(engine, seed, seed % 5 == 0 ? 20000 : 1000); });
+    watchdog.watch([&] { return fmt::format("random route and combine {}", seed); },
+                   [&] {
+                     route(engine, seed, seed % 5 == 0 ? 20000 : 1000);
+                     combine(engine, seed, 300);
+                   });
 }
 
 }  // namespace

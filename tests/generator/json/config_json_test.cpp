@@ -149,9 +149,9 @@ INSTANTIATE_TEST_SUITE_P(
         {"NothingInside", "{}",
          "/version: is missing; this library reads version 1\n/name: is missing; a config has a name for reports and "
          "file "
-         "names\n/kind: is missing; it takes one of attention, gemm, kv_write, row_op, route"},
+         "names\n/kind: is missing; it takes one of attention, gemm, kv_write, row_op, route, moe_combine"},
         {"UnknownKind", R"({"version": 1, "kind": "attn", "name": "t"})",
-         "/kind: \"attn\" is not a kind; it takes one of attention, gemm, kv_write, row_op, route"},
+         "/kind: \"attn\" is not a kind; it takes one of attention, gemm, kv_write, row_op, route, moe_combine"},
         {"NoProblem", R"({"version": 1, "kind": "gemm", "name": "t"})",
          "/problem: is missing; it says what to compute"},
         {"RepeatedKey", attention("", R"(, "name": "u")"), "/name: is given twice; an object has each field once"},

@@ -160,6 +160,11 @@ TEST(SpecHeader, OfAChoiceOfExpertsIsAsShipped) {
   static_cast<RouteSortFields&>(sort) = route;
   sort.arch = route.arch;
   expect_golden(sort, "route_sort.spec.h");
+  MoeCombineSpec sums;
+  sums.arch = Arch::kSm90a;
+  sums.width = 7168, sums.top_k = 8;
+  sums.adds = true;
+  expect_golden(sums, "moe_combine.spec.h");
 }
 
 TEST(CanonicalText, HasALineForEveryField) {

@@ -342,5 +342,23 @@ TEST(CStructs, EveryFieldOfAChoiceOfExpertsReachesIt) {
   EXPECT_FALSE(tensors_of(&empty).factor);
 }
 
+TEST(CStructs, EveryFieldOfASumOverExpertsReachesIt) {
+  auto c = sized<kernelwright_moe_combine_tensors>();
+  expect_each_number_reaches("kernelwright_moe_combine_tensors", c);
+  c = distinct("kernelwright_moe_combine_tensors", c);
+  const MoeCombineTensors tensors = tensors_of(&c);
+  EXPECT_SAME(rows);
+  EXPECT_SAME(positions);
+  EXPECT_SAME(weights);
+  EXPECT_SAME(residual);
+  EXPECT_SAME(out);
+  EXPECT_SAME(num_rows);
+  EXPECT_SAME(tokens);
+  EXPECT_SAME(rows_stride);
+  EXPECT_SAME(residual_stride);
+  EXPECT_SAME(out_stride);
+  EXPECT_TRUE(tensors.pdl);
+}
+
 }  // namespace
 }  // namespace kernelwright::testing

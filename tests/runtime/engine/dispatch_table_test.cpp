@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/attention/kind.h"
 #include "kernelwright/runtime/gemm/kind.h"
 #include "kernelwright/runtime/kv_write/kind.h"
+#include "kernelwright/runtime/moe_combine/kind.h"
 #include "kernelwright/runtime/route/kind.h"
 #include "kernelwright/runtime/row_op/kind.h"
 #include "kernelwright/runtime/slot/kernel_slot.h"
@@ -85,7 +86,8 @@ TEST(DispatchKey, EveryFieldOfAProblemChangesIt) {
 
 template <class Problem>
 struct DispatchKeyOf : testing::Test {};
-using OtherProblems = testing::Types<GemmProblem, QuantizeProblem, KvWriteProblem, RowOpProblem, RouteProblem>;
+using OtherProblems =
+    testing::Types<GemmProblem, QuantizeProblem, KvWriteProblem, RowOpProblem, RouteProblem, MoeCombineProblem>;
 TYPED_TEST_SUITE(DispatchKeyOf, OtherProblems);
 
 TYPED_TEST(DispatchKeyOf, EveryFieldOfTheProblemChangesIt) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernelwright/generator/problem/kv_write.h"
+#include "kernelwright/generator/problem/moe_combine.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/route.h"
 #include "kernelwright/generator/problem/row_op.h"
@@ -52,11 +53,19 @@ struct RouteCall {
   int tokens = 0;
 };
 
+/// A sum over the rows of tokens' experts.
+struct MoeCombineCall {
+  std::string name;
+  MoeCombineProblem problem;
+  int tokens = 0;
+};
+
 std::vector<AttentionCall> attention_calls();
 std::vector<AttentionCall> fp8_attention_calls();  // among attention_calls()
 std::vector<GemmCall> gemm_calls();
 std::vector<KvWriteCall> kv_write_calls();
 std::vector<RowOpCall> row_op_calls();
 std::vector<RouteCall> route_calls();
+std::vector<MoeCombineCall> moe_combine_calls();
 
 }  // namespace kernelwright::test

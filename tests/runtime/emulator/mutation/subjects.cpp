@@ -15,6 +15,7 @@
 #include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/gemm/device.h"
 #include "kernelwright/verify/kv_write/device.h"
+#include "kernelwright/verify/moe_combine/device.h"
 #include "kernelwright/verify/route/device.h"
 #include "kernelwright/verify/row_op/device.h"
 #include "runtime/emulator/foreign/foreign_cases.h"
@@ -209,6 +210,20 @@ EngineCall engine_call(const RouteCall& test) {
   return {test.name, launch, EmulatorBackendOptions{}.arch, 0};
 }
 
+EngineCall engine_call(const MoeCombineCall& test) {
+  const auto call = std::make_shared<const MoeCombineCase>(
+      make_moe_combine_inputs(test.problem, {.name = "mutation", .tokens = test.tokens}, {.odd = true}));
+  const auto launch = [call, test](Engine& engine, SubjectRun& run) {
+    MoeCombineDeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem));
+    device_case.tensors().pdl = true;
+    device_case.poison();
+    device_case.launch();
+    run.output = device_case.download().out;
+    if (!device_case.guards_are_intact()) run.failure = "memory beside an output was written";
+  };
+  return {test.name, launch, EmulatorBackendOptions{}.arch, 0};
+}
+
 std::vector<EngineCall> engine_calls(const std::string& filter) {
   std::vector<EngineCall> calls;
   const auto add = [&](const auto& tests) {
@@ -220,6 +235,7 @@ std::vector<EngineCall> engine_calls(const std::string& filter) {
   add(kv_write_calls());
   add(row_op_calls());
   add(route_calls());
+  add(moe_combine_calls());
   return calls;
 }
 

@@ -1,4 +1,4 @@
-// The cache writes, the steps over rows and the choices of experts that are mutated.
+// The cache writes, the steps over rows, the choices of experts and the sums over their rows that are mutated.
 #include "runtime/emulator/mutation/subject_calls.h"
 
 namespace kernelwright::test {
@@ -43,6 +43,14 @@ std::vector<RouteCall> route_calls() {
   RouteProblem wide = problem;
   wide.experts = 1024;
   return {{"route_of_a_cta", wide, 5}, {"route_of_runs", problem, 2100}};
+}
+
+/// moe_combine with weights and a residual, whose last CTA has threads without a token.
+std::vector<MoeCombineCall> moe_combine_calls() {
+  MoeCombineProblem problem;
+  problem.width = 520, problem.top_k = 4;
+  problem.residual = true;
+  return {{"moe_combine_of_slots", problem, 5}};
 }
 
 }  // namespace kernelwright::test
