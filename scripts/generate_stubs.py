@@ -76,7 +76,8 @@ PARAMETERS = {
     "data": "_Bytes | bytearray | memoryview", "device": "int", "dtype": "_Dtype", "emulator_arch": "str",
     "engine": "Engine", "emulator_threads": "int", "event_level": 'Literal["debug", "info", "warning", "error"]',
     "from_dtype": 'Literal["f16", "bf16", "f32"]', "hazards": "bool", "k": "int",
-    "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel | RowOpKernel", "launch_sampling": "int",
+    "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel | RowOpKernel | RouteKernel | MoeCombineKernel",
+    "launch_sampling": "int",
     "library": "_Path",
     "lock_timeout_ms": "int", "max_cache_bytes": "int", "memory_only_cache": "bool", "nvrtc_path": "_Path",
     "bundles": "Sequence[_Path]", "on_event": "Callable[[dict[str, Any]], object]", "on_miss": "_OnMiss",
@@ -111,7 +112,12 @@ RESULTS = {
     "KvWriteKernel.launch": "None", "KvWriteKernel.__call__": "Any", "KvWriteLaunch.kernel": "KvWriteKernel",
     "KvWriteLaunch.tensors": "dict[str, Any]", "KvWriteLaunch.__call__": "None", "RowOpKernel.bind": "RowOpLaunch",
     "RowOpKernel.launch": "None", "RowOpKernel.__call__": "Any", "RowOpLaunch.kernel": "RowOpKernel",
-    "RowOpLaunch.tensors": "dict[str, Any]", "RowOpLaunch.__call__": "None", "Launch.kernel": "Kernel",
+    "RowOpLaunch.tensors": "dict[str, Any]", "RowOpLaunch.__call__": "None", "RouteKernel.bind": "RouteLaunch",
+    "RouteKernel.launch": "None", "RouteKernel.__call__": "Any", "RouteLaunch.kernel": "RouteKernel",
+    "RouteLaunch.tensors": "dict[str, Any]", "RouteLaunch.__call__": "None", "RouteLaunch.needed_workspace_bytes": "int",
+    "MoeCombineKernel.bind": "MoeCombineLaunch", "MoeCombineKernel.launch": "None", "MoeCombineKernel.__call__": "Any",
+    "MoeCombineLaunch.kernel": "MoeCombineKernel", "MoeCombineLaunch.tensors": "dict[str, Any]",
+    "MoeCombineLaunch.__call__": "None", "Launch.kernel": "Kernel",
     "Launch.tensors": "dict[str, Any]",
     "Launch.__call__": "None", "Launch.needed_workspace_bytes": "int", "GemmLaunch.kernel": "GemmKernel",
     "GemmLaunch.tensors": "dict[str, Any]", "GemmLaunch.__call__": "None", "GemmLaunch.needed_workspace_bytes": "int",
@@ -122,7 +128,8 @@ RESULTS = {
 BASES = {"dict": "dict[str, Any]"}
 # Made by the package alone: a stub must not offer to create them.
 MADE_BY_ENGINE = {"_Handle", "Kernel", "GemmKernel", "QuantizeKernel", "KvWriteKernel", "Launch", "GemmLaunch",
-                  "KvWriteLaunch", "RowOpKernel", "RowOpLaunch"}
+                  "KvWriteLaunch", "RowOpKernel", "RowOpLaunch", "RouteKernel", "RouteLaunch", "MoeCombineKernel",
+                  "MoeCombineLaunch"}
 
 
 class Untyped(Exception):
@@ -208,7 +215,8 @@ class Stub:
         self.errors = [kind for kind in vars(_errors).values() if isinstance(kind, type)]
         self.structs = {"Kernel": _structs.AttentionTensors, "GemmKernel": _structs.GemmTensors,
                         "QuantizeKernel": _structs.QuantizeTensors, "KvWriteKernel": _structs.KvWriteTensors,
-                        "RowOpKernel": _structs.RowOpTensors}
+                        "RowOpKernel": _structs.RowOpTensors, "RouteKernel": _structs.RouteTensors,
+                        "MoeCombineKernel": _structs.MoeCombineTensors}
 
     def kinds(self, name):
         return dict(self.structs[name]._fields_) if name in self.structs else {}
@@ -223,7 +231,7 @@ class Stub:
 
     def form(self, kind, main, first, names):
         own = {"out" if name == kind.RESULT else name: given for name, given in inspect.signature(main).parameters.items()}
-        allocated = {"out", "lse", "elements", "scales"}
+        allocated = {"out", "lse", "elements", "scales"} | ({"ids", "weights"} if kind.__name__ == "RouteKernel" else set())
         parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         for name in names:
             positional = name in first
@@ -250,7 +258,7 @@ class Stub:
 
     def add_class(self, kind):
         bases = [self.handle.__name__] if issubclass(kind, self.handle) and kind is not self.handle else [
-            BASES.get(base.__name__, base.__name__) for base in kind.__bases__ if base is not object and kind is not self.handle]
+            BASES.get(base.__name__, base.__name__) for base in kind.__bases__ if base is not object and base.__name__[0] != "_" and kind is not self.handle]
         if kind in self.errors:
             self.text += f"\nclass {kind.__name__}({', '.join(bases)}): ...\n"
             return
@@ -286,8 +294,9 @@ def torch_stub():
     """Read from the source: torch need not be here."""
     tree = ast.parse((PACKAGE / "torch.py").read_text(encoding="utf-8"))
     text = HEAD.format(ast.get_docstring(tree).splitlines()[0])
-    text += "from typing import TypeVar\n\nfrom . import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel, RowOpKernel\n\n"
-    text += '_Kernel = TypeVar("_Kernel", Kernel, GemmKernel, QuantizeKernel, KvWriteKernel, RowOpKernel)\n\n'
+    kinds = "Kernel", "GemmKernel", "QuantizeKernel", "KvWriteKernel", "RowOpKernel", "RouteKernel", "MoeCombineKernel"
+    text += f"from typing import TypeVar\n\nfrom . import {', '.join(sorted(kinds))}\n\n"
+    text += wrapped("", "_Kernel = TypeVar(", ('"_Kernel"', *kinds), ")") + "\n"
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             if node.args.defaults or node.args.kwonlyargs or node.args.vararg or node.args.kwarg:

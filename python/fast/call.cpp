@@ -125,14 +125,19 @@ struct Results {
   ~Results() {
     for (int i = 0; i < count; ++i) Py_XDECREF(objects[i]);
   }
-  /// One object, or a tuple of them.
+  /// None, one object, or a tuple of several.
   PyObject* pack() const {
     if (count == 1) {
       Py_INCREF(objects[0]);
       return objects[0];
     }
-    if (count == 3) return PyTuple_Pack(3, objects[0], objects[1], objects[2]);
-    return count == 2 ? PyTuple_Pack(2, objects[0], objects[1]) : Py_BuildValue("");
+    if (count == 0) return Py_BuildValue("");
+    PyObject* const all = PyTuple_New(count);
+    for (int i = 0; all && i < count; ++i) {
+      Py_INCREF(objects[i]);
+      PyTuple_SetItem(all, i, objects[i]);
+    }
+    return all;
   }
 };
 

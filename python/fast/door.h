@@ -14,7 +14,7 @@ struct Workspace {
   void* stream;
   std::uint64_t address, bytes;
 };
-constexpr int kMostWorkspaces = 4, kMostResults = 3;
+constexpr int kMostWorkspaces = 4, kMostResults = 5;
 
 /// The sizes of a launch whose workspace was asked for, and what it needs.
 struct Asked {

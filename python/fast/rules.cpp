@@ -47,6 +47,11 @@ std::int64_t wanted(const Rules& rules, const Dim& dim, const Launch& launch) {
     case DimKind::kSize:
     case DimKind::kAtLeast: return launch.known[dim.size] ? launch.sizes[dim.size] + dim.value : -1;
     case DimKind::kPartOfSize: return launch.known[dim.size] ? launch.sizes[dim.size] / dim.value : -1;
+    case DimKind::kTimesSize: {
+      std::int64_t product;
+      return launch.known[dim.size] && !__builtin_mul_overflow(launch.sizes[dim.size], dim.value, &product) ? product
+                                                                                                            : -1;
+    }
     case DimKind::kScaleBytes:
       return launch.known[rules.rows_size] && launch.known[rules.k_size] ? scale_bytes(rules, launch) : -1;
   }

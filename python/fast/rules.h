@@ -22,6 +22,7 @@ enum class DimKind : std::int32_t {
   kAtLeast,     // the size `size`, or more; it gives a size that nothing before it has given
   kPartOfSize,  // the size `size`, divided by `value`
   kScaleBytes,  // as many as the scales of [rows, k] have
+  kTimesSize,   // the size `size`, times `value`
 };
 struct Dim {
   DimKind kind;

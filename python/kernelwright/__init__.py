@@ -11,16 +11,16 @@ import. Tensors of PyTorch, CuPy, JAX or any other framework with DLPack can be 
 from ._door import fast_calls
 from ._engine import Array, Engine
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
-from ._handles import GemmKernel, GemmLaunch, Kernel, KvWriteKernel, KvWriteLaunch, Launch, QuantizeKernel, RowOpKernel, \
-    RowOpLaunch
+from ._handles import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, QuantizeKernel, RouteKernel, RowOpKernel
+from ._launches import GemmLaunch, KvWriteLaunch, Launch, MoeCombineLaunch, RouteLaunch, RowOpLaunch
 from ._library import load
 from ._plan import Plan, plan
 from ._rope import rope_table
 from ._version import __version__
 
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
-           "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "NotReadyError", "Plan", "QuantizeKernel",
-           "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version"]
+           "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "MoeCombineKernel", "MoeCombineLaunch",
+           "NotReadyError", "Plan", "QuantizeKernel", "RouteKernel", "RouteLaunch", "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version"]
 
 
 def version(library=None):

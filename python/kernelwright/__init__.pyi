@@ -287,6 +287,34 @@ class Launch:
 
 class MissingError(KernelwrightError): ...
 
+class MoeCombineKernel(_Handle):
+    def bind(
+        self, *, rows: _Tensor, positions: _Tensor, weights: _Tensor | None = None, residual: _Tensor | None = None,
+        out: _Tensor, num_rows: int | None = None, tokens: int | None = None, pdl: bool = False,
+    ) -> MoeCombineLaunch: ...
+    def launch(
+        self, *, rows: _Tensor, positions: _Tensor, weights: _Tensor | None = None, residual: _Tensor | None = None,
+        out: _Tensor, num_rows: int | None = None, tokens: int | None = None, pdl: bool = False,
+        stream: _Stream | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self, rows: _Tensor, positions: _Tensor, weights: _Tensor, *, residual: _Tensor | None = None,
+        out: _Tensor | None = None, num_rows: int | None = None, tokens: int | None = None, pdl: bool = False,
+        stream: _Stream | None = None,
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self, rows: _Tensor, positions: _Tensor, *, weights: _Tensor | None = None, residual: _Tensor | None = None,
+        out: _Tensor | None = None, num_rows: int | None = None, tokens: int | None = None, pdl: bool = False,
+        stream: _Stream | None = None,
+    ) -> Any: ...
+
+class MoeCombineLaunch:
+    kernel: MoeCombineKernel
+    tensors: dict[str, Any]
+    def __call__(self, stream: _Stream | None = None) -> None: ...
+
 class NotReadyError(KernelwrightError): ...
 
 class Plan(dict[str, Any]):
@@ -302,6 +330,34 @@ class QuantizeKernel(_Handle):
         self, x: _Tensor, *, elements: _Tensor | None = None, scales: _Tensor | None = None, rows: int | None = None,
         k: int | None = None, tensor_scale: float = 1.0, pdl: bool = False, stream: _Stream | None = None,
     ) -> tuple[Any, Any]: ...
+
+class RouteKernel(_Handle):
+    def bind(
+        self, *, logits: _Tensor, bias: _Tensor | None = None, local_ids: _Tensor | None = None, ids: _Tensor,
+        weights: _Tensor, starts: _Tensor | None = None, source_rows: _Tensor | None = None,
+        positions: _Tensor | None = None, sorted_weights: _Tensor | None = None, workspace: _Tensor | None = None,
+        tokens: int | None = None, factor: float | None = None, workspace_bytes: int | None = None, pdl: bool = False,
+    ) -> RouteLaunch: ...
+    def launch(
+        self, *, logits: _Tensor, bias: _Tensor | None = None, local_ids: _Tensor | None = None, ids: _Tensor,
+        weights: _Tensor, starts: _Tensor | None = None, source_rows: _Tensor | None = None,
+        positions: _Tensor | None = None, sorted_weights: _Tensor | None = None, workspace: _Tensor | None = None,
+        tokens: int | None = None, factor: float | None = None, workspace_bytes: int | None = None, pdl: bool = False,
+        stream: _Stream | None = None,
+    ) -> None: ...
+    def __call__(
+        self, logits: _Tensor, *, bias: _Tensor | None = None, local_ids: _Tensor | None = None,
+        ids: _Tensor | None = None, weights: _Tensor | None = None, starts: _Tensor | None = None,
+        source_rows: _Tensor | None = None, positions: _Tensor | None = None, sorted_weights: _Tensor | None = None,
+        workspace: _Tensor | None = None, tokens: int | None = None, factor: float | None = None,
+        workspace_bytes: int | None = None, pdl: bool = False, stream: _Stream | None = None,
+    ) -> Any: ...
+
+class RouteLaunch:
+    kernel: RouteKernel
+    tensors: dict[str, Any]
+    def __call__(self, stream: _Stream | None = None) -> None: ...
+    def needed_workspace_bytes(self) -> int: ...
 
 class RowOpKernel(_Handle):
     def bind(
@@ -340,8 +396,9 @@ class RowOpLaunch:
 __version__: str
 __all__ = [
     "Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
-    "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "NotReadyError", "Plan",
-    "QuantizeKernel", "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version",
+    "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "MoeCombineKernel",
+    "MoeCombineLaunch", "NotReadyError", "Plan", "QuantizeKernel", "RouteKernel", "RouteLaunch", "RowOpKernel",
+    "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version",
 ]
 def fast_calls() -> dict[str, Any]: ...
 def plan(

@@ -193,6 +193,13 @@ class Calls(_fast.Door if _fast else PythonDoor):
         launch(stream)
 
 
+def _by_tokens(problem, count):
+    """The results of a problem whose shapes follow from a number of rows or tokens: count(first tensor, arguments)."""
+    def of(shape_of):
+        return lambda first, given: shape_of(count(first, given))
+    return {name: of(shape_of) for name, shape_of in problem.results().items()}
+
+
 class AttentionCalls:
     POSITIONAL, RESULT = ("q", "k", "v"), "o"
 
@@ -264,9 +271,45 @@ class RowOpCalls:
         return rules.described(self, self._function("launch_row_op"), results=tuple(self._problem.results()))
 
     def _results(self):
-        def of(shape_of):
-            return lambda x, _: shape_of(x.shape[0] if x.shape else 0)
-        return {name: of(shape_of) for name, shape_of in self._problem.results().items()}
+        return _by_tokens(self._problem, lambda x, _: x.shape[0] if x.shape else 0)
+
+    def _queue(self, given, like, stream):
+        self.launch(**given, stream=stream)
+
+
+class RouteCalls:
+    POSITIONAL, RESULT = ("logits",), None
+
+    def _described(self):
+        self.names = arguments_of(self.bind, self.POSITIONAL, None)
+        rules = _rules.route_rules(self._problem, self.names, len(self.POSITIONAL))
+        return rules.described(self, self._function("launch_route"), self._function("route_workspace_bytes"),
+                               results=tuple(self._problem.results()))
+
+    def _results(self):
+        return _by_tokens(self._problem, lambda logits, _: logits.shape[0] if logits.shape else 0)
+
+
+class MoeCombineCalls:
+    POSITIONAL, RESULT = ("rows", "positions", "weights"), None
+    FORMS = (POSITIONAL, ("rows", "positions"))  # of one order of arguments, which the operators of torch count on
+
+    def _open_door(self):
+        self.POSITIONAL = self.FORMS[not self._problem.weighted]
+        super()._open_door()
+
+    def _described(self):
+        self.names = arguments_of(self.bind, self.POSITIONAL, None)
+        rules = _rules.moe_combine_rules(self._problem, self.names, len(self.POSITIONAL))
+        return rules.described(self, self._function("launch_moe_combine"), results=("out",))
+
+    def _results(self):
+        def tokens(_, given):
+            shape, tokens = read("positions", given["positions"]).shape, given.get("tokens")
+            if shape is None and tokens is None:
+                raise ConfigError("tokens: is missing; addresses do not tell it")
+            return shape[0] if shape else tokens or 0
+        return _by_tokens(self._problem, tokens)
 
     def _queue(self, given, like, stream):
         self.launch(**given, stream=stream)

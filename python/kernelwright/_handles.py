@@ -1,13 +1,15 @@
-"""Kernel and its kin: the handles of kernels of runtime/c/c_api.h as Python objects, a class for each kind, and launches
-with bound arguments. Engine.prepare() makes them."""
+"""Kernel and its kin: the handles of kernels of runtime/c/c_api.h as Python objects, a class for each kind.
+Engine.prepare() makes them."""
 from ctypes import byref, c_uint64
 
 from . import _structs as structs
 from ._arguments import Arguments, Problem, tensors_and_numbers
-from ._door import AttentionCalls, Calls, GemmCalls, KvWriteCalls, QuantizeCalls, RowOpCalls
+from ._door import AttentionCalls, Calls, GemmCalls, KvWriteCalls, MoeCombineCalls, QuantizeCalls, RouteCalls, RowOpCalls
 from ._errors import ConfigError
 from ._gemm import GemmProblem
 from ._kv_write import KvWriteProblem
+from ._launches import GemmLaunch, KvWriteLaunch, Launch, MoeCombineLaunch, RouteLaunch, RowOpLaunch
+from ._moe import MoeCombineProblem, RouteProblem
 from ._quantize import check_sizes, quantize_arguments
 from ._row_op import RowOpProblem
 from ._tensors import stream_address
@@ -252,57 +254,60 @@ class RowOpKernel(RowOpCalls, _Handle):
         self.bind(**tensors)(stream)
 
 
-class Launch:
-    """A kernel with its tensors, which it keeps alive. Calling it queues the work."""
+class RouteKernel(RouteCalls, _Handle):
+    """Chooses the experts of each token, and sorts tokens by expert.
 
-    def __init__(self, kernel, tensors, arguments):
-        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+    kernel(logits, bias=b, ...) queues the work as a Kernel's call does. It takes the arguments of bind(), and returns (ids,
+    weights), and if the problem sorts (ids, weights, starts, source_rows, positions). A result that is not given is
+    allocated, and so is a workspace. sorted_weights is written only where it is given.
+    """
 
-    def __call__(self, stream=None):
-        self.kernel.engine._live()
-        self.kernel.engine._lib.launch(self.kernel._handle, byref(self._arguments), stream_address(stream))
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, RouteProblem(problem), device)
 
-    def needed_workspace_bytes(self):
-        self.kernel.engine._live()
-        count = c_uint64()
-        self.kernel.engine._lib.workspace_bytes(self.kernel._handle, byref(self._arguments), byref(count))
-        return count.value
+    def bind(self, *, logits, bias=None, local_ids=None, ids, weights, starts=None, source_rows=None, positions=None,
+             sorted_weights=None, workspace=None, tokens=None, factor=None, workspace_bytes=None, pdl=False):
+        """A RouteLaunch of these tensors: read and checked once, launched any number of times.
 
+        Tensors are given as for Kernel.bind(): logits [tokens, experts], rows contiguous and as far apart as the stride
+        says; bias f32 [experts]; local_ids i32 [experts]. What is written is contiguous: ids i32 and weights f32 [tokens,
+        top_k]. With sort, starts i32 [local experts + 1], positions i32 [tokens, top_k], source_rows i32 and sorted_weights
+        f32 [tokens * top_k + (alignment - 1) * local experts]. docs/moe-route.md has their meaning.
 
-class KvWriteLaunch:
-    """A KvWriteKernel with its tensors, which it keeps alive. Calling it queues the work."""
+        tokens is needed only beside addresses. factor is the problem's unless given.
+        """
+        tensors, numbers = tensors_and_numbers(structs.RouteTensors, locals())
+        built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
+        return RouteLaunch(self, tensors, built)
 
-    def __init__(self, kernel, tensors, arguments):
-        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
-
-    def __call__(self, stream=None):
-        self.kernel.engine._live()
-        self.kernel.engine._lib.launch_kv_write(self.kernel._handle, byref(self._arguments), stream_address(stream))
-
-
-class RowOpLaunch:
-    """A RowOpKernel with its tensors, which it keeps alive. Calling it queues the work."""
-
-    def __init__(self, kernel, tensors, arguments):
-        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
-
-    def __call__(self, stream=None):
-        self.kernel.engine._live()
-        self.kernel.engine._lib.launch_row_op(self.kernel._handle, byref(self._arguments), stream_address(stream))
+    def launch(self, *, stream=None, **tensors):
+        """Queues the choice of experts, with tensors given as for bind(), on `stream`, as Kernel.launch() does."""
+        self.engine._live()
+        self.bind(**tensors)(stream)
 
 
-class GemmLaunch:
-    """A GemmKernel with its tensors, which it keeps alive. Calling it queues the work."""
+class MoeCombineKernel(MoeCombineCalls, _Handle):
+    """Adds up the rows that experts made of each token, by weight.
 
-    def __init__(self, kernel, tensors, arguments):
-        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+    kernel(rows, positions, weights, ...) queues the work as a Kernel's call does; of problems without weights it is
+    kernel(rows, positions, ...). It takes the arguments of bind(), and returns out, which is allocated if it is not given.
+    """
 
-    def __call__(self, stream=None):
-        self.kernel.engine._live()
-        self.kernel.engine._lib.launch_gemm(self.kernel._handle, byref(self._arguments), stream_address(stream))
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, MoeCombineProblem(problem), device)
 
-    def needed_workspace_bytes(self):
-        self.kernel.engine._live()
-        count = c_uint64()
-        self.kernel.engine._lib.gemm_workspace_bytes(self.kernel._handle, byref(self._arguments), byref(count))
-        return count.value
+    def bind(self, *, rows, positions, weights=None, residual=None, out, num_rows=None, tokens=None, pdl=False):
+        """A MoeCombineLaunch of these tensors: read and checked once, launched any number of times.
+
+        Tensors are given as for Kernel.bind(): rows [num_rows, width], residual and out [tokens, width], rows contiguous and
+        as far apart as strides say; positions i32 and weights f32 [tokens, top_k], contiguous. out may be residual, if
+        dtypes and strides agree. num_rows and tokens are needed only beside addresses.
+        """
+        tensors, numbers = tensors_and_numbers(structs.MoeCombineTensors, locals())
+        built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
+        return MoeCombineLaunch(self, tensors, built)
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the sums, with tensors given as for bind(), on `stream`, as Kernel.launch() does."""
+        self.engine._live()
+        self.bind(**tensors)(stream)

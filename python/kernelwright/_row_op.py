@@ -2,10 +2,11 @@
 import json
 
 from . import _structs as structs
-from ._arguments import check_place, set_numbers
+from ._arguments import set_numbers
 from ._errors import ConfigError
 from ._gemm import no_stride_of_zero
-from ._tensors import is_contiguous, read
+from ._rows import check_dtype, check_matrix, check_size, check_vector, views_of
+from ._tensors import is_contiguous
 
 BITS = {"mxfp8": 8, "mxfp4": 4, "nvfp4": 4}  # of elements that come with scales of their own
 MATRICES = ("x", "residual", "residual_out", "out")  # in the order in which they are checked
@@ -62,64 +63,34 @@ class RowOpProblem:
         rows = numbers.pop("rows")
         if numbers["tensor_scale"] is not None and not numbers["tensor_scale"] > 0:
             raise ConfigError(f"tensor_scale: {numbers['tensor_scale']} does not divide; give a number above 0")
-        views = {name: read(name, given) for name, given in tensors.items() if given is not None}
-        for name, view in views.items():
-            check_place(name, view, device, own_memory)
+        views = views_of(tensors, device, own_memory)
         c = structs.RowOpTensors(**{name: view.address for name, view in views.items()})
         shaped = {name: view for name, view in views.items() if view.shape is not None}
         for name in MATRICES:
             if name in shaped:
-                stride, rows = self.matrix(name, shaped[name], rows)
-                setattr(c, name + "_stride", stride)
-        if rows is None:
-            raise ConfigError("rows: is missing; addresses do not tell it")
-        if not 0 <= rows < 2**63:
-            raise ConfigError(f"rows: {rows} is negative, or more than 63 bits hold")
+                columns = self.columns_of(name)
+                stride, rows = check_matrix(name, shaped[name], self.dtypes[name], rows, columns)
+                setattr(c, name + "_stride", stride * self.width // columns if name == "out" else stride)  # of bytes: elements
+        check_size("rows", rows)
         if "weight" in shaped:
-            self.vector("weight", shaped["weight"], self.dtypes["weight"], self.width)
+            check_vector("weight", shaped["weight"], self.dtypes["weight"], self.width)
         if "scale" in shaped:
             self.scale(shaped["scale"], rows, c)
         c.rows = rows
         set_numbers(c, numbers)
         return c
 
-    @staticmethod
-    def dtype(name, view, wanted):
-        if view.dtype not in wanted:
-            raise ConfigError(f"{name}: is {view.dtype}, and the problem has {' or '.join(wanted)}")
-
-    def matrix(self, name, view, rows):
-        """The stride of [rows, columns], and the rows. The stride of bytes counts elements."""
-        self.dtype(name, view, self.dtypes[name])
-        columns = self.columns_of(name)
-        if len(view.shape) != 2 or view.shape[1] != columns or rows not in (None, view.shape[0]):
-            raise ConfigError(f"{name}: has shape {list(view.shape)}, and the problem's is [{'rows' if rows is None else rows}, "
-                              f"{columns}]")
-        if view.shape[1] > 1 and view.strides[1] != 1:
-            raise ConfigError(f"{name}: its last dimension has stride {view.strides[1]}; rows must be contiguous")
-        no_stride_of_zero(name, view)
-        stride = view.strides[0] if view.shape[0] > 1 else columns
-        return stride * self.width // columns if name == "out" else stride, view.shape[0]
-
-    def vector(self, name, view, dtypes, size):
-        self.dtype(name, view, dtypes)
-        count = 1
-        for extent in view.shape:
-            count *= extent
-        if count != size or not is_contiguous(view):
-            raise ConfigError(f"{name}: has shape {list(view.shape)} and strides {list(view.strides)}; it is [{size}], contiguous")
-
     def scale(self, view, rows, c):
         if self.scales == "none":
             raise ConfigError("scale: is given, and the problem has no scales")
         if self.scales == "per_tensor":
-            return self.vector("scale", view, ("f32",), 1)
+            return check_vector("scale", view, ("f32",), 1)
         if self.scales == "atoms":
             (count,) = self.scale_shape(rows)
             if not is_contiguous(view) or not view.bytes >= count:
                 raise ConfigError(f"scale: has {view.bytes} bytes, shape {list(view.shape)}; it is contiguous and has {count} at least")
             return
-        self.dtype("scale", view, ("f32",))
+        check_dtype("scale", view, ("f32",))
         shape = self.scale_shape(rows)
         dense = tuple(view.shape) == shape and (
             is_contiguous(view) if self.scales == "per_token" else view.shape[1] <= 1 or view.strides[1] == 1)

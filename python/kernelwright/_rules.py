@@ -16,7 +16,7 @@ from ._tensors import CUDA, CUDA_MANAGED, DLPACK_DTYPES, ITEM_BYTES
 CODES = {name: code for code, name in DLPACK_DTYPES.items()}
 EXTENSION_DEVICE = 12  # kDLExtDev: memory of the emulator, as tests lend it
 # enum class DimKind, Layout and NumberKind
-ANY, FIXED, SIZE, AT_LEAST, PART_OF_SIZE, SCALE_BYTES = range(6)
+ANY, FIXED, SIZE, AT_LEAST, PART_OF_SIZE, SCALE_BYTES, TIMES_SIZE = range(7)
 (HEADS, TOKEN_SCALES, PAGE_SCALES, SCORES, ROWS, PAGES, SCALE_ROWS, CONTIGUOUS, ITEM_SIZE, ROW_STRIDE, COUNT, BYTES,
  WORKSPACE) = range(13)
 INTEGER, FLOAT, WINDOW, POSITIVE = range(4)
@@ -247,5 +247,37 @@ def row_op_rules(problem, names, positional):
         rules.operand("scale", ("f32",), SCALE_ROWS, (blocks, "rows") if problem.columns else ("rows", blocks), "scale_stride",
                       settles=False, allocated=True)
     rules.number("tensor_scale", POSITIVE, "tensor_scale")
+    rules.other_numbers()
+    return rules
+
+
+def route_rules(problem, names, positional):
+    """`problem`: a RouteProblem of _moe.py. Rows that lie between experts have a number that no rule tells, so Python checks
+    them."""
+    rules = Rules(names, positional, structs.RouteTensors, None, [("tokens", "tokens", True)])
+    if problem.between:
+        return rules
+    rules.operand("logits", (problem.logits,), ROWS, ("tokens", problem.experts), "logits_stride", required=True)
+    for name, dtype in problem.vectors.items():
+        rules.operand(name, (dtype,), COUNT, (problem.experts,), settles=False)
+    pairs, rows = ("tokens", problem.top_k), ((TIMES_SIZE, "tokens", problem.top_k),)
+    dims = {"starts": (problem.buckets + 1,), "source_rows": rows, "sorted_weights": rows}
+    for name, (_, dtype) in problem.arrays(0).items():
+        rules.operand(name, (dtype,), CONTIGUOUS, dims.get(name, pairs), settles=False, allocated=name != "sorted_weights")
+    rules.workspace()
+    rules.other_numbers()
+    return rules
+
+
+def moe_combine_rules(problem, names, positional):
+    """`problem`: a MoeCombineProblem of _moe.py, whose order of operands is this one."""
+    rules = Rules(names, positional, structs.MoeCombineTensors, None, [("tokens", "tokens", True), ("num_rows", "num_rows", True)])
+    for name, dtype in problem.pairs.items():
+        if problem.reads(name):
+            rules.operand(name, (dtype,), CONTIGUOUS, ("tokens", problem.top_k), required=True)
+    for name, (dtype, size) in problem.matrices.items():
+        if problem.reads(name):
+            made = name == "out"
+            rules.operand(name, (dtype,), ROWS, (size, problem.width), name + "_stride", required=not made, allocated=made)
     rules.other_numbers()
     return rules

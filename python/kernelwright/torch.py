@@ -1,4 +1,4 @@
-"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize, kv_write and row_op.
+"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize, kv_write, row_op, route, moe_combine.
 
     import kernelwright, kernelwright.torch
     handle = kernelwright.torch.handle(kernel)             # an int, which torch.compile takes as a constant
@@ -25,18 +25,18 @@ from . import _stable
 from . import _structs as structs
 from ._errors import ConfigError
 from ._frameworks import TORCH_DTYPES
-from ._handles import GemmKernel, Kernel, KvWriteKernel, QuantizeKernel, RowOpKernel
+from ._handles import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, QuantizeKernel, RouteKernel, RowOpKernel
 from ._tensors import View
 
 _DTYPES = {name: getattr(torch, attribute) for name, attribute in TORCH_DTYPES.items()}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_kernels = {Kernel: {}, GemmKernel: {}, QuantizeKernel: {}, KvWriteKernel: {}, RowOpKernel: {}}  # by handle
+_kernels = {kind: {} for kind in (Kernel, GemmKernel, QuantizeKernel, KvWriteKernel, RowOpKernel, RouteKernel,
+                                  MoeCombineKernel)}  # by handle
 _handles, _lock = {}, threading.Lock()
 
 
 def handle(kernel):
-    """The number by which the operators know a Kernel, GemmKernel, QuantizeKernel, KvWriteKernel or RowOpKernel, until
-    release().
+    """The number by which the operators know a kernel that Engine.prepare() or prepare_quantize() made, until release().
 
     The number is made of the kernel's problem, because caches of torch.compile keep code with the number in it, and a
     later process must not run that code with a kernel of other shapes. A second kernel of one problem gets the next number.
@@ -71,7 +71,8 @@ def kernel_of(number, kind):
     kernel = _kernels[kind].get(number)
     if kernel is None:
         wanted = {Kernel: "an attention kernel", GemmKernel: "a GEMM kernel", QuantizeKernel: "a quantising kernel",
-                  KvWriteKernel: "a kernel that writes a cache", RowOpKernel: "a kernel of steps over rows"}[kind]
+                  KvWriteKernel: "a kernel that writes a cache", RowOpKernel: "a kernel of steps over rows",
+                  RouteKernel: "a kernel that chooses experts", MoeCombineKernel: "a kernel that adds up rows of experts"}[kind]
         raise ConfigError(f"handle: {number} is not that of {wanted}; kernelwright.torch.handle(kernel) gives one")
     return kernel
 
@@ -105,6 +106,11 @@ COMMON = ("q_offsets", "kv_offsets", "kv_lengths", "kv_starts", "page_table", "s
 MUTATED = {f"Tensor? {name}_scale=None": f"Tensor({letter}!)? {name}_scale=None" for name, letter in zip("qkv", "def")}
 
 
+# What route.out writes: all but the first two if the problem sorts.
+ROUTED = ("Tensor(a!) ids", "Tensor(b!) weights", "Tensor(c!)? starts=None", "Tensor(d!)? source_rows=None",
+          "Tensor(e!)? positions=None", "Tensor(f!)? sorted_weights=None")
+
+
 def _schemas():
     """The schema of each operator by its name and overload."""
     attention = _arguments(Kernel.bind, structs.AttentionTensors, ("q", "k", "v", "o", "lse", "workspace"))
@@ -115,11 +121,17 @@ def _schemas():
         "q", "k", "v", "q_out", "k_cache", "v_cache", "num_pages", "batch", "kv_len", "kv_tokens", "cos_sin_rows"))]
     rows_of = _arguments(RowOpKernel.bind, structs.RowOpTensors, ("x", "residual", "out", "residual_out", "scale", "rows"))
     given, made = ["Tensor? scale=None", *rows_of], ["Tensor(a!) out", "Tensor(b!)? scale=None", *rows_of]
+    route = _arguments(RouteKernel.bind, structs.RouteTensors, (
+        "logits", "ids", "weights", "starts", "source_rows", "positions", "sorted_weights", "workspace", "tokens"))
+    combine = _arguments(MoeCombineKernel.bind, structs.MoeCombineTensors, (
+        "rows", "positions", "weights", "out", "num_rows", "tokens"))
     cache = "Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache"
     heads = {"attention": "Tensor q, Tensor k, Tensor v", "gemm": "Tensor a, Tensor b", "quantize": "Tensor x",
              "kv_write": f"Tensor q, {cache}", "kv_write.in_place": f"Tensor(c!) q, {cache}", "kv_write.keys": cache,
              "row_op": "Tensor x", "row_op.add": "Tensor x, Tensor residual", "row_op.add_scaled": "Tensor x, Tensor residual",
-             "row_op.add_out": "Tensor x, Tensor residual", "row_op.in_place": "Tensor x, Tensor(c!) residual"}
+             "row_op.add_out": "Tensor x, Tensor residual", "row_op.in_place": "Tensor x, Tensor(c!) residual",
+             "route": "Tensor logits", "moe_combine": "Tensor rows, Tensor positions, Tensor weights",
+             "moe_combine.unweighted": "Tensor rows, Tensor positions", "moe_combine.unweighted_out": "Tensor rows, Tensor positions"}
     out, lse, work = "Tensor(a!) out", "Tensor(b!)? lse=None", "Tensor(z!)? workspace=None"
     rows = (("attention", common, "Tensor"), ("attention.full", attention, "Tensor"),
             ("attention.with_lse", attention, "(Tensor, Tensor)"), ("attention.out", [out, lse, *common], "()"),
@@ -130,16 +142,20 @@ def _schemas():
             ("kv_write.keys", write, "()"), ("row_op", given, "Tensor"), ("row_op.scaled", rows_of, "(Tensor, Tensor)"),
             ("row_op.add", given, "(Tensor, Tensor)"), ("row_op.add_scaled", rows_of, "(Tensor, Tensor, Tensor)"),
             ("row_op.out", made, "()"), ("row_op.add_out", ["Tensor(c!) residual_out", *made], "()"),
-            ("row_op.in_place", made, "()"))
+            ("row_op.in_place", made, "()"), ("route", route, "(Tensor, Tensor)"),
+            ("route.sorted", route, "(Tensor, Tensor, Tensor, Tensor, Tensor)"),
+            ("route.out", [*ROUTED, work, *route], "()"), ("moe_combine", combine, "Tensor"), ("moe_combine.out", [out, *combine], "()"),
+            ("moe_combine.unweighted", combine, "Tensor"), ("moe_combine.unweighted_out", [out, *combine], "()"))
     return {name: f"{name}(int handle, {heads.get(name, heads[name.partition('.')[0]])}, *, {', '.join(named)}) -> {returned}"
             for name, named, returned in rows}
 
 
 SCHEMAS = _schemas()
-KINDS = {"attention": Kernel, "gemm": GemmKernel, "quantize": QuantizeKernel, "kv_write": KvWriteKernel, "row_op": RowOpKernel}
+KINDS = {"attention": Kernel, "gemm": GemmKernel, "quantize": QuantizeKernel, "kv_write": KvWriteKernel, "row_op": RowOpKernel,
+         "route": RouteKernel, "moe_combine": MoeCombineKernel}
 
 
-NOTHING = ("out", "out_full", "add_out", "in_place", "keys")  # overloads that return nothing
+NOTHING = ("out", "out_full", "add_out", "unweighted_out", "in_place", "keys")  # overloads that return nothing
 
 
 # ---- what the operators do
@@ -162,17 +178,22 @@ def _call(kernel, tensors, named):
         raise
 
 
-# What the overloads of row_op return; the first form is that of a problem with one result.
-ROW_RESULTS = {"row_op": ("out",), "row_op.scaled": ("out", "scale"), "row_op.add": ("out", "residual_out"),
-               "row_op.add_scaled": ("out", "residual_out", "scale")}
+# What the overloads of operators with several forms return; the first form is that of a problem with fewest results.
+RETURNED = {"row_op": {"row_op": ("out",), "row_op.scaled": ("out", "scale"), "row_op.add": ("out", "residual_out"),
+                       "row_op.add_scaled": ("out", "residual_out", "scale")},
+            "route": {"route": ("ids", "weights"), "route.sorted": ("ids", "weights", "starts", "source_rows", "positions")}}
 
 
-def _check_rows(name, kernel):
-    """An overload of row_op returns all that the problem writes."""
-    written = tuple(kernel._problem.results())
-    if name in ROW_RESULTS and ROW_RESULTS[name] != written:
-        right = next(key for key, results in ROW_RESULTS.items() if results == written)
-        raise ConfigError(f"{name}: returns {', '.join(ROW_RESULTS[name])}, and the problem writes {', '.join(written)}; call {right}")
+def _check_overload(name, kernel):
+    """An overload returns all that the problem writes, and takes what it reads."""
+    of, _, overload = name.partition(".")
+    if of == "moe_combine" and kernel._problem.weighted == overload.startswith("unweighted"):
+        right = ("moe_combine", "moe_combine.out") if kernel._problem.weighted else ("moe_combine.unweighted", "moe_combine.unweighted_out")
+        raise ConfigError(f"{name}: the problem has {'' if kernel._problem.weighted else 'no '}weights; call {right[overload in NOTHING]}")
+    forms = RETURNED.get(of, {})
+    if name in forms and forms[name] != (written := tuple(kernel._problem.results())):
+        right = next(key for key, results in forms.items() if results == written)
+        raise ConfigError(f"{name}: returns {', '.join(forms[name])}, and the problem writes {', '.join(written)}; call {right}")
 
 
 def _returned(name, kernel, result):
@@ -196,13 +217,13 @@ def _on_cuda(name, kind):
     def run_out(number, *tensors, **named):
         try:
             kernels[number](*tensors, **named)
-        except (ConfigError, KeyError):
+        except (ConfigError, KeyError, TypeError):
+            _check_overload(name, kernel_of(number, kind))
             _call(kernel_of(number, kind), tensors, named)
 
     def run(number, *tensors, **named):
         kernel = kernel_of(number, kind)
-        if kind is RowOpKernel:
-            _check_rows(name, kernel)
+        _check_overload(name, kernel)
         return _returned(name, kernel, _call(kernel, tensors, named))
 
     def run_in_place(number, *tensors, **named):
@@ -234,7 +255,7 @@ class _Copy:
 
 
 RESULTS = {"attention": ("out", "lse"), "gemm": ("out",), "quantize": ("elements", "scales"),
-           "kv_write": ("q_out", "k_cache", "v_cache", "q_scale", "k_scale", "v_scale")}  # row_op's are its problem's
+           "kv_write": ("q_out", "k_cache", "v_cache", "q_scale", "k_scale", "v_scale")}  # others are their problem's
 
 
 def _on_cpu(name, kind):
@@ -243,6 +264,7 @@ def _on_cpu(name, kind):
     def run(number, *tensors, **named):
         kernel = kernel_of(number, kind)
         results = RESULTS.get(of) or tuple(kernel._problem.results())
+        _check_overload(name, kernel)
         _refuse_gradients(kernel, tensors, named)
         if not kernel._own_memory:
             return _call(kernel, tensors, named)  # which says where the tensors must lie
@@ -261,7 +283,7 @@ def _on_cpu(name, kind):
                 value = made.setdefault(id(value), _Copy(kernel.engine, kernel.device, value))
             copies[key] = value
         _call(kernel, (), dict(copies))
-        for result in results:
+        for result in (*results, "sorted_weights"):
             if isinstance(copies.get(result), _Copy):
                 copies[result].write_back()
         found = tuple(named[result] for result in results if named.get(result) is not None)
@@ -286,9 +308,10 @@ def _shaped(name, kernel, tensors, named):
         problem = kernel._problem
         rows = problem.tokens_of(named, first.shape[0])
         return first.new_empty((rows, problem.heads["q_out"], problem.head_dims["q_out"]), dtype=_DTYPES[problem.dtypes["q_out"]])
-    if name.startswith("row_op"):
-        _check_rows(name, kernel)
-        made = (find(first.shape[0]) for find in kernel._problem.results().values())
+    if name.startswith(("row_op", "route", "moe_combine")):
+        _check_overload(name, kernel)
+        rows = tensors[1 if name.startswith("moe_combine") else 0].shape[0]
+        made = (find(rows) for find in kernel._problem.results().values())
         made = tuple(first.new_empty(shape, dtype=_DTYPES[dtype]) for shape, dtype in made)
         return made if len(made) > 1 else made[0]
     rows, k = first.shape

@@ -17,7 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
 from kernelwright import ConfigError, _door, _library
-from kernelwright._handles import GemmKernel, Kernel, KvWriteKernel, RowOpKernel, QuantizeKernel
+from kernelwright._handles import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, QuantizeKernel, RouteKernel, RowOpKernel
 from lent import EXTENSION, Lent, table, tables
 
 FAST = kernelwright.fast_calls()["fast"]
@@ -169,6 +169,42 @@ class Draw:
                  "rows": rows}
         return RowOpKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, ""
 
+    def route(self):
+        pick = self.random.choice
+        experts, top_k, tokens, sort, local, bias = pick((8, 60)), pick((1, 4)), pick((1, 2, 5)), pick((True, True, False)), pick((0, 4)), pick((0, 1))
+        problem = {"dtype": pick(("f32", "f16")), "experts": experts, "top_k": top_k, "sort": sort, "bias": bool(bias)}
+        if sort:
+            problem["local_experts"] = local
+        tensors = {"logits": self.tensor((tokens, experts), problem["dtype"]), "ids": self.tensor((tokens, top_k), "i32", False),
+                   "weights": self.tensor((tokens, top_k), "f32", False)}
+        if bias:
+            tensors["bias"] = self.tensor((experts,), "f32", False)
+        if sort:
+            tensors |= {"starts": self.tensor(((local or experts) + 1,), "i32", False), "positions": self.tensor((tokens, top_k), "i32", False),
+                        "source_rows": self.tensor((tokens * top_k,), "i32", False)}
+            if pick((0, 1)):
+                tensors["sorted_weights"] = self.tensor((tokens * top_k,), "f32", False)
+            if local:
+                tensors["local_ids"] = self.tensor((experts,), "i32", False)
+        if pick((0, 1)):
+            tensors["workspace"] = self.tensor((64,), "f32")
+        extra = {"factor": 2.0, "pdl": True, "tokens": tokens}
+        return RouteKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, ""
+
+    def moe_combine(self):
+        pick = self.random.choice
+        top_k, tokens, num_rows, width, weighted, residual = pick((1, 4)), pick((1, 2, 5)), pick((1, 7)), 64, pick((True, True, False)), pick((False, True))
+        problem = {"dtype": {"in": "f16", "out": pick(("f16", "f32"))}, "width": width, "top_k": top_k, "weighted": weighted,
+                   "residual": residual}
+        tensors = {"rows": self.tensor((num_rows, width)), "positions": self.tensor((tokens, top_k), "i32", False),
+                   "out": self.tensor((tokens, width), problem["dtype"]["out"])}
+        if weighted:
+            tensors["weights"] = self.tensor((tokens, top_k), "f32", False)
+        if residual:
+            tensors["residual"] = self.tensor((tokens, width))
+        extra = {"pdl": True, "tokens": tokens, "num_rows": num_rows}
+        return MoeCombineKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, ""
+
     def kv_write(self):
         pick = self.random.choice
         heads, kind, entering, kv, tokens = pick(((2, 1), (4, 4), (1, 1))), pick(("padded", "ragged", "paged")), "f16", pick(("f16", "e4m3")), pick((1, 3))
@@ -255,6 +291,16 @@ class RulesAreThoseOfPython(unittest.TestCase):
 
     def test_row_op(self):
         taken, refused = self.compare(self.draw.row_op, 300, 12)
+        self.assertGreater(taken, 300)
+        self.assertGreater(refused, 1000)
+
+    def test_route(self):
+        taken, refused = self.compare(self.draw.route, 300, 12)
+        self.assertGreater(taken, 300)
+        self.assertGreater(refused, 1000)
+
+    def test_moe_combine(self):
+        taken, refused = self.compare(self.draw.moe_combine, 600, 12)
         self.assertGreater(taken, 300)
         self.assertGreater(refused, 1000)
 

@@ -43,7 +43,8 @@ def tensor_of(array, shape, dtype):
 def empty(dim, sizes, strides, dtype, device_type, device, out):
     """aoti_torch_empty_strided() in the engine's memory."""
     shape, steps = sizes[:dim], strides[:dim]
-    item = {_stable._library().aoti_torch_dtype_uint8(): 1, _stable._library().aoti_torch_dtype_float32(): 4}.get(dtype, 2)
+    library = _stable._library()
+    item = {library.aoti_torch_dtype_uint8(): 1, library.aoti_torch_dtype_float32(): 4, library.aoti_torch_dtype_int32(): 4}.get(dtype, 2)
     array = empty.engine.empty((item * (1 + sum((n - 1) * step for n, step in zip(shape, steps))),), "u8")
     array.write(b"\xff" * array.bytes)  # poison: NaN
     kept.append(array)
@@ -167,6 +168,27 @@ class Operators(unittest.TestCase):
             self.by_c(self.quantize, OPS.quantize.out, handle, a, elements=made[0], scales=made[1], **named)
             for tensors in (found, made):
                 self.assertTrue(all(map(torch.equal, tensors, want)))
+
+    def test_routing_and_sums_of_experts_have_the_bits_of_python(self):
+        python = torch.ops.kernelwright
+        route = self.engine.prepare({"kind": "route", "problem": {"dtype": "f16", "experts": 16, "top_k": 2}})
+        sums = self.engine.prepare({"kind": "moe_combine", "problem": {
+            "dtype": {"in": "f16", "out": "f16"}, "width": 64, "top_k": 2, "residual": True}})
+        routes, adds = map(kernelwright.torch.handle, (route, sums))
+        logits, hidden = self.randn(12, 16), self.randn(12, 64)
+        want = python.route.sorted(routes, logits)
+        found = self.by_c(route, OPS.route.sorted, routes, logits)
+        self.assertEqual([tensor.dtype for tensor in found], [torch.int32, torch.float32] + [torch.int32] * 3)
+        made = [self.new(*tensor.shape, dtype=tensor.dtype) for tensor in want]
+        self.by_c(route, OPS.route.out, routes, logits, **dict(zip(("ids", "weights", "starts", "source_rows", "positions"), made)))
+        for tensors in (found, made):
+            self.assertTrue(all(map(torch.equal, tensors, want)))
+        rows = self.randn(24, 64)
+        total = python.moe_combine(adds, rows, want[4], want[1], residual=hidden)
+        self.assertTrue(torch.equal(self.by_c(sums, OPS.moe_combine.default, adds, rows, found[4], found[1], residual=hidden), total))
+        out = self.new(12, 64)
+        self.by_c(sums, OPS.moe_combine.out, adds, self.strided(rows), found[4], found[1], out=out, residual=hidden)
+        self.assertTrue(torch.equal(out, total))
 
     def test_a_workspace_comes_from_the_handle_or_from_python(self):
         split = self.engine.prepare({"problem": {**HEADS, "max_q_len": 1}, "schedule": {"splits": 2}})
