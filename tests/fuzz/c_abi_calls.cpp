@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fuzz/fuzz_input.h"
@@ -25,7 +26,7 @@ kernelwright_engine* taking_engine(Arch arch) {
   return new kernelwright_engine(std::move(options));
 }
 
-enum class Kind { kAttention, kGemm, kQuantize, kKvWrite, kRowOp };
+enum class Kind { kAttention, kGemm, kQuantize, kKvWrite, kRowOp, kRoute, kMoeCombine };
 struct Kernel {
   kernelwright_kernel* handle = nullptr;
   Kind kind = Kind::kAttention;
@@ -49,14 +50,24 @@ constexpr const char* kConfigs[] = {
     R"({"version":1,"kind":"row_op","name":"x","problem":{"width":512,"input":"add","norm":{"kind":"rms"}},"schedule":"auto"})",
     R"({"version":1,"kind":"row_op","name":"x","problem":{"dtype":{"out":"e4m3"},"width":1024,"input":"gate_up","scales":{"kind":"per_block"}},"schedule":"auto"})",
     R"({"version":1,"kind":"row_op","name":"x","problem":{"dtype":{"in":"f32","out":"nvfp4"},"width":96,"norm":{"kind":"rms","weight":false},"scales":{"kind":"per_block"}},"schedule":{"rows_per_cta":8}})",
+    R"({"version":1,"kind":"route","name":"x","problem":{"experts":256,"top_k":8,"score":"sigmoid","bias":true,"n_group":8,"topk_group":4,"renormalize":true},"schedule":"auto"})",
+    R"({"version":1,"kind":"route","name":"x","problem":{"dtype":"bf16","experts":60,"top_k":4,"local_experts":15,"alignment":128},"schedule":"auto"})",
+    R"({"version":1,"kind":"route","name":"x","problem":{"experts":8,"top_k":2,"order":"top_k_first","sort":false},"schedule":{"warps":8}})",
+    R"({"version":1,"kind":"moe_combine","name":"x","problem":{"width":7168,"top_k":8,"residual":true},"schedule":"auto"})",
+    R"({"version":1,"kind":"moe_combine","name":"x","problem":{"dtype":{"in":"f16","out":"f32"},"width":40,"top_k":3,"weighted":false},"schedule":{"threads":32}})",
 };
-constexpr std::string_view kGemmKind = "\"kind\":\"gemm\"", kKvWriteKind = "\"kind\":\"kv_write\"",
-                           kRowOpKind = "\"kind\":\"row_op\"";
+constexpr std::pair<std::string_view, Kind> kKinds[] = {
+    {"\"kind\":\"gemm\"", Kind::kGemm},
+    {"\"kind\":\"kv_write\"", Kind::kKvWrite},
+    {"\"kind\":\"row_op\"", Kind::kRowOp},
+    {"\"kind\":\"route\"", Kind::kRoute},
+    {"\"kind\":\"moe_combine\"", Kind::kMoeCombine},
+};
 
 Kind kind_of(std::string_view config) {
-  if (config.find(kGemmKind) != config.npos) return Kind::kGemm;
-  if (config.find(kRowOpKind) != config.npos) return Kind::kRowOp;
-  return config.find(kKvWriteKind) != config.npos ? Kind::kKvWrite : Kind::kAttention;
+  for (const auto& [text, kind] : kKinds)
+    if (config.find(text) != config.npos) return kind;
+  return Kind::kAttention;
 }
 
 /// Kernels that are prepared once, for three architectures, because most calls are launches.
@@ -132,6 +143,8 @@ class Calls {
       case 16: return kv_write();
       case 17:
       case 18: return row_op();
+      case 19: return route();
+      case 20: return moe_combine();
       default: return in_.one_in(2) ? attention() : gemm();
     }
   }
@@ -532,6 +545,50 @@ class Calls {
     Sized<kernelwright_row_op_tensors> sized(in_, tensors);
     const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kAttention : Kind::kRowOp);
     held("launch_row_op", kernelwright_launch_row_op(kernel, sized.get(), nullptr));
+  }
+
+  void route() {
+    kernelwright_route_tensors tensors{};
+    if (in_.one_in(8)) {
+      tensors = in_.fill<kernelwright_route_tensors>();
+    } else {
+      tensors.logits = 0x1000000, tensors.bias = 0x3000000, tensors.local_ids = 0x3100000, tensors.ids = 0x4000000;
+      tensors.weights = 0x5000000, tensors.starts = 0x6000000, tensors.source_rows = 0x7000000;
+      tensors.positions = 0x8000000, tensors.tokens = some(3000);
+      if (in_.one_in(2)) tensors.sorted_weights = 0x9000000;
+      if (!in_.one_in(4)) tensors.workspace = 0xa000000, tensors.workspace_bytes = 1 << 20;
+      if (in_.one_in(3)) tensors.logits_stride = 512;
+      if (in_.one_in(3)) tensors.overrides = KERNELWRIGHT_SET_FACTOR, tensors.factor = 2.5f;
+    }
+    worsen(tensors);
+    Sized<kernelwright_route_tensors> sized(in_, tensors);
+    const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kMoeCombine : Kind::kRoute);
+    if (in_.one_in(4)) {
+      uint64_t bytes = kUntouched;
+      const auto status =
+          held("route_workspace_bytes", kernelwright_route_workspace_bytes(kernel, sized.get(), &bytes));
+      unwritten("route_workspace_bytes", status, bytes, kUntouched);
+      if (status == KERNELWRIGHT_OK && bytes > uint64_t{1} << 20) broken(fmt::format("{} bytes of workspace", bytes));
+      return;
+    }
+    held("launch_route", kernelwright_launch_route(kernel, sized.get(), nullptr));
+  }
+
+  void moe_combine() {
+    kernelwright_moe_combine_tensors tensors{};
+    if (in_.one_in(8)) {
+      tensors = in_.fill<kernelwright_moe_combine_tensors>();
+    } else {
+      tensors.rows = 0x1000000, tensors.positions = 0x8000000, tensors.weights = 0x8100000;
+      tensors.residual = 0x9000000, tensors.out = 0xc000000;
+      tensors.num_rows = some(3000), tensors.tokens = some(300);
+      if (in_.one_in(3)) tensors.out = tensors.residual;
+      if (in_.one_in(3)) tensors.rows_stride = tensors.out_stride = tensors.residual_stride = 8192;
+    }
+    worsen(tensors);
+    Sized<kernelwright_moe_combine_tensors> sized(in_, tensors);
+    const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kRoute : Kind::kMoeCombine);
+    held("launch_moe_combine", kernelwright_launch_moe_combine(kernel, sized.get(), nullptr));
   }
 
   /// Rows are few, or so many that no table has them: what lies between would be allocated and computed.
