@@ -24,10 +24,10 @@ Binaries binaries_of(const detail::LoadedGemm& loaded) {
   for (const auto& variant : loaded.variants) binaries.push_back(variant.binary);
   return binaries;
 }
-Binaries binaries_of(const detail::LoadedQuantize& loaded) { return {loaded.binary}; }
-Binaries binaries_of(const detail::LoadedKvWrite& loaded) { return {loaded.binary}; }
-Binaries binaries_of(const detail::LoadedRowOp& loaded) { return {loaded.binary}; }
-Binaries binaries_of(const detail::LoadedMoeCombine& loaded) { return {loaded.binary}; }
+template <class SpecOfKind>
+Binaries binaries_of(const detail::OneKernel<SpecOfKind>& loaded) {
+  return {loaded.binary};
+}
 Binaries binaries_of(const detail::LoadedRoute& loaded) { return loaded.binaries; }
 
 constexpr std::string_view kind_of(const KernelSlot<detail::AttentionKind>&) { return "attention"; }

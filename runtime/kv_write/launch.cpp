@@ -56,17 +56,6 @@ LoadedKvWrite describe(const KvWriteProblem& problem, const KvWritePlan& plan, c
 
 std::vector<Spec> specs_of(const KvWritePlan& plan) { return {plan.spec}; }
 
-void attach(LoadedKvWrite& loaded, std::vector<const LoadedKernel*> kernels,
-            std::vector<std::shared_ptr<const Binary>> binaries) {
-  loaded.kernel = kernels[0];
-  loaded.binary = std::move(binaries[0]);
-}
-
-void attach(LoadedKvWrite& loaded, const LoadedKvWrite& twin) {
-  loaded.kernel = twin.kernel;
-  loaded.binary = twin.binary;
-}
-
 void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& given, Stream stream) {
   const KvWriteSpec& spec = kernel.spec;
   const KvWriteTensors t = resolved(spec, given);

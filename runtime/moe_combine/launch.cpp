@@ -18,17 +18,6 @@ LoadedMoeCombine describe(const MoeCombineProblem&, const MoeCombinePlan& plan, 
 
 std::vector<Spec> specs_of(const MoeCombinePlan& plan) { return {plan.spec}; }
 
-void attach(LoadedMoeCombine& loaded, std::vector<const LoadedKernel*> kernels,
-            std::vector<std::shared_ptr<const Binary>> binaries) {
-  loaded.kernel = kernels[0];
-  loaded.binary = std::move(binaries[0]);
-}
-
-void attach(LoadedMoeCombine& loaded, const LoadedMoeCombine& twin) {
-  loaded.kernel = twin.kernel;
-  loaded.binary = twin.binary;
-}
-
 void launch_moe_combine(const LoadedMoeCombine& kernel, const MoeCombineTensors& given, Stream stream) {
   MoeCombineTensors t = given;
   for (std::int64_t* stride : {&t.rows_stride, &t.residual_stride, &t.out_stride})

@@ -83,17 +83,6 @@ LoadedQuantize describe(const QuantizeProblem&, const QuantizePlan& plan, const 
 
 std::vector<Spec> specs_of(const QuantizePlan& plan) { return {plan.spec}; }
 
-void attach(LoadedQuantize& loaded, std::vector<const LoadedKernel*> kernels,
-            std::vector<std::shared_ptr<const Binary>> binaries) {
-  loaded.kernel = kernels[0];
-  loaded.binary = std::move(binaries[0]);
-}
-
-void attach(LoadedQuantize& loaded, const LoadedQuantize& twin) {
-  loaded.kernel = twin.kernel;
-  loaded.binary = twin.binary;
-}
-
 void launch_quantize(const LoadedQuantize& kernel, const QuantizeTensors& t, Stream stream) {
   if (auto violations = broken_extents(t); !violations.empty()) throw ConfigError(std::move(violations));
   if (t.rows == 0 || t.k == 0) return;  // null tensors are fine: they have no elements

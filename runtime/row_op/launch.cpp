@@ -54,17 +54,6 @@ LoadedRowOp describe(const RowOpProblem& problem, const RowOpPlan& plan, const D
 
 std::vector<Spec> specs_of(const RowOpPlan& plan) { return {plan.spec}; }
 
-void attach(LoadedRowOp& loaded, std::vector<const LoadedKernel*> kernels,
-            std::vector<std::shared_ptr<const Binary>> binaries) {
-  loaded.kernel = kernels[0];
-  loaded.binary = std::move(binaries[0]);
-}
-
-void attach(LoadedRowOp& loaded, const LoadedRowOp& twin) {
-  loaded.kernel = twin.kernel;
-  loaded.binary = twin.binary;
-}
-
 void launch_row_op(const LoadedRowOp& kernel, const RowOpTensors& given, Stream stream) {
   const RowOpSpec& spec = kernel.spec;
   const RowOpTensors t = resolved(spec, given);
