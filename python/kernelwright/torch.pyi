@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from . import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, QuantizeKernel, RouteKernel, RowOpKernel
 
-_Kernel = TypeVar("_Kernel", 
-    Kernel, GemmKernel, QuantizeKernel, KvWriteKernel, RowOpKernel, RouteKernel, MoeCombineKernel,
+_Kernel = TypeVar(
+    "_Kernel", Kernel, GemmKernel, QuantizeKernel, KvWriteKernel, RowOpKernel, RouteKernel, MoeCombineKernel,
 )
 
 def handle(
