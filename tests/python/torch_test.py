@@ -542,6 +542,21 @@ class MoeOnTheEmulator(MoeCases, unittest.TestCase):
 class MoeOnTheGpu(MoeCases, unittest.TestCase):
     device, backend, compiled = "cuda", "cuda", {}
 
+    def test_a_graph_replays_with_other_tokens(self):
+        def step():
+            _, weights, _, source_rows, positions = OPS.route.sorted(self.sorts, self.logits)
+            return OPS.moe_combine(self.sums, self.hidden[source_rows.long()] * 2, positions, weights, residual=self.hidden)
+        step()  # before the capture: allocates the workspace, and the spare one
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = step()
+        for _ in range(2):
+            self.logits.copy_(self.logits.flip(0))
+            self.hidden.mul_(-2)
+            graph.replay()
+            self.assertTrue(torch.equal(found, step()))
+
 
 class OnTheEmulator(Cases, unittest.TestCase):
     device, backend, compiled = "cpu", "emulator", {}
