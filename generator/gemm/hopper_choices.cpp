@@ -112,7 +112,7 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
     if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
     GemmSpec spec = filled(form, base, schedule);
     // Threads that gather rows leave two slots free, and their copies take longer than TMA's.
-    constexpr int kSlotsOfGather = 5;
+    constexpr int kSlotsOfGather = 4;
     const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();
     if (problem.groups.gather && !own_tile && schedule.stages.is_auto() && spec.stages / spec.k_group < kSlotsOfGather)
       continue;
@@ -176,9 +176,11 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   const double tensor = waves * spec.slab_bytes / 64 * spec.block_n;
   const double l2 = (spec.block_m + spec.block_n) * spec.slab_bytes / machine.l2_bytes;
   const bool hidden = spec.roles == Roles::kPingPong;
-  double slab = std::max(tensor, l2) * (hidden ? 1 : kCooperative);
-  // A CTA that takes turns does not multiply while it adds sums.
-  if (spec.promotion > 0) slab *= hidden || spec.math_warpgroups == 1 ? kPromotedAlone : kPromoted;
+  // A CTA that takes turns does not multiply while it adds sums. Slabs of groups arrive meanwhile.
+  const bool alone = hidden || spec.math_warpgroups == 1;
+  const double added = spec.promotion == 0 ? 1 : alone ? kPromotedAlone : kPromoted;
+  double slab = extent.groups > 0 && alone ? std::max(tensor * added, l2) : std::max(tensor, l2) * added;
+  if (!hidden) slab *= kCooperative;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
   const double rounds = std::ceil(tiles / num_sms);
   const double sums =
@@ -193,8 +195,8 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   if (hidden && rounds * slabs > kLong) slab *= spec.cluster_m > 1 ? kTogether : kDrift;
   const double sm_us = (rounds * slabs * slab + exposed) / machine.clock_mhz;
   // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
-  const double padded = std::max(0.0, tile_rows * spec.block_m - rows) +
-                        std::max(0.0, tile_columns * spec.block_n - columns);
+  const double padded =
+      std::max(0.0, tile_rows * spec.block_m - rows) + std::max(0.0, tile_columns * spec.block_n - columns);
   const double bytes =
       groups * ((m + extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 + m * extent.n * bits_of(spec.d) / 8.0);
   const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));

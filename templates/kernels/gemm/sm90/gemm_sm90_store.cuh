@@ -193,7 +193,6 @@ class TileStore {
             else
               copy_rows<kTailColumns>(slab, row, column, tile);
             if (lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
-            __syncwarp();                                       // all lanes have read the slab
             continue;
           }
         }

@@ -39,6 +39,34 @@ void add_portable(std::vector<GemmCall>& calls) {
   add_narrow(calls, "portable_gemm", problem, 70, plain);
 }
 
+/// Groups: their table, slabs that end with a group, and rows that threads gather. Many groups take two passes over the
+/// bounds. Where operands are swapped, a warp copies the rows of one slab and stores the slab before by TMA.
+void add_groups(std::vector<GemmCall>& calls, GemmProblem problem, const GemmProblem& blocks, GemmSchedule schedule) {
+  constexpr int kRows = 130;
+  problem.groups = {GroupKind::kRows, 3, GroupBounds::kStarts};
+  calls.push_back({"gemm_sm90_of_groups", problem, kRows, schedule});
+  GemmProblem gathered = problem;
+  gathered.groups.gather = true;
+  GemmSchedule gathers = schedule;
+  gathers.stages = 4;
+  calls.push_back({"gemm_sm90_gathers", gathered, kRows, gathers});
+  GemmSchedule swapped = schedule;
+  swapped.block_n = 128;
+  swapped.swap_ab = true;
+  calls.push_back({"gemm_sm90_of_swapped_groups", problem, 3 * 100, swapped});
+  GemmProblem scaled = blocks;
+  scaled.groups = problem.groups;
+  swapped.block_n = 32;
+  calls.push_back({"gemm_sm90_block_scales_of_groups", scaled, kRows, swapped});
+  scaled.groups.gather = true;
+  calls.push_back({"gemm_sm90_block_scales_gathered", scaled, kRows, swapped});
+  GemmSchedule portable;
+  portable.family = Family::kPortable;
+  portable.block_m = 32, portable.block_n = 64, portable.stages = 3;
+  gathered.groups.count = 300;
+  calls.push_back({"portable_gemm_gathers", gathered, kRows, portable});
+}
+
 /// gemm_sm100 in the forms that differ in synchronisation: a single CTA, a pair, CTAs that load for each other, tiles
 /// that pairs get by cluster launch control. Also scales that are copied to tensor memory or gathered first, slabs that
 /// threads add up, and parts of k.
@@ -141,6 +169,7 @@ std::vector<GemmCall> gemm_calls() {
   swapped.swap_ab = true;
   calls.push_back({"gemm_sm90_block_scales_swapped", blocks, 200, swapped});
   add_narrow(calls, "gemm_sm90_plain", problem, 200, plain);
+  add_groups(calls, problem, blocks, plain);
   add_blackwell(calls);
   add_portable(calls);
   return calls;
