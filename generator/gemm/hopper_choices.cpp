@@ -103,7 +103,7 @@ Raster hopper_raster(const GemmSpec& spec) {
 
 std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
                                         const GemmSchedule& schedule) {
-  std::vector<GemmSpec> specs;
+  std::vector<GemmSpec> specs, with_short_rings;
   for (const Form& form : kForms) {
     // Parts of k change the order of sums. A row's result would then depend on the number of rows.
     // A CTA of groups walks many tiles, and CTAs that share a tile's k have one.
@@ -114,11 +114,10 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
     // Threads that gather rows leave two slots free, and their copies take longer than TMA's.
     constexpr int kSlotsOfGather = 4;
     const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();
-    if (problem.groups.gather && !own_tile && schedule.stages.is_auto() && spec.stages / spec.k_group < kSlotsOfGather)
-      continue;
-    specs.push_back(spec);
+    const bool short_ring = spec.stages / spec.k_group < kSlotsOfGather && !own_tile && schedule.stages.is_auto();
+    (problem.groups.gather && short_ring ? with_short_rings : specs).push_back(spec);
   }
-  return specs;
+  return specs.empty() ? with_short_rings : specs;
 }
 
 void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
@@ -197,8 +196,13 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
   const double padded =
       std::max(0.0, tile_rows * spec.block_m - rows) + std::max(0.0, tile_columns * spec.block_n - columns);
-  const double bytes =
-      groups * ((m + extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 + m * extent.n * bits_of(spec.d) / 8.0);
+  // A group's second tile of few tokens reads its weights again, as they arrive: an H100 took 1.25 of the time.
+  constexpr double kReadAgain = 0.3, kFewTokens = 32;
+  const double token_tiles = spec.swap_ab ? tile_columns : tile_rows;
+  const bool few = extent.groups > 0 && (spec.swap_ab ? spec.block_n : spec.block_m) <= kFewTokens;
+  const double reads = few ? 1 + kReadAgain * (std::min(token_tiles, 2.0) - 1) : 1;
+  const double bytes = groups * ((m + reads * extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +
+                                 m * extent.n * bits_of(spec.d) / 8.0);
   const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
   return machine.launch_us + std::max(sm_us, bytes / (machine.bytes_per_us * busy));
 }

@@ -24,6 +24,7 @@ using Violations = std::vector<Violation>;
 
 // Row counts that a plan tells apart.
 constexpr int kRowCounts[] = {16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384};
+constexpr int kFewRows[] = {4, 8};  // which it tells apart besides, where groups have them
 constexpr int kMostRows = 1 << 24;  // the largest that a shape may have
 
 GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch, Family family) {
@@ -128,7 +129,9 @@ GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule,
   const std::vector<GemmSpec> specs = detail::gemm_tiles(problem, schedule, arch);
   GemmPlan plan;
   const int num_sms = usual_machine(arch).sms;
-  for (const int m : kRowCounts) {
+  std::vector<int> counts(std::begin(kRowCounts), std::end(kRowCounts));
+  if (problem.groups.any()) counts.insert(counts.begin(), std::begin(kFewRows), std::end(kFewRows));
+  for (const int m : counts) {
     // With groups, a plan tells apart how many rows a group has.
     const int groups = problem.groups.any() ? problem.groups.count : 0;
     const int rows = std::min<std::int64_t>(kMostRows, std::int64_t{m} * std::max(1, groups));

@@ -38,10 +38,11 @@ constexpr Form kForms[] = {{16, 64}, {16, 128}, {32, 64}, {64, 64}, {64, 128}, {
 int choose_stages(GemmSpec spec, const ArchInfo& arch) {
   constexpr int kEnough = 3, kMostOfOne = 4, kMost = 8;
   spec.stages = 1;
-  const int slot = static_cast<int>(shared_bytes(spec));
-  const int of_two = (arch.shared_bytes_per_sm / 2 - arch.reserved_shared_bytes_per_cta) / slot;
+  const int table = contract::gemm_group_table(spec.most_groups).total;
+  const int slot = static_cast<int>(shared_bytes(spec)) - table;
+  const int of_two = (arch.shared_bytes_per_sm / 2 - arch.reserved_shared_bytes_per_cta - table) / slot;
   if (of_two >= kEnough) return std::min(of_two, kMost);
-  return std::clamp(arch.shared_bytes_per_cta / slot, 2, kMostOfOne);
+  return std::clamp((arch.shared_bytes_per_cta - table) / slot, 2, kMostOfOne);
 }
 
 void check_portable(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,

@@ -113,6 +113,12 @@ void check_shape(const GemmShape& shape, const std::string& path, const GemmGrou
   if (shape.active > groups.count)
     bad("/active", std::to_string(shape.active) + " is more than the " + std::to_string(groups.count) + " groups");
   if (shape.rows > shape.m) bad("/rows", std::to_string(shape.rows) + " is more than /m, " + std::to_string(shape.m));
+  const int active = shape.skew == RowSkew::kOne ? 1 : shape.active > 0 ? shape.active : groups.count;
+  const int belong = shape.rows > 0 ? shape.rows : shape.m;
+  if (shape.group_rows.empty() && belong > std::int64_t{active} * capacity)
+    bad(shape.rows > 0 ? "/rows" : "/m", std::to_string(belong) + " rows do not fit " + std::to_string(active) +
+                                             " groups of " + std::to_string(capacity) + "; rows " +
+                                             std::to_string(std::int64_t{active} * capacity) + " would do");
   if (shape.group_rows.empty()) return;
   if (shape.rows != 0 || shape.active != 0 || shape.skew != RowSkew::kEven)
     bad("/group_rows", "says it all; leave out rows, skew and active");

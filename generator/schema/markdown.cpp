@@ -175,10 +175,13 @@ struct Place {
 std::string taken_words(const std::vector<std::string>& words, const Place& place) {
   std::string text;
   for (const std::string& word : words) {
-    const std::vector<Family> families = families_that_take(place.kind, place.path, word);
-    if (families.empty()) continue;
+    const bool of_shape = place.path.empty();
+    const std::vector<Family> families =
+        of_shape ? std::vector<Family>() : families_that_take(place.kind, place.path, word);
+    if (families.empty() && !of_shape) continue;
     text += (text.empty() ? "" : ", ") + code(word);
-    if (families.size() < kAllFamilies && word != names_of(families)) text += " (" + names_of(families) + ")";
+    if (!of_shape && families.size() < kAllFamilies && word != names_of(families))
+      text += " (" + names_of(families) + ")";
   }
   return text;
 }

@@ -12,7 +12,7 @@ using detail::to_json;
 /// A field of a problem or a schedule; of a shape, with an empty path.
 struct Place {
   std::string_view kind;
-  std::string path;  // "problem.mask.kind"
+  std::string path;  // "problem.mask.kind"; "" in a shape, whose words no family chooses
   Place at(const char* name) const { return {kind, path.empty() ? "" : path + "." + name}; }
 };
 
@@ -55,7 +55,7 @@ JsonValue words_schema(bool or_auto, const Place& place) {
   JsonValue words = JsonValue::array();
   if (or_auto) words.push("auto");
   for (const auto& [entry, word] : EnumTable<E>::entries)
-    if (!families_that_take(place.kind, place.path, word).empty()) words.push(word);
+    if (place.path.empty() || !families_that_take(place.kind, place.path, word).empty()) words.push(word);
   return JsonValue::object({{"enum", std::move(words)}});
 }
 

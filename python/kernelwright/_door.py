@@ -229,7 +229,17 @@ class GemmCalls:
 
     def _results(self):
         problem, rows = self._problem, 1 if self._problem.layout[0] == "t" else 0
-        return {"out": lambda a, _: ((a.shape[rows] if len(a.shape) == 2 else 0, problem.n), problem.dtypes["d"])}
+
+        def find(a, given):
+            shape = a.shape
+            if problem.gathers and given.get("gather") is not None:
+                shape = read("gather", given["gather"]).shape or (given.get("m") or 0,)
+            elif problem.masked and len(shape) == 3:
+                return (*shape[:2], problem.n), problem.dtypes["d"]
+            elif len(shape) != 2:
+                return (0, problem.n), problem.dtypes["d"]
+            return (shape[rows], problem.n), problem.dtypes["d"]
+        return {"out": find}
 
 
 class KvWriteCalls:

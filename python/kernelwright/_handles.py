@@ -133,7 +133,8 @@ class GemmKernel(GemmCalls, _Handle):
         workspace_bytes() bytes of any dtype.
 
         m is needed only beside addresses; alpha and beta are 1 unless given. With pdl, constant_b says that no
-        earlier kernel that may still run writes b. The first tiles of b are then loaded before that kernel has ended.
+        earlier kernel that may still run writes b. The first tiles of b are then loaded before that kernel has ended,
+        but not with groups.
 
         With groups (docs/gemm/groups.md): b [count, n, k], bias [count, n], scale_b [count, ...], and of masked groups a
         and d [count, capacity, ..] and scale_a per_block [count, k / 128, capacity]. bounds are i32, and lie on the device.

@@ -397,8 +397,8 @@ typedef struct kernelwright_gemm_tensors {
   uint64_t workspace, workspace_bytes;
   uint64_t bounds;     /* of groups: int32 starts [count + 1], ends [count] or counts [count] */
   uint64_t status;     /* int32 that becomes 1 if bounds do not fit; 0: none */
-  uint64_t gather;     /* with gather: int32 [m], the row of a for each row of d; one that a has not is of zeros */
-  int32_t expected_m;  /* rows of a group that has any; 0: m / count */
+  uint64_t gather;     /* with gather: int32 [m], the row of a for each row of d; outside [0, source_rows): zeros */
+  int32_t expected_m;  /* rows of a group that has any; 0: m / count, rounded up */
   int32_t source_rows; /* with gather: rows of a */
 } kernelwright_gemm_tensors;
 

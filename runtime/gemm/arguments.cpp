@@ -49,6 +49,8 @@ class GemmRules : public ArgumentRules {
  private:
   void numbers();
   void groups();
+  void words(const char* path, DevicePtr address, std::int64_t count);
+  static Matrix of_words(DevicePtr address, std::int64_t count) { return {address, DType::kF32, 1, count, count}; }
   void operands();
   void operand(const char* path, const Matrix& matrix, bool aligned);
   void mapped_rows(const char* path, const Matrix& matrix);
@@ -99,6 +101,16 @@ void GemmRules::groups() {
     return of.gather ? fmt::format("{} rows of a are negative", tensors_.source_rows)
                      : fmt::format("{} is given, and the problem gathers no rows; 0 would do", tensors_.source_rows);
   });
+  const int bounds = of.count + (of.bounds == GroupBounds::kStarts ? 1 : 0);
+  words("/bounds", tensors_.bounds, bounds);
+  words("/gather", tensors_.gather, tensors_.m);
+  words("/status", tensors_.status, 1);
+  const auto status = [&](const char* path, DevicePtr address, std::int64_t count) {
+    bad(tensors_.status && address && of_words(tensors_.status, 1).overlaps(of_words(address, count)), "/status",
+        [&] { return fmt::format("overlaps {}, which the kernel reads", path + 1); });
+  };
+  status("/bounds", tensors_.bounds, bounds);
+  status("/gather", tensors_.gather, tensors_.m);
   not_negative("/expected_m", tensors_.expected_m);
   bad(tensors_.expected_m > 0 && !of.any(), "/expected_m",
       [&] { return fmt::format("{} is given, and the problem has no groups; 0 would do", tensors_.expected_m); });
@@ -106,6 +118,12 @@ void GemmRules::groups() {
     return fmt::format("{} rows are not the same number for each of {} groups; {} would do", tensors_.m, of.count,
                        (std::int64_t{tensors_.m} / of.count + 1) * of.count);
   });
+}
+
+/// Words of the device that a launch reads or writes while it writes d.
+void GemmRules::words(const char* path, DevicePtr address, std::int64_t count) {
+  bad(address && tensors_.d && of_.d.overlaps(of_words(address, count)), path,
+      [] { return std::string("overlaps d, which is written meanwhile"); });
 }
 
 void GemmRules::operands() {

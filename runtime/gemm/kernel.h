@@ -42,7 +42,7 @@ struct GemmTensors {
   int sm_budget = 0;
   bool pdl = false;  // may begin before the kernel ahead of it in the stream has ended
   /// With pdl: b holds weights, which no kernel ahead that may still run writes. Its first tiles are loaded before that
-  /// one has ended.
+  /// one has ended, but not with groups, whose bounds say which matrix comes first.
   bool constant_b = false;
   /// See GemmKernel::workspace_bytes(). Aligned to 16 bytes.
   DevicePtr workspace = 0;

@@ -12,6 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
 from kernelwright import ConfigError
+from kernelwright._tensors import read
 from lent import Lent
 
 FAST = kernelwright.fast_calls()["fast"]
@@ -108,6 +109,8 @@ class OnTheEmulator(unittest.TestCase):
         kernel.launch(a=split(self.a, 2, ROWS // 2, K), b=split(self.b, 2, N, K), bias=split(self.bias, 2, N),
                       d=split(self.d, 2, ROWS // 2, N), bounds=counts)
         self.check(self.d, [range(0, 3), range(5, 9)])
+        shape, _ = kernel._results()["out"](read("a", split(self.a, 2, ROWS // 2, K)), {})
+        self.assertEqual(tuple(shape), (2, ROWS // 2, N))
 
     def test_gather(self):
         kernel = self.engine.prepare(config(gather=True))
@@ -115,6 +118,8 @@ class OnTheEmulator(unittest.TestCase):
         gather = self.array(sources, "i32", "i", ROWS)
         kernel.launch(a=self.sources, b=self.b, d=self.d, bias=self.bias, bounds=self.starts, gather=gather)
         self.check(self.d, self.rows(), lambda row: sources[row] if sources[row] < SOURCES else -1, "sources")
+        shape, _ = kernel._results()["out"](read("a", self.sources), {"gather": gather})
+        self.assertEqual(tuple(shape), (ROWS, N))
 
     def test_what_does_not_fit_is_refused_by_name(self):
         fits = dict(a=self.a, b=self.b, d=self.d, bias=self.bias, bounds=self.starts)

@@ -35,8 +35,9 @@ std::vector<int> draw_counts(const GemmProblem& problem, const GemmShape& shape,
   for (int row = 0; row < rows; ++row) {
     const double drawn = random.uniform(0, up_to.back());
     const auto found = std::upper_bound(up_to.begin(), up_to.end(), drawn);
-    int& of_group = at(std::min(active - 1, static_cast<int>(found - up_to.begin())));
-    if (of_group < most) ++of_group;
+    int group = std::min(active - 1, static_cast<int>(found - up_to.begin()));
+    for (int tries = 0; at(group) == most && tries < active; ++tries) group = (group + 1) % active;
+    if (at(group) < most) ++at(group);
   }
   return counts;
 }

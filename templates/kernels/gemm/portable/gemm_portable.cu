@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
   const int slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
   const Fragments fragments(warp, lane);
 
-  // One tile, unless the launch is limited to few SMs.
+  // One tile, unless there are groups or the launch is limited to few SMs.
 #pragma unroll 1
   for (int t = static_cast<int>(blockIdx.x); t < tiles.count(); t += static_cast<int>(gridDim.x)) {
     const Tile tile = tiles.at(t);
@@ -215,7 +215,9 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
       }
       stage = stage == spec::kStages - 1 ? 0 : stage + 1;
     }
-    if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // only stores are left
+    // Only stores are left. With groups, a CTA has further tiles, but for the last one.
+    if (spec::kArch >= 90 && (!kGrouped || t + static_cast<int>(gridDim.x) >= tiles.count()))
+      ptx::griddepcontrol_launch_dependents();
     store(sums, params, place);
     __syncthreads();  // no warp reads the slots that the next tile's first slabs take
   }

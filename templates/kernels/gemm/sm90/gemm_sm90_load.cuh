@@ -55,11 +55,11 @@ __device__ __forceinline__ void load_b(const GemmParams& params, uint32_t to, in
       load_for_all(params, part, k + within, tile.column + rank * (spec::kBlockN / kCluster), tile.group, full);
   }
 }
-/// Bytes of a slab's scales of single rows that a grouped tile loads: to the end of what memory has.
+/// Bytes of a slab's scales of single rows that a grouped tile loads: whole 16 bytes, to those of the last row.
 __device__ __forceinline__ uint32_t group_scale_bytes(const GemmParams& params, const Tile& tile) {
-  const int64_t stride = spec::kSwapAb ? params.scale_b_stride : params.scale_a_stride;
-  const int64_t left = stride - (tile.scale_row - tile.scale_shift());  // a multiple of 4
-  return static_cast<uint32_t>(min(int64_t{kScaledRows + (kMasked ? 0 : contract::kGemmScaleShift)}, left)) * 4;
+  const int rows = (kMasked ? params.groups.capacity : params.groups.rows) + contract::kGemmScaleShift - 1;
+  const int left = rows / contract::kGemmScaleShift * contract::kGemmScaleShift - (tile.scale_row - tile.scale_shift());
+  return static_cast<uint32_t>(min(kScaledRows + (kMasked ? 0 : contract::kGemmScaleShift), left)) * 4;
 }
 /// Loads the scales of single rows for slab `slab`.
 __device__ __forceinline__ void load_scales(const GemmParams& params, uint32_t to, int slab, const Tile& tile,

@@ -173,10 +173,12 @@ class GroupedWork {
   }
   __device__ __forceinline__ int count() const { return count_; }
   __device__ __forceinline__ Part part() const { return {0, slabs}; }
+  /// `index` may be past the end: then the tile is any.
   __device__ __forceinline__ Tile at(int index, int rank) const {
     typename Groups::Item item =
         kWarp ? groups_.find_by_warp(index, tiles_of_others_) : groups_.find(index, tiles_of_others_);
     for (int* const word : {&item.group, &item.first, &item.end, &item.tiles, &item.within}) *word = uniform(*word);
+    item.tiles = max(item.tiles, 1);
     const int rows = spec::kSwapAb ? tiles_of_others_ : item.tiles;
     const int columns = spec::kSwapAb ? item.tiles : tiles_of_others_;
     const policy::TileRaster raster{turned_ ? columns : rows, turned_ ? rows : columns, band_};
@@ -224,7 +226,7 @@ struct WorkOf<true, kWarp> {
 using ThreadWork = WorkOf<kGrouped, false>::Type;  // of a thread that works alone
 using WarpWork = WorkOf<kGrouped, true>::Type;
 
-/// What one thread reads at the kernel's start comes from a launch ahead, and the CTA waits for it there.
+/// What a CTA reads at the kernel's start comes from a launch ahead, and the CTA waits for it there.
 constexpr bool kWaitsAtStart = kTakesTurns || kGrouped;
 
 /// `base`: the shared memory, which has the CTA's item or its table of groups.

@@ -77,6 +77,16 @@ GemmProblem plain(GroupBounds bounds, int count, int n = 72, int k = 104) {
   return grouped(gemm_problem(DType::kBf16, DType::kBf16, n, k), bounds, count);
 }
 
+/// As `problem`, with rows of a gathered from `sources` of them.
+GemmProblem gathering(GemmProblem problem) {
+  problem.groups.gather = true;
+  return problem;
+}
+GemmShape from(GemmShape shape, int sources) {
+  shape.source_rows = sources;
+  return shape;
+}
+
 TEST_F(GemmGroups, EmptyOnesAndUnalignedStarts) {
   for (const Tile& tile : kTiles)
     for (const GroupBounds bounds : {GroupBounds::kStarts, GroupBounds::kEnds})
@@ -121,6 +131,37 @@ TEST_F(GemmGroups, OfScaledOperands) {
       for (const GroupBounds bounds : {GroupBounds::kStarts, GroupBounds::kCounts})
         expect_right(grouped(problem, bounds, 4), rows_of({21, 0, 40, 3}, 4 * 42), tile, 4);
     }
+}
+
+TEST_F(GemmGroups, ScalesOfACapacityThatIsNoMultipleOfFour) {
+  for (const Tile& tile : kTiles)
+    expect_right(grouped(gemm_problem(DType::kE4m3, DType::kBf16, 72, 272, "acc", ScaleKind::kPerBlock),
+                         GroupBounds::kCounts, 3),
+                 rows_of({23, 0, 7}, 3 * 23), tile);
+}
+
+TEST_F(GemmGroups, InGroupsOfSlots) {
+  GemmSchedule schedule = schedule_of(kTiles[3]);
+  schedule.k_group = 2;
+  schedule.stages = 4;
+  schedule.cluster = ClusterShape{2, 1};
+  const GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, 200, 656, "acc", ScaleKind::kPerBlock);
+  const GemmCase call =
+      make_gemm_inputs(grouped(problem, GroupBounds::kStarts, 3), rows_of({21, 0, 40}, 70), {.seed = 5});
+  test::expect_right(call, run(call, schedule));
+}
+
+TEST_F(GemmGroups, ARingThatIsTooShortToGatherIsRefusedByName) {
+  GemmSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.k_group = 4, schedule.math_warpgroups = 2, schedule.store_stages = 3;
+  const GemmProblem problem = gathering(plain(GroupBounds::kStarts, kMostGroups, 16, 16));
+  try {
+    engine_.prepare(problem, schedule);
+    FAIL() << "four slots behind a barrier fit no tile";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/schedule/stages: "));
+  }
 }
 
 TEST_F(GemmGroups, WithEpilogues) {
@@ -180,16 +221,6 @@ TEST_F(GemmGroups, AResultDoesNotDependOnTheSmsOrOnOtherGroups) {
     EXPECT_TRUE(std::equal(all.d.begin() + behind, all.d.end(), changed.d.begin() + behind));
     EXPECT_NE(changed, all);
   }
-}
-
-/// As `problem`, with rows of a gathered from `sources` of them.
-GemmProblem gathering(GemmProblem problem) {
-  problem.groups.gather = true;
-  return problem;
-}
-GemmShape from(GemmShape shape, int sources) {
-  shape.source_rows = sources;
-  return shape;
 }
 
 TEST_F(GemmGroups, GatherRows) {
@@ -297,6 +328,9 @@ TEST_F(GemmGroups, LaunchesThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.bounds = 0; }), HasSubstr("/bounds: is null"));
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.bounds += 2; }), HasSubstr("/bounds"));
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.status += 1; }), HasSubstr("/status"));
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.bounds = t.d; }), HasSubstr("/bounds: overlaps d"));
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.status = t.d + 8; }), HasSubstr("/status: overlaps d"));
+  EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.status = t.bounds + 4; }), HasSubstr("/status: overlaps bounds"));
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.m = 59; }), HasSubstr("60 would do"));
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.expected_m = -1; }), HasSubstr("/expected_m"));
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.gather = t.a; }), HasSubstr("/gather: is given"));
