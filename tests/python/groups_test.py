@@ -10,12 +10,10 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import kernelwright
 from kernelwright import ConfigError
 from kernelwright._tensors import read
 from lent import Lent
-
-FAST = kernelwright.fast_calls()["fast"]
+from on_the_emulator import EmulatorTest
 
 GROUPS, ROWS, N, K, SOURCES = 3, 10, 16, 32, 4
 STARTS = [1, 4, 4, 9]
@@ -26,23 +24,10 @@ def config(**groups):
                                         "groups": {"kind": "rows", "count": GROUPS, "bounds": "starts"} | groups}}
 
 
-class OnTheEmulator(unittest.TestCase):
+class OnTheEmulator(EmulatorTest):
     @classmethod
-    def setUpClass(cls):
-        cls.engine = kernelwright.Engine("emulator", hazards=True)
-        try:
-            cls.kernel = cls.engine.prepare(config())
-        except kernelwright.MissingError as error:
-            raise unittest.SkipTest(f"no NVRTC: {error}")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.engine.close()
-
-    def array(self, values, dtype, letter, *shape):
-        array = self.engine.empty(shape, dtype)
-        array.write(struct.pack(f"{len(values)}{letter}", *values))
-        return array
+    def config(cls):
+        return config()
 
     def setUp(self):
         draw = random.Random(1)
@@ -58,14 +43,6 @@ class OnTheEmulator(unittest.TestCase):
         self.starts = self.array(STARTS, "i32", "i", GROUPS + 1)
         self.status = self.array([0], "i32", "i", 1)
 
-    def read(self, array, letter="e"):
-        data = getattr(array, "owner", array).read()
-        return struct.unpack(f"{len(data) // struct.calcsize(letter)}{letter}", data)
-
-    def lent(self, array):
-        """The array as a framework's tensor, which the extension takes."""
-        return Lent(array.address, array.shape, None, array.dtype, owner=array)
-
     def check(self, d, rows_of_groups, source=lambda row: row, values="a"):
         found, a = self.read(d), self.values[values]
         group_of = {row: group for group, rows in enumerate(rows_of_groups) for row in rows}
@@ -78,6 +55,7 @@ class OnTheEmulator(unittest.TestCase):
                     left = a[at * K:][:K] if at >= 0 else [0.0] * K
                     want = sum(x * y for x, y in zip(left, b)) + self.values["bias"][group * N + column]
                 self.assertEqual(found[row * N + column], want, f"row {row}, column {column}")
+        self.assertEqual(self.engine.take_hazards(), [])
 
     def rows(self):
         return [range(first, end) for first, end in zip(STARTS, STARTS[1:])]
@@ -88,7 +66,7 @@ class OnTheEmulator(unittest.TestCase):
         self.assertEqual(self.read(self.status, "i"), (0,))
 
     def test_a_call_takes_tensors(self):
-        for take in [self.lent] * FAST + [lambda array: array]:
+        for take, _ in self.ways():
             d = self.array([7.0] * (ROWS * N), "f16", "e", ROWS, N)
             given = {name: take(getattr(self, name)) for name in ("a", "b", "bias", "starts")}
             self.kernel(given["a"], given["b"], bias=given["bias"], bounds=given["starts"], out=take(d))

@@ -14,8 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
 from kernelwright import ConfigError
 from lent import Lent
-
-FAST = kernelwright.fast_calls()["fast"]
+from on_the_emulator import EmulatorTest
 
 HEAD, PAGE = 64, 4
 
@@ -33,23 +32,10 @@ def turned(head, position):
     return low + [head[i + half] * math.cos(a) + head[i] * math.sin(a) for i, a in enumerate(angles)]
 
 
-class OnTheEmulator(unittest.TestCase):
+class OnTheEmulator(EmulatorTest):
     @classmethod
-    def setUpClass(cls):
-        cls.engine = kernelwright.Engine("emulator", hazards=True)
-        try:
-            cls.kernel = cls.engine.prepare(config())
-        except kernelwright.MissingError as error:
-            raise unittest.SkipTest(f"no NVRTC: {error}")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.engine.close()
-
-    def array(self, values, dtype, letter, *shape):
-        array = self.engine.empty(shape, dtype)
-        array.write(struct.pack(f"{len(values)}{letter}", *values))
-        return array
+    def config(cls):
+        return config()
 
     def setUp(self):
         draw = random.Random(1)
@@ -62,10 +48,6 @@ class OnTheEmulator(unittest.TestCase):
         self.table.write(table.tobytes())
         self.given = dict(k_cache=self.cache[0], v_cache=self.cache[1], cos_sin=self.table,
                           positions=self.array([3, 9, 31], "i64", "q", 3), slot_mapping=self.array([17, -1, 2], "i64", "q", 3))
-
-    def read(self, array):
-        data = array.read()
-        return struct.unpack(f"{len(data) // 2}e", data)
 
     def check(self, q_out):
         q, k, v = self.values
@@ -92,13 +74,8 @@ class OnTheEmulator(unittest.TestCase):
         self.assertIs(self.kernel(self.q, self.k, self.v, q_out=q_out, **self.given), q_out)
         self.check(q_out)
 
-    def lent(self, array):
-        """The array as a framework's tensor, which the extension takes."""
-        return Lent(array.address, array.shape, None, array.dtype, owner=array)
-
     def test_the_extension_takes_calls_and_allocates_the_queries(self):
-        Lent.on_allocate = staticmethod(lambda shape, dtype: self.lent(self.engine.empty(shape, dtype)))
-        ways = [(self.lent, True)] * FAST + [(lambda array: array, False)]
+        ways = self.ways()
         for way, fast in ways:
             self.setUp()
             q, k, v = map(way, (self.q, self.k, self.v))
@@ -116,7 +93,7 @@ class OnTheEmulator(unittest.TestCase):
 
     def test_keys_alone_are_written_by_a_call_without_queries(self):
         kernel = self.engine.prepare(config(q_out=False))
-        for way, fast in [(self.lent, True)] * FAST + [(lambda array: array, False)]:
+        for way, fast in self.ways():
             self.setUp()
             given = {name: way(array) for name, array in self.given.items()}
             before = kernel._counts()
@@ -131,7 +108,7 @@ class OnTheEmulator(unittest.TestCase):
         kernel = self.engine.prepare(config(dtype={"in": "f16", "q": "f16", "kv": "e4m3"}, v_layout="columns",
                                             kv_layout={"kind": "paged", "page_size": 16}))
         order = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]
-        for way, fast in [(self.lent, True)] * FAST + [(lambda array: array, False)]:
+        for way, fast in self.ways():
             keys, values = self.engine.empty((2, 16, 1, HEAD), "u8"), self.engine.empty((2, 1, HEAD, 16), "u8")
             for cache in (keys, values):
                 cache.write(bytes([0xee]) * (2 * 16 * HEAD))
@@ -167,7 +144,7 @@ class OnTheEmulator(unittest.TestCase):
             table.write(struct.pack("i", 1))
             lengths.write(struct.pack("i", 1))
             given = dict(page_table=table, kv_lengths=lengths, kv_len=16)
-            for way, fast in [(self.lent, True)] * FAST + [(lambda array: array, False)]:
+            for way, fast in self.ways():
                 o.write(bytes(2 * HEAD))
                 before = attention._counts()
                 attention(way(q), way(k), way(v), out=way(o), **{name: given[name] if name == "kv_len" else way(given[name])

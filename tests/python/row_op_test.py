@@ -11,11 +11,8 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import kernelwright
 from kernelwright import ConfigError
-from lent import Lent
-
-FAST = kernelwright.fast_calls()["fast"]
+from on_the_emulator import EmulatorTest
 
 ROWS, WIDTH = 3, 256
 
@@ -25,23 +22,10 @@ def config(**more):
                                           "norm": {"kind": "rms"}} | more}
 
 
-class OnTheEmulator(unittest.TestCase):
+class OnTheEmulator(EmulatorTest):
     @classmethod
-    def setUpClass(cls):
-        cls.engine = kernelwright.Engine("emulator", hazards=True)
-        try:
-            cls.kernel = cls.engine.prepare(config())
-        except kernelwright.MissingError as error:
-            raise unittest.SkipTest(f"no NVRTC: {error}")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.engine.close()
-
-    def array(self, values, dtype, letter, *shape):
-        array = self.engine.empty(shape, dtype)
-        array.write(struct.pack(f"{len(values)}{letter}", *values))
-        return array
+    def config(cls):
+        return config()
 
     def setUp(self):
         draw = random.Random(1)
@@ -51,19 +35,6 @@ class OnTheEmulator(unittest.TestCase):
         self.values = {"x": halves(ROWS * WIDTH), "residual": halves(ROWS * WIDTH), "weight": halves(WIDTH)}
         self.x, self.residual = (self.array(self.values[name], "f16", "e", ROWS, WIDTH) for name in ("x", "residual"))
         self.weight = self.array(self.values["weight"], "f16", "e", WIDTH)
-
-    def read(self, array, letter="e"):
-        data = getattr(array, "owner", array).read()
-        return struct.unpack(f"{len(data) // struct.calcsize(letter)}{letter}", data)
-
-    def lent(self, array):
-        """The array as a framework's tensor, which the extension takes."""
-        return Lent(array.address, array.shape, None, array.dtype, owner=array)
-
-    def ways(self):
-        """How a call takes tensors, and whether the extension takes the call."""
-        Lent.on_allocate = staticmethod(lambda shape, dtype: self.lent(self.engine.empty(shape, dtype)))
-        return [(self.lent, True)] * FAST + [(lambda array: array, False)]
 
     def check(self, out, residual_out):
         found, sums = self.read(out), self.read(residual_out)
