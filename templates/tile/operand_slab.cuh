@@ -83,10 +83,8 @@ class OperandSlab {
   };
 
   /// The same of rows that lie anywhere: `source(i)` is the row in memory of row i of the slab, or -1 for a row of
-  /// zeros.
+  /// zeros. k is innermost.
   class RowLoader {
-    static_assert(kAlongK, "rows are copied");
-
    public:
     template <class Source>
     __device__ __forceinline__ RowLoader(const void* operand, int64_t stride, int k, int thread, const Source& source)

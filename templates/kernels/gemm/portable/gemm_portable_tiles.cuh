@@ -105,6 +105,7 @@ class GroupedTiles {
 };
 
 constexpr bool kGathers = spec::kGather;  // rows of a lie where the launch says
+static_assert(!kGathers || kAAlongK, "rows of a are copied");
 /// The row of a that is row `row` of d; -1: it is of zeros.
 __device__ __forceinline__ int source_row(const GemmPortableParams& params, int row) {
   if constexpr (!kGathers) return row;
