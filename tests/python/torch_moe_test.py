@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""route and moe_combine with tensors of torch: the operators on either device, graphs on the GPU.
+
+Run by hand like torch_test.py.
+"""
+import unittest
+
+import torch
+
+import kernelwright
+import kernelwright.torch
+from kernelwright import ConfigError
+
+OPS = torch.ops.kernelwright
+HAS_GPU = torch.cuda.is_available()
+
+
+class MoeCases:
+    """The choice of experts, and the sum over their rows, on either device."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = kernelwright.Engine(cls.backend)
+
+        def prepare(kind, **problem):
+            return kernelwright.torch.handle(cls.engine.prepare({"kind": kind, "problem": problem}))
+        cls.sorts, cls.chooses = (prepare("route", experts=16, top_k=2, renormalize=True, sort=sort) for sort in (True, False))
+        sums = {"dtype": {"in": "f16", "out": "f16"}, "width": 64, "top_k": 2}
+        cls.sums, cls.plain = prepare("moe_combine", residual=True, **sums), prepare("moe_combine", weighted=False, **sums)
+
+    @classmethod
+    def tearDownClass(cls):
+        torch._dynamo.reset()
+        cls.engine.close()
+
+    def setUp(self):
+        random = torch.Generator().manual_seed(5)
+        self.logits = torch.randn(20, 16, generator=random).to(self.device)
+        self.hidden = torch.randn(20, 64, generator=random).half().to(self.device)
+
+    def check_choice(self, ids, weights):
+        probabilities, right = self.logits.softmax(-1).topk(2)
+        self.assertTrue(torch.equal(ids.long(), right))
+        torch.testing.assert_close(weights, probabilities / probabilities.sum(-1, keepdim=True), rtol=1e-5, atol=1e-6)
+
+    def right_sum(self, rows, positions, weights):
+        return (rows.double()[positions.long()] * weights.double()[..., None]).sum(1)
+
+    def test_each_overload_is_right(self):
+        ids, weights = OPS.route(self.chooses, self.logits)
+        self.check_choice(ids, weights)
+        ids, weights, starts, source_rows, positions = OPS.route.sorted(self.sorts, self.logits)
+        self.check_choice(ids, weights)
+        order = ids.flatten().long().argsort(stable=True)
+        self.assertTrue(torch.equal(source_rows.long(), order // 2))
+        self.assertTrue(torch.equal(positions.flatten().long(), order.argsort()))
+        self.assertEqual(starts.tolist(), [int((ids < expert).sum()) for expert in range(17)])
+        rows = self.hidden[source_rows.long()] * 2
+        found = OPS.moe_combine(self.sums, rows, positions, weights, residual=self.hidden)
+        torch.testing.assert_close(found.double(), self.right_sum(rows, positions, weights) + self.hidden.double(), rtol=2**-10, atol=1e-3)
+        found = OPS.moe_combine.unweighted(self.plain, rows, positions)
+        torch.testing.assert_close(found.double(), self.right_sum(rows, positions, torch.ones_like(weights)), rtol=2**-10, atol=1e-3)
+
+    def test_what_is_given_is_written(self):
+        made = OPS.route.sorted(self.sorts, self.logits)
+        given = [torch.zeros_like(tensor) for tensor in made]
+        names = ("ids", "weights", "starts", "source_rows", "positions")
+        sorted_weights = torch.zeros(40, device=self.device)
+        OPS.route.out(self.sorts, self.logits, sorted_weights=sorted_weights, **dict(zip(names, given)))
+        for one, other in zip(made, given):
+            self.assertTrue(torch.equal(one, other))
+        self.assertTrue(torch.equal(sorted_weights[made[4].flatten().long()], made[1].flatten()))
+        rows, out = self.hidden[made[3].long()], torch.empty_like(self.hidden)
+        OPS.moe_combine.out(self.sums, rows, made[4], made[1], out=out, residual=self.hidden)
+        self.assertTrue(torch.equal(out, OPS.moe_combine(self.sums, rows, made[4], made[1], residual=self.hidden)))
+        OPS.moe_combine.unweighted_out(self.plain, rows, made[4], out=out)
+        self.assertTrue(torch.equal(out, OPS.moe_combine.unweighted(self.plain, rows, made[4])))
+
+    def test_opcheck(self):
+        made = OPS.route.sorted(self.sorts, self.logits)
+        rows, out = self.hidden[made[3].long()], torch.empty_like(self.hidden)
+        torch.library.opcheck(OPS.route.default, (self.chooses, self.logits))
+        torch.library.opcheck(OPS.route.sorted, (self.sorts, self.logits))
+        torch.library.opcheck(OPS.route.out, (self.chooses, self.logits), {"ids": made[0].clone(), "weights": made[1].clone()})
+        residual = {"residual": self.hidden}
+        torch.library.opcheck(OPS.moe_combine.default, (self.sums, rows, made[4], made[1]), residual)
+        torch.library.opcheck(OPS.moe_combine.out, (self.sums, rows, made[4], made[1]), {"out": out, **residual})
+        torch.library.opcheck(OPS.moe_combine.unweighted, (self.plain, rows, made[4]))
+        torch.library.opcheck(OPS.moe_combine.unweighted_out, (self.plain, rows, made[4]), {"out": out})
+
+    def test_compiled_code_has_the_same_bits(self):
+        sorts, sums = self.sorts, self.sums
+
+        def step(logits, hidden):
+            _, weights, _, source_rows, positions = OPS.route.sorted(sorts, logits * 1)
+            return OPS.moe_combine(sums, hidden[source_rows.long()] * 2, positions, weights, residual=hidden)
+        compiled = torch.compile(step, fullgraph=True, **self.compiled)
+        for tokens in (20, 20, 7):
+            given = self.logits[:tokens], self.hidden[:tokens]
+            self.assertTrue(torch.equal(compiled(*given), step(*given)))
+
+    def test_errors_name_the_overload(self):
+        with self.assertRaisesRegex(ConfigError, "route: returns ids, weights, and the problem writes ids, .*; call route.sorted"):
+            OPS.route(self.sorts, self.logits)
+        _, weights, _, source_rows, positions = OPS.route.sorted(self.sorts, self.logits)
+        rows = self.hidden[source_rows.long()]
+        with self.assertRaisesRegex(ConfigError, "moe_combine: the problem has no weights; call moe_combine.unweighted"):
+            OPS.moe_combine(self.plain, rows, positions, weights)
+        with self.assertRaisesRegex(ConfigError, "moe_combine.unweighted_out: the problem has weights; call moe_combine.out"):
+            OPS.moe_combine.unweighted_out(self.sums, rows, positions, out=self.hidden.clone(), residual=self.hidden)
+        with self.assertRaisesRegex(ConfigError, "logits: has shape"):
+            OPS.route(self.chooses, self.logits[:, :8])
+        with self.assertRaisesRegex(ConfigError, "is not that of a kernel that chooses experts"):
+            OPS.route(self.sums, self.logits)
+
+
+class MoeOnTheEmulator(MoeCases, unittest.TestCase):
+    device, backend, compiled = "cpu", "emulator", {}
+
+
+@unittest.skipUnless(HAS_GPU, "there is no GPU")
+class MoeOnTheGpu(MoeCases, unittest.TestCase):
+    device, backend, compiled = "cuda", "cuda", {}
+
+    def test_a_graph_replays_with_other_tokens(self):
+        def step():
+            _, weights, _, source_rows, positions = OPS.route.sorted(self.sorts, self.logits)
+            return OPS.moe_combine(self.sums, self.hidden[source_rows.long()] * 2, positions, weights, residual=self.hidden)
+        step()  # before the capture: allocates the workspace, and the spare one
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = step()
+        for _ in range(2):
+            self.logits.copy_(self.logits.flip(0))
+            self.hidden.mul_(-2)
+            graph.replay()
+            self.assertTrue(torch.equal(found, step()))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
