@@ -110,7 +110,8 @@ class GemmKernel : public KernelHandle<detail::GemmKind, GemmProblem, GemmPlan> 
   /// buffer as large as the largest answer; launches that may overlap need one each. Covers the fallback as well.
   std::uint64_t workspace_bytes(int m) const;
 
-  /// Hex of the cache key of the kernel that serves `m` rows.
+  /// Hex of the cache key of the kernel that serves `m` rows. With groups, `m` is the rows of one group:
+  /// GemmTensors::expected_m, or where that is 0, all rows divided by the count of groups, rounded up.
   const std::string& key(int m) const;
   /// The kernels' binaries, as plan().variants has them; empty unless the state is kReady.
   std::vector<std::shared_ptr<const Binary>> binaries() const;
