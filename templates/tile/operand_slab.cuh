@@ -88,15 +88,12 @@ class OperandSlab {
    public:
     template <class Source>
     __device__ __forceinline__ RowLoader(const void* operand, int64_t stride, int k, int thread, const Source& source)
-        : to_(Tile::offset(thread / Tile::pieces, thread % Tile::pieces)),
+        : from_(static_cast<const unsigned char*>(operand) + thread % Tile::pieces * 16),
+          stride_bytes_(stride * kElementBytes),
+          to_(Tile::offset(thread / Tile::pieces, thread % Tile::pieces)),
           depth_left_(k - thread % Tile::pieces * (16 / kElementBytes)) {
 #pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
-        const int row = source(thread / Tile::pieces + pass * kPassRows);
-        exists_[pass] = row >= 0;
-        from_[pass] = static_cast<const unsigned char*>(operand) + max(row, 0) * (stride * kElementBytes) +
-                      thread % Tile::pieces * 16;
-      }
+      for (int pass = 0; pass < kPasses; ++pass) rows_[pass] = source(thread / Tile::pieces + pass * kPassRows);
     }
     /// Loads the next slab to the slab at `slab`.
     __device__ __forceinline__ void load(uint32_t slab) {
@@ -109,17 +106,20 @@ class OperandSlab {
         const uint32_t to = kPassRows % 8 == 0
                                 ? to_ + pass * kPassRows * Tile::strip_bytes
                                 : Tile::offset(thread / Tile::pieces + pass * kPassRows, thread % Tile::pieces);
-        ptx::cp_async_cg_16(slab + to, from_[pass], exists_[pass] && depth_left_ > 0 ? 16 : 0);
-        from_[pass] += kSlabBytes;
+        // A row is kept as its number: pointers would take twice the registers.
+        ptx::cp_async_cg_16(slab + to, from_ + max(rows_[pass], 0) * stride_bytes_,
+                            rows_[pass] >= 0 && depth_left_ > 0 ? 16 : 0);
       }
+      from_ += kSlabBytes;
       depth_left_ -= kDepth;
     }
 
    private:
+    const unsigned char* from_;  // the thread's piece of row 0 of the next slab
+    const int64_t stride_bytes_;
     const uint32_t to_;
     int depth_left_;
-    bool exists_[kPasses];
-    const unsigned char* from_[kPasses];
+    int rows_[kPasses];
   };
 
   /// A warp's fragments: blocks of 16 of the extent from `first` on. `first` is a multiple of 16 and of the warp's part

@@ -49,22 +49,19 @@ class SlabScales {
         rows_ += int64_t{place.group} * ((params.k + 127) / 128) * params.scale_a_stride;
     }
     if constexpr (kGrouped && kBlockScales && !kGathers) rows_ += place.to_scale;
-    if constexpr (kBlockScales && kGathers) {
-#pragma unroll
-      for (int r = 0; r < kRowsOfThread; ++r) sources_[r] = source_row(params, min(place.row_of(r), place.row_end - 1));
-    }
+    if constexpr (kBlockScales && !kGathers) rows_ += place.row;
   }
   /// Loads the scales of the next slab, in the order of k.
   __device__ __forceinline__ void load(const GemmPortableParams& params, const Place& place) {
     if constexpr (kBlockScales) {
+      const float of_columns = ptx::ld_global_settled_f32(columns_);
+      const int last = place.row_end - 1 - place.row;
 #pragma unroll
       for (int r = 0; r < kRowsOfThread; ++r) {
-        if constexpr (kGathers)
-          of_row_[r] = sources_[r] < 0 ? 0 : ptx::ld_global_settled_f32(rows_ + sources_[r]);
-        else
-          of_row_[r] = ptx::ld_global_settled_f32(rows_ + min(place.row_of(r), place.row_end - 1));
+        int row = min(Place::rows_to(r), last);
+        if constexpr (kGathers) row = source_row(params, place.row + row);  // read again: no register keeps it
+        scales_[r] = row < 0 && kGathers ? 0 : ptx::ld_global_settled_f32(rows_ + row) * of_columns;
       }
-      of_columns_ = ptx::ld_global_settled_f32(columns_);
       rows_ += params.scale_a_stride;
       ++columns_;
     }
@@ -79,7 +76,7 @@ class SlabScales {
         for (int e = 0; e < 4; ++e) {
           float& sum = sums[first + m][n][e];
           if constexpr (kBlockScales)
-            sum = fmaf(products[m][n][e], of_row_[2 * (first + m) + e / 2] * of_columns_, sum);
+            sum = fmaf(products[m][n][e], scales_[2 * (first + m) + e / 2], sum);
           else
             sum += products[m][n][e];
         }
@@ -88,8 +85,7 @@ class SlabScales {
  private:
   const float* rows_;
   const float* columns_;
-  int sources_[kBlockScales && kGathers ? kRowsOfThread : 1];  // rows of a
-  float of_row_[kBlockScales ? kRowsOfThread : 1], of_columns_;
+  float scales_[kBlockScales ? kRowsOfThread : 1];  // of a row times that of the columns
 };
 
 /// The warp's fragments of both operands.

@@ -125,7 +125,8 @@ struct Place {
         row_end(tile.row_end),
         to_scale(tile.scale_row - tile.row),
         group(tile.group) {}
-  __device__ __forceinline__ int row_of(int r) const { return row + r / 2 * 16 + r % 2 * 8; }
+  __device__ __forceinline__ static constexpr int rows_to(int r) { return r / 2 * 16 + r % 2 * 8; }
+  __device__ __forceinline__ int row_of(int r) const { return row + rows_to(r); }
   __device__ __forceinline__ int column_of(int tile) const { return column + tile * 8; }
 };
 
