@@ -81,14 +81,7 @@ __device__ __forceinline__ uint32_t largest_of_row(uint32_t value) {
 }
 
 __device__ __forceinline__ float gated_product(const Params& params, float gate, float up) {
-  if constexpr (spec::kClamped) {
-    const float limit = params.limit;
-    gate = gate > limit ? limit : gate;  // NaN stays NaN
-    up = up > limit ? limit : up < -limit ? -limit : up;
-    return (up + 1) * policy::gated(gate, gate * (-policy::kLog2E * params.alpha));
-  } else {
-    return policy::activated<spec::kActivation>(gate) * up;
-  }
+  return policy::gated_product<spec::kActivation, spec::kClamped>(gate, up, params.limit, params.alpha);
 }
 
 /// A thread's part of a row.

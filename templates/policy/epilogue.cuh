@@ -44,4 +44,17 @@ __device__ __forceinline__ float activated(float x) {
   }
 }
 
+/// activation(gate) * up. Clamped: gates are at most `limit`, ups within +-limit, and the product is
+/// (up + 1) gate sigmoid(steepness gate).
+template <Activation kActivation, bool kClamped>
+__device__ __forceinline__ float gated_product(float gate, float up, float limit, float steepness) {
+  if constexpr (kClamped) {
+    gate = gate > limit ? limit : gate;  // NaN stays NaN
+    up = up > limit ? limit : up < -limit ? -limit : up;
+    return (up + 1) * gated(gate, gate * (-kLog2E * steepness));
+  } else {
+    return activated<kActivation>(gate) * up;
+  }
+}
+
 }  // namespace kernelwright::policy
