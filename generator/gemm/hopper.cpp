@@ -8,6 +8,7 @@
 #include "contract/shared_slab.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/epilogue.h"
 
 namespace kernelwright::detail {
 namespace {
@@ -25,7 +26,7 @@ const std::vector<std::string_view>& kHopperFields = *new std::vector<std::strin
 /// With two warpgroups of 208 each, ptxas waits for every product before it issues the next. With 192 and an epilogue
 /// that reads memory, it spills.
 int most_sums(const GemmSpec& spec) {
-  const bool reads = spec.bias || spec.adds_c || spec.activation != Activation::kNone;
+  const bool reads = spec.bias || spec.adds_c || spec.gated || spec.activation != Activation::kNone;
   if (spec.math_warpgroups == 1) return 224;
   if (spec.math_warpgroups == 2) return reads ? 128 : 200;
   return 104;
@@ -37,13 +38,28 @@ int waves(const GemmSpec& spec) {
 /// f32 registers of a thread for the tile's sums.
 int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
 
+/// Columns of the tile in a slab that a warp stores.
+int stored_columns(const GemmSpec& spec) {
+  return contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns());
+}
+
+/// TMA stores rows of d from 16-byte boundaries.
+void check_result_rows(const GemmProblem& problem, Violations& violations) {
+  if (const int columns = result_columns(problem), step = 128 / bits_of(problem.dtype.d); columns == problem.n)
+    check_row("/problem/n", columns, problem.dtype.d, "d", violations);
+  else if (columns % step != 0)
+    violations.push_back({"/problem/n", fmt::format("{} gates and ups leave rows of d, {}, off their 16-byte "
+                                                    "boundaries; it takes a multiple of {}",
+                                                    problem.n, to_string(problem.dtype.d), 2 * step)});
+}
+
 bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec) && spec.product_columns() > 0; }
 
 }  // namespace
 
 void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch>,
                   Violations& violations) {
-  check_row("/problem/n", problem.n, problem.dtype.d, "d", violations);
+  check_result_rows(problem, violations);
   FamilyRules hopper(Family::kHopper, violations);
   hopper.takes("/problem/dtype/a", problem.dtype.a, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2});
   if (bits_of(problem.dtype.a) == 8) hopper.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
@@ -102,7 +118,13 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
   if (const int box = columns_slab.width_elements(); columns_slab.mn_major && spec.block_n % box != 0)
     refuse("block_n", fmt::format("{} columns of layout \"{}\" are loaded by the {}; {} would do", spec.block_n,
                                   to_string(spec.layout), box, (spec.block_n + box - 1) / box * box));
-  if (const int columns = 128 / bits_of(spec.d); !spec.swap_ab && spec.block_n % columns != 0)
+  if (spec.swap_ab && spec.gated && bits_of(spec.d) == 8)
+    refuse("swap_ab", fmt::format("true: a warp has 8 columns of {}, no whole 16 bytes, which TMA stores; false would do",
+                                  to_string(spec.d)));
+  if (spec.halves_columns() && spec.block_n % (2 * kGatePairs) != 0)
+    refuse("block_n", fmt::format("{} columns are no whole runs of {} gates and as many ups; {} would do", spec.block_n,
+                                  kGatePairs, (spec.block_n / (2 * kGatePairs) + 1) * 2 * kGatePairs));
+  if (const int columns = 128 / bits_of(spec.d) * (spec.gated ? 2 : 1); !spec.swap_ab && spec.block_n % columns != 0)
     refuse("block_n", fmt::format("{} columns of {} are rows of no whole 16 bytes, which TMA stores; {} would do",
                                   spec.block_n, to_string(spec.d), (spec.block_n + columns - 1) / columns * columns));
   if (spec.stages % spec.k_group != 0 || spec.stages < 2 * spec.k_group)
@@ -114,13 +136,13 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
                        spec.takes_turns() ? "parts that take turns are no cluster's"
                                           : "CTAs of a cluster either share a tile or its columns"));
   if (spec.split_k > 1 && !spec.takes_turns() &&
-      !contract::gemm_can_split(spec.block_n, bits_of(spec.d) / 8, spec.math_warpgroups, spec.split_k))
+      !contract::gemm_can_split(spec.block_n, stored_columns(spec), spec.math_warpgroups, spec.split_k))
     refuse("split_k",
            fmt::format("{} parts store bands of whole slabs of {} columns each, or of whole warps' rows, and a "
                        "tile of {} columns and {} warpgroup{} has neither; block_n {} would do",
-                       spec.split_k, contract::gemm_store_columns(bits_of(spec.d) / 8), spec.block_n,
+                       spec.split_k, stored_columns(spec), spec.block_n,
                        spec.math_warpgroups, spec.math_warpgroups == 1 ? "" : "s",
-                       contract::gemm_store_columns(bits_of(spec.d) / 8) * spec.split_k));
+                       stored_columns(spec) * spec.split_k));
   // Parts in a cluster exchange f32 sums in the memory of the ring.
   const int slot = (spec.block_m + spec.block_n) * spec.slab_bytes, exchanged = spec.block_m * spec.block_n * 4;
   if (spec.split_k > 1 && !spec.takes_turns() && spec.stages * slot < exchanged) {

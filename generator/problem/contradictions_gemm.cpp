@@ -150,7 +150,10 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
   const GemmProblem& problem = config.problem;
   check_rows(problem, violations);
   try {
-    parse_epilogue(problem.epilogue);
+    if (parse_epilogue(problem.epilogue).gated && problem.n % (2 * kGatePairs) != 0)
+      violations.push_back({"/problem/n", std::to_string(problem.n) + " columns are no whole runs of " +
+                                              std::to_string(kGatePairs) + " gates and as many ups; it takes a "
+                                              "multiple of " + std::to_string(2 * kGatePairs)});
   } catch (const ConfigError& error) {
     violations.insert(violations.end(), error.violations().begin(), error.violations().end());
   }

@@ -5,24 +5,50 @@
 #include <string_view>
 
 #include "kernelwright/generator/problem/enums.h"
+#include "kernelwright/generator/problem/problem.h"
 
 namespace kernelwright {
 
 /// activation(alpha * acc + bias) + beta * c. A part is absent if the text does not have it.
 ///
-///   epilogue   = inner [ "+" [ "beta" "*" ] "c" ]
+///   epilogue   = inner [ "+" [ "beta" "*" ] "c" ] | gated | clamped
 ///   inner      = linear | activation "(" linear ")"
 ///   linear     = [ "alpha" "*" ] "acc" [ "+" "bias" ]
 ///   activation = "relu" | "silu" | "gelu" | "gelu_tanh"
 ///
 /// alpha and beta are numbers of a launch, bias is [n], c is [m, n]. gelu is the exact one, x/2 (1 + erf(x/sqrt 2)).
+///
+/// With gates, columns of the sums are gates and ups in turn, kGatePairs of each, and d has a column for each pair.
+/// bias is [n] still: each sum has its own.
+///
+///   gated      = ( factor(gate) | activation "(" line(gate) ")" ) "*" factor(up)
+///   clamped    = "(" "clamp" "(" line(up) "," "-" limit "," limit ")" "+" "1" ")"
+///                "*" least "*" "sigmoid" "(" steepness "*" least ")"
+///   least      = "min" "(" line(gate) "," limit ")"
+///   factor(x)  = x | "(" line(x) ")"
+///   line(x)    = [ "alpha" "*" ] x [ "+" "bias" ]
+///
+/// clamped is what gpt-oss has between its GEMMs, with limit 7 and steepness 1.702.
 struct Epilogue {
   bool alpha = false, bias = false, c = false, beta = false;
   Activation activation = Activation::kNone;
+  bool gated = false, clamped = false;
+  float limit = 0, steepness = 0;  // of clamped
   bool operator==(const Epilogue&) const = default;
 };
 
+/// Neighbouring columns that are gates, ahead of as many that are ups.
+inline constexpr int kGatePairs = 8;
+
 /// Blanks do not matter. Throws ConfigError at "/problem/epilogue" that quotes the place of the fault.
 Epilogue parse_epilogue(std::string_view text);
+
+/// Rows of scale_b of a group, where blocks have scales: one for 128 columns of b. With gates, one for 128 gates, behind
+/// them one for 128 ups. So they are the scales of all gates' weights with those of all ups' behind them, as a model has
+/// them, although the weights themselves are interleaved.
+constexpr int scale_rows_of_b(int n, bool gated) { return gated ? 2 * ((n / 2 + 127) / 128) : (n + 127) / 128; }
+
+/// Columns of d: n, or with gates half of them. An epilogue that does not parse counts as one without gates.
+int result_columns(const GemmProblem& problem);
 
 }  // namespace kernelwright

@@ -267,6 +267,8 @@ void visit_fields(GemmGroups& groups, Visitor&& field) {
 /// - per_block: scale_a [k / 128, m] for 1 x 128 elements of a each, scale_b [n / 128, k / 128] for 128 x 128 elements
 ///   of b each.
 ///
+/// With an epilogue of gates and ups, d is [m, n / 2] and scale_b of blocks is [2 (n / 2 / 128), k / 128]: epilogue.h.
+///
 /// Operands that are mxfp8, mxfp4 or nvfp4 have scales of their own kind instead, which are bytes:
 /// contract/block_scales.h defines their layout.
 struct GemmProblem {
@@ -285,12 +287,12 @@ struct GemmProblem {
 };
 template <class Visitor>
 void visit_fields(GemmProblem& problem, Visitor&& field) {
-  field("n", problem.n, required{range{1, 1 << 24}}, "columns of the result");
+  field("n", problem.n, required{range{1, 1 << 24}}, "columns of the product; with gates, the result has half of them");
   field("k", problem.k, required{range{0, 1 << 24}}, "length of the reduction");
   field("dtype", problem.dtype, any{}, "element types");
   field("layout", problem.layout, any{}, "n. a is [m, k], t. a is [k, m]; .t b is [n, k], .n b is [k, n]");
   field("scales", problem.scales, any{}, "granularity of the operands' scales");
-  field("epilogue", problem.epilogue, text{4096}, "expression of the accumulator, acc");
+  field("epilogue", problem.epilogue, text{4096}, "expression of the accumulator, acc, or of gate and up");
   field("fast_accumulation", problem.fast_accumulation, any{},
         "fp8 operands: sums stay in the tensor cores for all of k");
   field("batch_invariant", problem.batch_invariant, any{},

@@ -1,5 +1,7 @@
 #include "kernelwright/generator/source/spec.h"
 
+#include <fmt/format.h>
+
 #include "contract/attention_sm100.h"
 #include "contract/attention_sm90.h"
 #include "contract/gemm_params.h"
@@ -9,6 +11,7 @@ namespace kernelwright {
 namespace {
 
 std::string value_text(int value) { return std::to_string(value); }
+std::string value_text(float value) { return fmt::format("{:a}", value); }
 std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(const SpecSource& source) {
   return source.exists() ? source.type + " " + sha256(source.text).hex() : "none";

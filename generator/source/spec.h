@@ -35,6 +35,8 @@ struct GemmSpec {
   ScaleKind scales = ScaleKind::kNone;
   bool alpha = false, bias = false, adds_c = false;  // of the epilogue: activation(alpha acc + bias) + beta c
   Activation activation = Activation::kNone;
+  bool gated = false, clamped = false;  // d is of gated products: generator/problem/epilogue.h
+  float limit = 0, steepness = 0;       // of clamped gates and ups
   bool swap_ab = false;  // rows of the kernel's tile are columns of d
   int block_m = 128, block_n = 128, stages = 4;
   int slab_bytes = 128;              // of k in a slot
@@ -70,6 +72,8 @@ struct GemmSpec {
     return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups);
   }
   bool is_grouped() const { return groups != GroupKind::kNone; }
+  /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
+  bool halves_columns() const { return gated && !swap_ab; }
   /// Whether parts of k take turns at a tile, through a workspace.
   bool takes_turns() const {
     return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
@@ -96,6 +100,10 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   field("bias", spec.bias, any{}, "a row is added to each row of the sums");
   field("activation", spec.activation, any{}, "what happens to them then");
   field("adds_c", spec.adds_c, any{}, "a matrix times a number is added at last");
+  field("gated", spec.gated, any{}, "sums are gates and ups, and two of them make a result");
+  field("clamped", spec.clamped, any{}, "gates and ups are clamped");
+  field("limit", spec.limit, any{}, "clamped: the largest gate, and the largest magnitude of an up");
+  field("steepness", spec.steepness, any{}, "clamped: of the sigmoid");
   field("swap_ab", spec.swap_ab, any{}, "rows of the kernel's tile are columns of the result");
   field("block_m", spec.block_m, any{}, "rows of a tile");
   field("block_n", spec.block_n, any{}, "columns of a tile");

@@ -46,6 +46,9 @@ std::string constant(std::string_view field, int value, const char* doc) {
 std::string constant(std::string_view field, bool value, const char* doc) {
   return fmt::format("constexpr bool {} = {};  // {}\n", constant_name(field), value, doc);
 }
+std::string constant(std::string_view field, float value, const char* doc) {
+  return fmt::format("constexpr float {} = {:a}f;  // {}: {}\n", constant_name(field), value, doc, value);
+}
 /// The device reads an architecture as a number and a swizzle as bytes, because it compares the order of both.
 std::string constant(std::string_view, Arch arch, const char* doc) {
   const std::string_view word = to_string(arch);

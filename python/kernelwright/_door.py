@@ -235,10 +235,10 @@ class GemmCalls:
             if problem.gathers and given.get("gather") is not None:
                 shape = read("gather", given["gather"]).shape or (given.get("m") or 0,)
             elif problem.masked and len(shape) == 3:
-                return (*shape[:2], problem.n), problem.dtypes["d"]
+                return (*shape[:2], problem.columns), problem.dtypes["d"]
             elif len(shape) != 2:
-                return (0, problem.n), problem.dtypes["d"]
-            return (shape[rows], problem.n), problem.dtypes["d"]
+                return (0, problem.columns), problem.dtypes["d"]
+            return (shape[rows], problem.columns), problem.dtypes["d"]
         return {"out": find}
 
 

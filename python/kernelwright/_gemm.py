@@ -28,6 +28,8 @@ class GemmProblem:
     def __init__(self, problem):
         dtype = problem.get("dtype", {})
         self.n, self.k = problem["n"], problem["k"]
+        # A gate and an up make one element of d.
+        self.columns = self.n // 2 if "gate" in problem.get("epilogue", "acc") else self.n
         self.dtypes = {name: dtype.get(name, "bf16") for name in ("a", "b", "c", "d")} | {"bias": dtype.get("c", "bf16")}
         self.layout, self.scales = problem.get("layout", "nt"), problem.get("scales", "none")
         groups = problem.get("groups", {})
@@ -38,10 +40,10 @@ class GemmProblem:
     def shape(self, name, m):
         """Rows and columns of a matrix; None: any number. With groups, matrices of b lie one behind the other."""
         n, k, count = self.n, self.k, self.count
-        blocks = [-(-x // 128) for x in (k, n)]
+        blocks = [-(-k // 128), n // self.columns * -(-self.columns // 128)]
         scale_a = (count * blocks[0], m // count) if self.masked and isinstance(m, int) else (blocks[0], m)
         return {"a": (m, k) if self.layout[0] == "n" else (k, m), "b": (count * n, k) if self.layout[1] == "t" else (count * k, n),
-                "c": (m, n), "d": (m, n), "scale_a": scale_a, "scale_b": (count * blocks[1], blocks[0])}[name]
+                "c": (m, n), "d": (m, self.columns), "scale_a": scale_a, "scale_b": (count * blocks[1], blocks[0])}[name]
 
     def bounds_count(self):
         """How many bounds the groups have; None without groups."""

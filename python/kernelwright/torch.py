@@ -303,7 +303,7 @@ def _shaped(name, kernel, tensors, named):
         return out, first.new_empty(kernel._lse_shape(first.shape), dtype=torch.float32)
     if name == "gemm":
         rows = first.shape[1 if kernel._problem.layout[0] == "t" else 0]
-        return first.new_empty((rows, kernel._problem.n), dtype=_DTYPES[kernel._problem.dtypes["d"]])
+        return first.new_empty((rows, kernel._problem.columns), dtype=_DTYPES[kernel._problem.dtypes["d"]])
     if name == "kv_write":
         problem = kernel._problem
         rows = problem.tokens_of(named, first.shape[0])

@@ -9,6 +9,7 @@
 #include "contract/block_scales.h"
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/problem/epilogue.h"
 #include "kernelwright/runtime/launch/rules.h"
 
 namespace kernelwright::detail {
@@ -209,8 +210,8 @@ void GemmRules::block_scales() {
   const std::int64_t of_a =
       kernel_.groups.kind == GroupKind::kMasked && !kernel_.groups.gather ? kernel_.groups.count : 1;
   scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks * of_a, of_.scale_a_stride, 4);
-  scales_fit("/scale_b_stride", tensors_.scale_b, (kernel_.n + 127) / 128 * kernel_.groups.count, of_.scale_b_stride,
-             4);
+  scales_fit("/scale_b_stride", tensors_.scale_b, 
+             std::int64_t{scale_rows_of_b(kernel_.n, spec_.gated)} * kernel_.groups.count, of_.scale_b_stride, 4);
   bad(of_.scale_a_stride < rows || of_.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
     return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of_.scale_a_stride, rows,
                        (rows + 3) / 4 * 4);
@@ -281,7 +282,7 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
   of.b = {t.b, spec.b, (b_rows_n ? n : k) * kernel.groups.count, b_rows_n ? k : n,
           or_contiguous(t.b_stride, b_rows_n ? k : n)};
   of.c = {t.c, spec.c, m, n, or_contiguous(t.c_stride, n)};
-  of.d = {t.d, spec.d, m, n, or_contiguous(t.d_stride, n)};
+  of.d = {t.d, spec.d, m, kernel.d_columns, or_contiguous(t.d_stride, kernel.d_columns)};
   const bool atoms = is_block_scaled(spec.a);
   of.scale_a_stride = or_contiguous(
       t.scale_a_stride, atoms ? scale_atoms_of_row(k, spec.a) : (scaled_rows(kernel, m, t.source_rows) + 3) / 4 * 4);

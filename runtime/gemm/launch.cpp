@@ -7,6 +7,7 @@
 #include "contract/gemm_portable.h"
 #include "contract/gemm_sm100.h"
 #include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/epilogue.h"
 #include "kernelwright/runtime/gemm/arguments.h"
 #include "kernelwright/runtime/gemm/tensor_maps.h"
 #include "kernelwright/runtime/launch/packing.h"
@@ -136,6 +137,7 @@ LoadedGemm describe(const GemmProblem& problem, const GemmPlan& plan, const Devi
   LoadedGemm loaded;
   loaded.n = problem.n;
   loaded.k = problem.k;
+  loaded.d_columns = result_columns(problem);
   loaded.groups = problem.groups;
   loaded.num_sms = device.num_sms;
   for (const GemmVariant& variant : plan.variants)

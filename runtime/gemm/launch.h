@@ -25,6 +25,7 @@ struct LoadedGemm {
   };
   std::vector<Variant> variants;  // as GemmPlan::variants
   int n = 0, k = 0;
+  int d_columns = 0;  // n, or with gates half of them
   GemmGroups groups;
   int num_sms = 0;
   bool has_pdl = false;

@@ -86,10 +86,11 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
   maps.a = operand(rows, TileSide::kRows, 1);
   maps.b = operand(columns, TileSide::kColumns, spec.cluster_m);
   const auto stored = [&](int tile_columns) {
-    const contract::GemmStoreBox box = contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns);
+    const contract::GemmStoreBox box = contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns, spec.gated);
     return map_of(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));
   };
-  const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8), tail = spec.block_n % whole;
+  const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8, spec.halves_columns());
+  const int tail = spec.block_n % whole;
   if ((maps.has_whole = spec.block_n >= whole)) maps.d = stored(whole);
   if ((maps.has_tail = tail != 0)) maps.d_tail = stored(tail);
   if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0 && !groups.any())) {

@@ -24,6 +24,9 @@ namespace kernelwright::contract {
 /// The map of per_block scales that belong to 128 elements of one row. These are the scales of the left operand (with
 /// swap_ab of the problem's b), f32 [k / 128][stride]:
 ///   scales   (m or n, k / 128 rounded up), box (block_m or block_n, 1), no swizzle
+/// With a gated epilogue, columns of the tile are gates and ups in runs of 8. bias has an element for each; d has n / 2
+/// columns, one for each pair.
+///
 /// The maps for stores. A warp stores 16 rows of the tile and the columns of gemm_store_box() at once:
 ///   d        (n, m), boxes of gemm_store_columns() columns of the tile
 ///   d_tail   (n, m), boxes of block_n % gemm_store_columns() columns of the tile
@@ -54,23 +57,28 @@ constexpr int32_t kGemmSlabBytes = 128;        // bytes of k in a slot, unless t
 constexpr int32_t kGemmStoreRows = 16;         // rows that a warp stores at once
 constexpr int32_t kGemmStoreSlabBytes = 2048;  // 16 rows of 128 bytes
 
-/// Columns of the tile in a slab that a warp stores, in elements of d: 128 bytes, but 64 bytes of fp8.
-constexpr int32_t gemm_store_columns(int32_t d_bytes) { return d_bytes == 4 ? 32 : 64; }
+/// Columns of the tile in a slab that a warp stores. Their elements of d have 128 bytes, but 64 bytes of fp8. `halves`:
+/// two columns of the tile, a gate and an up, make a column of d.
+constexpr int32_t gemm_store_columns(int32_t d_bytes, bool halves = false) {
+  return (d_bytes == 4 ? 32 : 64) * (halves ? 2 : 1);
+}
 
 /// A box of d, innermost first, and the swizzle of its map; swizzle 0: none.
 struct GemmStoreBox {
   int32_t columns, rows, swizzle_bytes;
 };
-/// The box of a slab with `tile_columns` columns: gemm_store_columns(), or fewer at the end of a tile.
-constexpr GemmStoreBox gemm_store_box(int32_t d_bytes, bool swap_ab, int32_t tile_columns) {
+/// The box of a slab with `tile_columns` columns: gemm_store_columns(), or fewer at the end of a tile. `gated`: pairs of
+/// columns of the tile, or with swap_ab pairs of rows, make columns of d.
+constexpr GemmStoreBox gemm_store_box(int32_t d_bytes, bool swap_ab, int32_t tile_columns, bool gated = false) {
+  if (swap_ab && gated) return {kGemmStoreRows / 2, tile_columns, 0};
   if (swap_ab) return {kGemmStoreRows, tile_columns, d_bytes == 1 ? 0 : kGemmStoreRows * d_bytes};
-  const bool whole = tile_columns == gemm_store_columns(d_bytes);
-  return {tile_columns, kGemmStoreRows, whole ? tile_columns * d_bytes : 0};
+  const int32_t columns = gated ? tile_columns / 2 : tile_columns;
+  return {columns, kGemmStoreRows, columns == gemm_store_columns(d_bytes) ? columns * d_bytes : 0};
 }
 
 /// Whether parts of k can share the end of a tile among them: columns in whole slabs, or rows in whole warps.
-constexpr bool gemm_can_split(int32_t block_n, int32_t d_bytes, int32_t math_warpgroups, int32_t split_k) {
-  return block_n % (split_k * gemm_store_columns(d_bytes)) == 0 || math_warpgroups * 4 % split_k == 0;
+constexpr bool gemm_can_split(int32_t block_n, int32_t store_columns, int32_t math_warpgroups, int32_t split_k) {
+  return block_n % (split_k * store_columns) == 0 || math_warpgroups * 4 % split_k == 0;
 }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024.

@@ -2,7 +2,7 @@
 /// there. Lanes hold pairs of columns of a row, 8 apart. A box needs pieces of 16 bytes or more of a row of d.
 ///
 /// kTransposed: rows of the accumulator are columns of d. Then the box has 16 columns, and as many rows as the
-/// accumulator has columns here.
+/// accumulator has columns here. kRows 8: a lane has values of the first 8 rows alone, and the box has 8 columns.
 ///
 /// Bytes of a row of the box are swizzled, so that the lanes' simultaneous writes lie in as many banks as possible. A
 /// slab at the end of a tile with fewer columns than the others is not swizzled: its row is no power of two.
@@ -14,17 +14,21 @@
 
 namespace kernelwright::tile {
 
-template <DType kOut, bool kTransposed, int kColumns>
+template <DType kOut, bool kTransposed, int kColumns, int kRows = 16>
 class OutputSlab {
   static constexpr int kBytes = kBytesOf<kOut>, kTiles = kColumns / 8;
   static constexpr bool kWhole = kColumns == contract::gemm_store_columns(kBytes);
-  static_assert(kColumns % 8 == 0 && (kTransposed || kColumns * kBytes % 16 == 0), "rows of whole 16 bytes");
+  static_assert(kColumns % 8 == 0 && (kTransposed ? kRows : kColumns) * kBytes % 16 == 0, "rows of whole 16 bytes");
+  static_assert(kRows == 16 || (kTransposed && kRows == 8));
 
  public:
-  /// `slab` is aligned to 1024. values[4 tile + 2 r + e]: row lane / 4 + 8 r, column 8 tile + 2 (lane % 4) + e.
+  /// `slab` is aligned to 1024. values[4 tile + 2 r + e]: row lane / 4 + 8 r, column 8 tile + 2 (lane % 4) + e. Of 8
+  /// rows, values[2 tile + e].
   template <int kCount>
   __device__ __forceinline__ static void put(uint32_t slab, uint32_t lane, const float (&values)[kCount]) {
-    if constexpr (kTransposed)
+    if constexpr (kTransposed && kRows == 8)
+      put_transposed_halves(slab, lane, values);
+    else if constexpr (kTransposed)
       put_transposed(slab, lane, values);
     else if constexpr (kBytes == 2 && kWhole)
       StagedRows<kOut, kColumns, 0>(slab, lane).put(values, 1.f, 1.f);
@@ -75,6 +79,28 @@ class OutputSlab {
       for (int r = 0; r < 2; ++r)
         ptx::st_shared_u16(slab + (kWhole ? at ^ tile / 2 * 16 : at + tile / 2 * 16) + tile % 2 * 8 + r * 8 * kColumns,
                            fp8_pair<kOut>(values[tile * 4 + r * 2], values[tile * 4 + r * 2 + 1]));
+  }
+
+  /// A row of the box has 8 columns: 16 bytes, or 32.
+  template <int kCount>
+  __device__ __forceinline__ static void put_transposed_halves(uint32_t slab, uint32_t lane,
+                                                               const float (&values)[kCount]) {
+    if constexpr (kBytes == 2) {  // lanes 8i.. address matrix i, tile i
+      const uint32_t at = slab + lane * 16;
+      constexpr int kFours = kTiles / 4 * 4;
+#pragma unroll
+      for (int tile = 0; tile < kFours; tile += 4)
+        ptx::stmatrix_x4_trans(at + tile * 128, {word(values, tile), word(values, tile + 1), word(values, tile + 2),
+                                                 word(values, tile + 3)});
+      // Of a last tile by itself, the second matrix lies behind the box.
+#pragma unroll
+      for (int tile = kFours; tile < kTiles; tile += 2)
+        ptx::stmatrix_x2_trans(at + tile * 128, {word(values, tile), word(values, tile + 1 < kTiles ? tile + 1 : tile)});
+    } else {
+      const uint32_t at = slab + lane % 4 * 64 + lane / 4 * 4;
+#pragma unroll
+      for (int i = 0; i < kTiles * 2; ++i) ptx::st_shared_f32(at + i / 2 * 256 + i % 2 * 32, values[i]);
+    }
   }
 
   template <int kCount>

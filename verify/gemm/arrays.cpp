@@ -179,7 +179,11 @@ class Reader {
         } else {
           list("scale_a", {of_k, m}, call_.scale_a);
         }
-        list("scale_b", of_groups({blocks(problem_.n, "n"), of_k}), call_.scale_b);
+        const int rows_of_b = scale_rows_of_b(problem_.n, call_.epilogue.gated);
+        const Dim of_n = call_.epilogue.gated
+                             ? Dim{rows_of_b, fmt::format("half of n is {} and a scale serves 128", problem_.n / 2)}
+                             : blocks(problem_.n, "n");
+        list("scale_b", of_groups({of_n, of_k}), call_.scale_b);
         break;
       }
       default: break;
@@ -197,7 +201,7 @@ GemmCase read_case(const GemmProblem& problem, const std::string& folder) { retu
 
 void write_output(const GemmCase& call, const GemmOutput& output, const std::string& folder) {
   make_output_folder(folder);
-  write_elements(folder, "d", {call.m, call.problem.n}, call.problem.dtype.d, output.d);
+  write_elements(folder, "d", {call.m, call.d_columns()}, call.problem.dtype.d, output.d);
 }
 
 }  // namespace kernelwright

@@ -41,24 +41,62 @@ ErrorBound sum_bound(const GemmCase& call, double sum, double magnitude, double 
 
 }  // namespace
 
+namespace {
+
+/// What rounding to d's dtype adds.
+ErrorBound rounded(DType dtype, double value, double before, double variance) {
+  const FloatFormat out = float_format(dtype);
+  const double magnitude = std::fabs(value);
+  double limit = before + out.unit_roundoff * (magnitude + before) + out.half_smallest;
+  if (!is_fp8(dtype) && magnitude + before > out.largest) limit = kInfinity;
+  const double third = 1.0 / 3;
+  return {limit, std::sqrt(variance + out.unit_roundoff * out.unit_roundoff * third * magnitude * magnitude +
+                           out.half_smallest * out.half_smallest)};
+}
+
+bool rounds(const Epilogue& epilogue) {
+  return epilogue.clamped || (epilogue.activation != Activation::kNone && epilogue.activation != Activation::kRelu);
+}
+
+}  // namespace
+
 ErrorBound output_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
                         const EpilogueValue& value) {
-  const FloatFormat out = float_format(call.problem.dtype.d);
   const bool activates = call.epilogue.activation != Activation::kNone;
   const double slope = (call.epilogue.alpha ? std::fabs(call.alpha) : 1) * (activates ? kSteepest : 1);
   const ErrorBound sum = sum_bound(call, reference.sum[index], reference.magnitude[index], reference.square[index]);
   const double rounding =
       4 * kUnit *
           (std::fabs(value.scaled) + std::fabs(value.bias) + std::fabs(value.activated) + std::fabs(value.added)) +
-      (activates && call.epilogue.activation != Activation::kRelu ? kActivationError * std::fabs(value.linear) : 0);
-  const double before = slope * sum.limit + rounding, magnitude = std::fabs(value.value());
-  double limit = before + out.unit_roundoff * (magnitude + before) + out.half_smallest;
-  if (!is_fp8(call.problem.dtype.d) && magnitude + before > out.largest) limit = kInfinity;
-  const double third = 1.0 / 3;
-  const double variance = slope * slope * sum.sigma * sum.sigma + rounding * rounding +
-                          out.unit_roundoff * out.unit_roundoff * third * magnitude * magnitude +
-                          out.half_smallest * out.half_smallest;
-  return {limit, std::sqrt(variance)};
+      (rounds(call.epilogue) ? kActivationError * std::fabs(value.linear) : 0);
+  return rounded(call.problem.dtype.d, value.value(), slope * sum.limit + rounding,
+                 slope * slope * sum.sigma * sum.sigma + rounding * rounding);
+}
+
+ErrorBound gated_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
+                       const GatedValue& value) {
+  const double alpha = call.epilogue.alpha ? std::fabs(call.alpha) : 1;
+  const bool activates = call.epilogue.clamped || call.epilogue.activation != Activation::kNone;
+  ErrorBound of[2];  // of gate and up, before clamping
+  double rounding[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    const ErrorBound sum =
+        sum_bound(call, reference.sum[index + i], reference.magnitude[index + i], reference.square[index + i]);
+    rounding[i] = 4 * kUnit * (std::fabs(value.scaled[i]) + std::fabs(value.bias[i]));
+    of[i] = {alpha * sum.limit + rounding[i], alpha * sum.sigma};
+  }
+  const double slope = activates ? kSteepest : 1, gate = std::fabs(value.activated), up = std::fabs(value.factor);
+  // A number that is added to a clamped up rounds too.
+  rounding[1] += call.epilogue.clamped ? 4 * kUnit * (up + 1) : 0;
+  const double activation_error =
+      4 * kUnit * gate + (rounds(call.epilogue) ? kActivationError * std::fabs(value.gate) : 0);
+  const double of_gate = slope * of[0].limit + activation_error, of_up = of[1].limit + rounding[1];
+  const double before = of_gate * up + gate * of_up + of_gate * of_up + 4 * kUnit * gate * up;
+  const double steady = (slope * rounding[0] + activation_error) * up + gate * rounding[1] + 4 * kUnit * gate * up;
+  const double gate_sigma = slope * of[0].sigma, variance = gate_sigma * gate_sigma * up * up +
+                                                            gate * gate * of[1].sigma * of[1].sigma +
+                                                            gate_sigma * gate_sigma * of[1].sigma * of[1].sigma;
+  return rounded(call.problem.dtype.d, value.value(), before, variance + steady * steady);
 }
 
 namespace {
@@ -90,8 +128,7 @@ struct PieceResult {
 };
 
 bool is_exact(const GemmCase& call) {
-  const Activation activation = call.epilogue.activation;
-  return call.exact && (activation == Activation::kNone || activation == Activation::kRelu);
+  return call.exact && !rounds(call.epilogue);
 }
 
 /// With exact inputs: the one value that d may have.
@@ -105,25 +142,29 @@ PieceResult compare_piece(const GemmCase& call, const GemmOutput& output, const 
   PieceResult result;
   const DType dtype = call.problem.dtype.d;
   const double largest = float_format(dtype).largest;
-  const std::size_t size = bytes_of(dtype), width = static_cast<std::size_t>(call.problem.n);
-  const bool exact = is_exact(call);
+  const std::size_t size = bytes_of(dtype), width = static_cast<std::size_t>(call.d_columns());
+  const bool exact = is_exact(call), gated = call.epilogue.gated;
   for (std::size_t i = 0; i < reference.rows.size(); ++i)
-    for (std::size_t j = 0; j < reference.columns.size(); ++j) {
-      const int row = reference.rows[i], column = reference.columns[j];
+    for (std::size_t j = 0; j < reference.columns.size(); j += gated ? 2 : 1) {
+      const int row = reference.rows[i], of_product = reference.columns[j];
+      const int column = gated ? column_of_gate(of_product) : of_product;
       const std::size_t index = i * reference.columns.size() + j;
       double have;
       decode_row(dtype,
                  output.d.data() + (static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column)) * size, 1,
                  &have);
-      const EpilogueValue value = epilogue_value(call, row, column, reference.sum[index]);
-      double want = value.value(), ratio;
+      const EpilogueValue value = gated ? EpilogueValue{} : epilogue_value(call, row, column, reference.sum[index]);
+      const GatedValue product =
+          gated ? gated_value(call, of_product, reference.sum[index], reference.sum[index + 1]) : GatedValue{};
+      double want = gated ? product.value() : value.value(), ratio;
       ErrorBound bound{0, 0};
       if (!std::isfinite(want)) {  // inputs with NaN or Inf: the result must not hide them, nor have others
         ratio = std::isfinite(have) ? kInfinity : 0;
       } else {
         if (is_fp8(dtype)) want = std::clamp(want, -largest, largest);
         if (exact) want = only_value(dtype, want);
-        if (!exact) bound = output_bound(call, reference, index, value);
+        if (!exact)
+          bound = gated ? gated_bound(call, reference, index, product) : output_bound(call, reference, index, value);
         const double error = std::fabs(have - want);
         const bool overflow = std::isinf(bound.limit) && !std::isnan(have);
         if (overflow || have == want)
@@ -182,7 +223,7 @@ namespace {
 GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const GemmVerdictOptions& options) {
   GemmVerdict all;
   all.passed = true, all.exact = is_exact(call);
-  const std::size_t row_bytes = static_cast<std::size_t>(call.problem.n) * bytes_of(call.problem.dtype.d);
+  const std::size_t row_bytes = static_cast<std::size_t>(call.d_columns()) * bytes_of(call.problem.dtype.d);
   GemmVerdictOptions of_group = options;
   of_group.budget_operations /= std::max(1, call.groups_with_rows());
   for (int g = 0; g < call.problem.groups.count; ++g) {
@@ -215,8 +256,8 @@ GemmVerdict verify(const GemmCase& call, const GemmOutput& output, const GemmVer
   verdict.exact = is_exact(call);
   const GemmSample sample = choose_elements(call, options.budget_operations, options.seed);
   verdict.rows = sample.rows.size();
-  verdict.columns = sample.columns.size();
-  verdict.elements = sample.elements();
+  verdict.columns = sample.columns.size() / (call.epilogue.gated ? 2 : 1);
+  verdict.elements = verdict.rows * verdict.columns;
   verdict.sampled = verdict.elements < call.d_elems();
 
   std::mutex mutex;

@@ -12,6 +12,8 @@
 ///    L = 128, or k.
 /// 3. Epilogue. activation(alpha s + bias): the activations' slopes are at most 1.13, they are computed to 2^-18 of
 ///    their argument, and each operation rounds. + beta c likewise.
+///    A gated product activation(g) * u errs by activation's error times |u|, u's error times |activation(g)|, and
+///    both errors' product. Clamping moves no two numbers apart.
 /// 4. Output: u_out (|d| + what came before) + half_smallest. 8-bit results saturate.
 ///
 /// Worst cases grow with k, actual errors only with its root. So random data has a tighter limit: errors of sums are at
@@ -37,6 +39,10 @@ namespace kernelwright {
 /// The bound of the element of `reference` at `index`, which is d[row, column].
 ErrorBound output_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
                         const EpilogueValue& value);
+
+/// The same of a column of d whose gate is the element at `index`, and whose up is the next one.
+ErrorBound gated_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
+                       const GatedValue& value);
 
 struct GemmVerdictOptions {
   double budget_operations = 8e9;

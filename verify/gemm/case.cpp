@@ -107,9 +107,15 @@ double GemmCase::scale(std::int64_t row, std::int64_t column, std::int64_t block
     case ScaleKind::kPerTensor: return product(0, 0);
     case ScaleKind::kPerToken: return product(row, column);
     case ScaleKind::kPerBlock:
-      return product(block * scale_a_stride + row, column / kScaleBlock * scale_b_stride + block);
+      return product(block * scale_a_stride + row, scale_row_of_b(column) * scale_b_stride + block);
     default: return 1;
   }
+}
+
+std::int64_t GemmCase::scale_row_of_b(std::int64_t column) const {
+  if (!epilogue.gated) return column / kScaleBlock;
+  const std::int64_t pair = column / kGatePairs, of_d = pair / 2 * kGatePairs + column % kGatePairs;
+  return pair % 2 * (scale_rows_of_b(problem.n, true) / 2) + of_d / kScaleBlock;
 }
 
 double GemmCase::operations() const { return 2.0 * static_cast<double>(rows_in_groups()) * problem.n * problem.k; }
@@ -120,7 +126,7 @@ double GemmCase::bytes() const {
   };
   const double rows = static_cast<double>(rows_in_groups()), matrices = problem.groups.any() ? groups_with_rows() : 1;
   const double a_elems = (problem.groups.gather ? std::min<double>(rows, source_rows) : rows) * problem.k,
-               b_elems = matrices * problem.n * problem.k, elems = rows * problem.n;
+               b_elems = matrices * problem.n * problem.k, elems = rows * d_columns();
   return (a_elems * operand_bits(problem.dtype.a) + b_elems * operand_bits(problem.dtype.b) +
           elems * (bits_of(problem.dtype.d) + (epilogue.c ? bits_of(problem.dtype.c) : 0))) /
          8;
@@ -152,7 +158,7 @@ void lay_out(GemmCase& call, int padding) {
     extents(call.bias, problem.dtype.c, groups, n);
     call.bias.stride = n;
   }
-  call.d_stride = stride_of(problem.dtype.d, n);
+  call.d_stride = stride_of(problem.dtype.d, call.d_columns());
   if (call.has_f32_block_scales()) {
     const bool masked = problem.groups.kind == GroupKind::kMasked && !problem.groups.gather;
     const std::int64_t rows = masked ? m / groups : rows_of_a;

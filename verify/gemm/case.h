@@ -93,7 +93,11 @@ struct GemmCase {
   /// The f32 scales that multiply the products in block `block` of k, kScaleBlock elements, for d[row, column].
   double scale(std::int64_t row, std::int64_t column, std::int64_t block) const;
 
-  std::size_t d_elems() const { return static_cast<std::size_t>(m) * static_cast<std::size_t>(problem.n); }
+  /// Columns of d: n, or with gates half of them.
+  int d_columns() const { return epilogue.gated ? problem.n / 2 : problem.n; }
+  /// The row of scale_b that column `column` of b has, where blocks have scales.
+  std::int64_t scale_row_of_b(std::int64_t column) const;
+  std::size_t d_elems() const { return static_cast<std::size_t>(m) * static_cast<std::size_t>(d_columns()); }
   /// Floating-point operations of the product, a multiply and an add counted as two.
   double operations() const;
   /// Bytes of a, b and d, with the scales of block-scaled operands, and of c if it is read, each counted once.

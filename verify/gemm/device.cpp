@@ -50,7 +50,7 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
   if (call.epilogue.beta) tensors_.beta = call.beta;
 
   const std::size_t size = bytes_of(call.problem.dtype.d);
-  row_bytes_ = static_cast<std::size_t>(call.problem.n) * size;
+  row_bytes_ = static_cast<std::size_t>(call.d_columns()) * size;
   stride_bytes_ = static_cast<std::size_t>(call.d_stride) * size;
   poison_.assign(row(call.m), DeviceMemory::kGuardByte);
   for (std::int64_t i = 0; i < call.m; ++i) std::memset(poison_.data() + row(i), DeviceMemory::kNanByte, row_bytes_);

@@ -157,7 +157,7 @@ GemmCase GemmCase::dense_group(int group) const {
       dense.scale_b = floats(scale_b, group * n, n);
       break;
     case ScaleKind::kPerBlock: {
-      const std::int64_t of_b = (n + kScaleBlock - 1) / kScaleBlock * scale_b_stride;
+      const std::int64_t of_b = scale_rows_of_b(problem.n, epilogue.gated) * scale_b_stride;
       dense.scale_b = floats(scale_b, group * of_b, of_b);
       if (problem.groups.gather) {
         dense.scale_a_stride = std::max(1, rows.count());

@@ -106,18 +106,27 @@ std::vector<int> choose(int count, double share, Random& random) {
 
 GemmSample choose_elements(const GemmCase& call, double budget_operations, std::uint64_t seed) {
   const double share = std::sqrt(budget_operations / std::max(1.0, call.operations()));
-  GemmSample sample;
   const auto all = [](int count) {
     std::vector<int> indices(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) indices[static_cast<std::size_t>(i)] = i;
     return indices;
   };
-  if (share >= 1) return {all(call.m), all(call.problem.n)};
+  const int columns_of_d = call.d_columns();
+  const auto sampled = [&](std::vector<int> of_rows, const std::vector<int>& of_columns) -> GemmSample {
+    if (!call.epilogue.gated) return {std::move(of_rows), of_columns};
+    std::vector<int> pairs;
+    for (const int column : of_columns) {
+      pairs.push_back(gate_column(column));
+      pairs.push_back(gate_column(column) + kGatePairs);
+    }
+    return {std::move(of_rows), std::move(pairs)};
+  };
+  if (share >= 1) return sampled(all(call.m), all(columns_of_d));
   Random rows(seed, 201), columns(seed, 202);
   // If one side is short, all of it is chosen, and the other side gets its share.
-  if (call.m <= kTileSide) return {all(call.m), choose(call.problem.n, share * share, columns)};
-  if (call.problem.n <= kTileSide) return {choose(call.m, share * share, rows), all(call.problem.n)};
-  return {choose(call.m, share, rows), choose(call.problem.n, share, columns)};
+  if (call.m <= kTileSide) return sampled(all(call.m), choose(columns_of_d, share * share, columns));
+  if (columns_of_d <= kTileSide) return sampled(choose(call.m, share * share, rows), all(columns_of_d));
+  return sampled(choose(call.m, share, rows), choose(columns_of_d, share, columns));
 }
 
 void compute_reference(const GemmCase& call, const GemmSample& sample,
@@ -156,6 +165,28 @@ EpilogueValue epilogue_value(const GemmCase& call, int row, int column, double s
     call.c.decode(row, column, 1, &result.added);
     if (call.epilogue.beta) result.added *= call.beta;
   }
+  return result;
+}
+
+GatedValue gated_value(const GemmCase& call, int gate_column, double gate_sum, double up_sum) {
+  GatedValue result{};
+  const double sums[2] = {gate_sum, up_sum};
+  double linear[2];
+  for (int i = 0; i < 2; ++i) {
+    result.scaled[i] = call.epilogue.alpha ? call.alpha * sums[i] : sums[i];
+    if (call.epilogue.bias) call.bias.decode(0, gate_column + i * kGatePairs, 1, &result.bias[i]);
+    linear[i] = result.scaled[i] + result.bias[i];
+  }
+  if (!call.epilogue.clamped) {
+    result.gate = linear[0];
+    result.activated = activate(call.epilogue.activation, linear[0]);
+    result.factor = linear[1];
+    return result;
+  }
+  const double limit = call.epilogue.limit, steepness = call.epilogue.steepness;
+  result.gate = linear[0] > limit ? limit : linear[0];  // NaN stays NaN
+  result.activated = result.gate / (1 + std::exp(-steepness * result.gate));
+  result.factor = (linear[1] > limit ? limit : linear[1] < -limit ? -limit : linear[1]) + 1;
   return result;
 }
 

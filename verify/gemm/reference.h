@@ -11,7 +11,8 @@
 
 namespace kernelwright {
 
-/// The elements of d that are computed: those in `rows` and `columns`, both ascending.
+/// The elements of the product that are computed: those in `rows` and `columns`, both ascending. With gates, columns
+/// are pairs instead: a gate and its up, for each chosen column of d.
 struct GemmSample {
   std::vector<int> rows, columns;
   std::size_t elements() const { return rows.size() * columns.size(); }
@@ -48,5 +49,21 @@ struct EpilogueValue {
   double value() const { return activated + added; }
 };
 EpilogueValue epilogue_value(const GemmCase& call, int row, int column, double sum);
+
+/// With gates: the column of the product that holds the gate of a column of d. Its up is kGatePairs further on.
+constexpr int gate_column(int column_of_d) {
+  return column_of_d / kGatePairs * 2 * kGatePairs + column_of_d % kGatePairs;
+}
+constexpr int column_of_gate(int column_of_product) {
+  return column_of_product / (2 * kGatePairs) * kGatePairs + column_of_product % kGatePairs;
+}
+/// A gated product of two sums, with intermediate values: gate and up are alpha sum + bias, clamped where the epilogue
+/// says so, and activated is what multiplies `factor`, which is up or up + 1.
+struct GatedValue {
+  double scaled[2], bias[2];
+  double gate, activated, factor;
+  double value() const { return activated * factor; }
+};
+GatedValue gated_value(const GemmCase& call, int gate_column, double gate_sum, double up_sum);
 
 }  // namespace kernelwright

@@ -41,6 +41,26 @@ TEST(Epilogue, ReadsItsParts) {
   EXPECT_EQ(parse_epilogue("silu(acc) + beta*c"), (Epilogue{.c = true, .beta = true, .activation = Activation::kSilu}));
 }
 
+TEST(Epilogue, ReadsGatesAndUps) {
+  const auto gated = [](Epilogue epilogue) {
+    epilogue.gated = true;
+    return epilogue;
+  };
+  EXPECT_EQ(parse_epilogue("silu(gate) * up"), gated({.activation = Activation::kSilu}));
+  EXPECT_EQ(parse_epilogue("gate*up"), gated({}));
+  EXPECT_EQ(parse_epilogue("(alpha * gate) * (alpha * up)"), gated({.alpha = true}));
+  EXPECT_EQ(parse_epilogue("gelu(alpha * gate + bias) * (alpha * up + bias)"),
+            gated({.alpha = true, .bias = true, .activation = Activation::kGelu}));
+  const Epilogue clamped = gated({.clamped = true, .limit = 7, .steepness = 1.702f});
+  EXPECT_EQ(parse_epilogue("(clamp(up, -7, 7) + 1) * min(gate, 7.0) * sigmoid(1.702 * min(gate, 7))"), clamped);
+
+  GemmProblem problem;
+  problem.n = 96;
+  EXPECT_EQ(result_columns(problem), 96);
+  problem.epilogue = "silu(gate) * up";
+  EXPECT_EQ(result_columns(problem), 48);
+}
+
 TEST(Epilogue, SaysWhereItStopped) {
   const auto stops = [](std::string_view text) -> std::string {
     try {
@@ -56,6 +76,15 @@ TEST(Epilogue, SaysWhereItStopped) {
   EXPECT_THAT(stops("alpha acc"), HasSubstr("\"acc\" where \"*\" would do"));
   EXPECT_THAT(stops("acc + c + c"), HasSubstr("\"+\" where the end would do"));
   EXPECT_THAT(stops("relu(acc + c)"), HasSubstr("\"c\" where bias would do"));
+  EXPECT_THAT(stops("silu(gate)"), HasSubstr("the end where \"*\" would do"));
+  EXPECT_THAT(stops("silu(gate) * up + c"), HasSubstr("\"+\" where the end would do"));
+  EXPECT_THAT(stops("silu(up) * gate"), HasSubstr("\"up\" where gate would do"));
+  EXPECT_THAT(stops("silu(gate + bias) * up"), HasSubstr("\"up\" where \"(\", and alpha and bias as the gate has"));
+  EXPECT_THAT(stops("silu(gate) * (up + bias)"), HasSubstr("\"+\" where \")\" would do"));
+  EXPECT_THAT(stops("silu(gate + bias) * (up)"), HasSubstr("where \"+\" and bias, as the other factor has it"));
+  EXPECT_THAT(stops("(clamp(up, -7, 6) + 1) * min(gate, 7) * sigmoid(1.702 * min(gate, 7))"),
+              HasSubstr("\"6\" where the same limit would do"));
+  EXPECT_THAT(stops("(clamp(up, -x, 7) + 1)"), HasSubstr("\"x\" where the limit, a number would do"));
 }
 
 TEST(GemmPlan, VariantsCoverEveryRowCountOnce) {

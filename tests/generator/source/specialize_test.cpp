@@ -198,7 +198,7 @@ TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
     visit_fields(probe, [&](const char* name, auto& value, const auto&, const char*) {
       const auto kept = value;
       using T = std::decay_t<decltype(value)>;
-      if constexpr (std::is_same_v<T, int>)
+      if constexpr (std::is_same_v<T, int> || std::is_same_v<T, float>)
         value += 16;
       else if constexpr (std::is_same_v<T, bool>)
         value = !value;

@@ -37,14 +37,18 @@ __device__ __forceinline__ void clear(float (&sums)[kTiles][kColumnTiles][4]) {
       for (int e = 0; e < 4; ++e) sums[m][n][e] = 0;
 }
 
-/// The scales of the products of one slab: 128 elements of a row of a have a scale, and 128 x 128 elements of b.
+/// The scales of the products of one slab: 128 elements of a row of a have a scale, and 128 x 128 elements of b. With
+/// gates, 128 gates and the ups between them have a scale for each kind: first lie those of all gates, then of all ups.
 class SlabScales {
+  static constexpr int kKinds = kGated ? 2 : 1;
+
  public:
   __device__ __forceinline__ SlabScales(const GemmPortableParams& params, const Place& place)
       : rows_(kBlockScales ? ptx::opaque(params.scale_a) : nullptr),
-        columns_(kBlockScales ? ptx::opaque(params.scale_b) + place.column / 128 * params.scale_b_stride : nullptr) {
+        columns_(kBlockScales ? ptx::opaque(params.scale_b) + place.column / (128 * kKinds) * params.scale_b_stride
+                              : nullptr) {
     if constexpr (kGrouped && kBlockScales) {
-      columns_ += int64_t{place.group} * ((params.n + 127) / 128) * params.scale_b_stride;
+      columns_ += int64_t{place.group} * kKinds * blocks_of(params) * params.scale_b_stride;
       if constexpr (kMasked && !kGathers)
         rows_ += int64_t{place.group} * ((params.k + 127) / 128) * params.scale_a_stride;
     }
@@ -54,13 +58,18 @@ class SlabScales {
   /// Loads the scales of the next slab, in the order of k.
   __device__ __forceinline__ void load(const GemmPortableParams& params, const Place& place) {
     if constexpr (kBlockScales) {
-      const float of_columns = ptx::ld_global_settled_f32(columns_);
+      float of_columns[kKinds];
+#pragma unroll
+      for (int kind = 0; kind < kKinds; ++kind)
+        of_columns[kind] = ptx::ld_global_settled_f32(columns_ + kind * blocks_of(params) * params.scale_b_stride);
       const int last = place.row_end - 1 - place.row;
 #pragma unroll
       for (int r = 0; r < kRowsOfThread; ++r) {
         int row = min(Place::rows_to(r), last);
         if constexpr (kGathers) row = source_row(params, place.row + row);  // read again: no register keeps it
-        scales_[r] = row < 0 && kGathers ? 0 : ptx::ld_global_settled_f32(rows_ + row) * of_columns;
+        const float of_row = row < 0 && kGathers ? 0 : ptx::ld_global_settled_f32(rows_ + row);
+#pragma unroll
+        for (int kind = 0; kind < kKinds; ++kind) scales_[kind][r] = of_row * of_columns[kind];
       }
       rows_ += params.scale_a_stride;
       ++columns_;
@@ -76,16 +85,21 @@ class SlabScales {
         for (int e = 0; e < 4; ++e) {
           float& sum = sums[first + m][n][e];
           if constexpr (kBlockScales)
-            sum = fmaf(products[m][n][e], scales_[2 * (first + m) + e / 2], sum);
+            sum = fmaf(products[m][n][e], scales_[n % kKinds][2 * (first + m) + e / 2], sum);
           else
             sum += products[m][n][e];
         }
   }
 
  private:
+  /// Blocks of columns of b, of a kind.
+  __device__ __forceinline__ static int blocks_of(const GemmPortableParams& params) {
+    return (params.n + 128 * kKinds - 1) / (128 * kKinds);
+  }
+
   const float* rows_;
   const float* columns_;
-  float scales_[kBlockScales ? kRowsOfThread : 1];  // of a row times that of the columns
+  float scales_[kKinds][kBlockScales ? kRowsOfThread : 1];  // of a row times that of the columns
 };
 
 /// The warp's fragments of both operands.
@@ -132,6 +146,10 @@ class Fragments {
   const BSlab::Fragments<true> b_;
 };
 
+// ptxas aims at some number of CTAs an SM by itself, and for that spills a register of groups with scales of blocks.
+// With a 1 it takes the registers that it needs. 0: as it chooses.
+constexpr int kLeastCtas = kGrouped && kBlockScales ? 1 : 0;
+
 /// The right operand of a group; without groups, the only one.
 __device__ __forceinline__ const void* matrix_b(const GemmPortableParams& params, int group) {
   if constexpr (!kGrouped) return params.b;
@@ -142,7 +160,7 @@ __device__ __forceinline__ const void* matrix_b(const GemmPortableParams& params
 }  // namespace
 }  // namespace kernelwright
 
-extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
+extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, kernelwright::kLeastCtas)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::GemmPortableParams params) {
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char shared_memory[];

@@ -58,9 +58,49 @@ __device__ __forceinline__ uint32_t load_addend(const tile::Storage<spec::kCDTyp
     return ptx::ld_global_u32_if(from, exists);
 }
 
+/// Results of gates and ups: the second column tile of two has the ups of the gates in the first.
+__device__ __forceinline__ void store_gated(const Sums& sums, const GemmPortableParams& params, const Place& place) {
+  using Addend = tile::Storage<spec::kCDType>;
+  using Result = tile::Storage<spec::kDDType>;
+  const EndScales scales(params, place);
+  const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
+  const Addend* const bias_row = static_cast<const Addend*>(params.bias) + int64_t{place.group} * params.n;
+#pragma unroll
+  for (int n = 0; n < kColumnTiles; n += 2) {
+    const int gate = place.column_of(n), up = gate + 8, left = params.n - gate;  // columns that exist, of the product
+    const int column = gate / 16 * 8 + gate % 8;                                 // of d
+    float of_gate[2] = {}, of_up[2] = {};
+    scales.load(of_gate, gate);
+    scales.load(of_up, up);
+    float gate_bias[2] = {}, up_bias[2] = {};
+    if constexpr (spec::kBias) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        gate_bias[e] = addend_of(load_addend(bias_row + gate + e, left > 0), 0);
+        up_bias[e] = addend_of(load_addend(bias_row + up + e, left > 0), 0);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsOfThread; ++r) {
+      float value[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int i = r % 2 * 2 + e;
+        value[e] = finished_pair(scales.scaled(sums[r / 2][n][i], r, of_gate[e]),
+                                 scales.scaled(sums[r / 2][n + 1][i], r, of_up[e]), params.alpha, gate_bias[e],
+                                 up_bias[e]);
+      }
+      if (place.row_of(r) < place.row_end && left > 0)
+        tile::store_elements<spec::kDDType>(static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + column,
+                                            value[0], value[1], 2, pairs);
+    }
+  }
+}
+
 /// Rows and columns past the end are neither read nor written. Elements of c for two columns are loaded together. A
 /// thread reads its elements of c before it writes those of d, because d may be c.
 __device__ __forceinline__ void store(const Sums& sums, const GemmPortableParams& params, const Place& place) {
+  if constexpr (kGated) return store_gated(sums, params, place);
   using Addend = tile::Storage<spec::kCDType>;
   using Result = tile::Storage<spec::kDDType>;
   const EndScales scales(params, place);

@@ -1,4 +1,4 @@
-/// The epilogue of gemm_sm90: activation(alpha acc + bias) + beta c, in f32 registers.
+/// The epilogue of gemm_sm90, in f32 registers: activation(alpha acc + bias) + beta c, or products of gates and ups.
 #pragma once
 
 #include "kernels/gemm/gemm_epilogue.cuh"
@@ -42,6 +42,24 @@ class Addends {
       if constexpr (spec::kBias) bias = kPairs ? of_pair(&bias_[tile * kPairWords], e) : addend_of(bias_[r], 0);
       if constexpr (spec::kAddsC) c = kPairs ? of_pair(&c_[(tile * 2 + r) * kPairWords], e) : addend_of(c_[i], 0);
       values[i] = finished(sums[i], params.alpha, bias, params.beta, c);
+    }
+  }
+
+  /// Makes values of d from gates and ups. Of two neighbouring runs of 8 columns, the first has gates; with swap_ab, of
+  /// two runs of 8 rows. A value lies where its gate does, among the values alone.
+  template <int kCount>
+  __device__ __forceinline__ void apply_gates(const GemmParams& params, const float (&sums)[kCount],
+                                              float (&values)[kCount / 2]) const {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      // Of a value: its run of columns, or with swap_ab pair of columns; r and e as for sums.
+      const int gate = kPairs ? i / 4 * 8 + i % 4 : i / 2 * 4 + i % 2, up = gate + (kPairs ? 4 : 2), e = i % 2;
+      float gate_bias = 0, up_bias = 0;
+      if constexpr (spec::kBias) {
+        gate_bias = kPairs ? of_pair(&bias_[gate / 4 * kPairWords], e) : addend_of(bias_[0], 0);
+        up_bias = kPairs ? of_pair(&bias_[up / 4 * kPairWords], e) : addend_of(bias_[1], 0);
+      }
+      values[i] = finished_pair(sums[gate], sums[up], params.alpha, gate_bias, up_bias);
     }
   }
 

@@ -2,6 +2,7 @@
 /// warp + lane / 4 and 8 more, and columns 8 j + 2 (lane % 4) and one more.
 #pragma once
 
+#include "kernels/gemm/gemm_epilogue.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
 #include "ptx/memory.cuh"
 
@@ -81,8 +82,11 @@ constexpr int greatest_power_of_two(int number, int most) {
 
 /// Scales of blocks, slab by slab. Scales of single rows lie in the slot. Scales of 128 x 128 elements are few: a
 /// thread reads them from memory, a slab ahead of their use.
+///
+/// With gates, 128 gates and the ups between them are a block of 256 with a scale for each kind: first lie the scales of
+/// all gates, then those of all ups. So weights may be interleaved, and their scales need not.
 class BlockScales {
-  static constexpr int kBlock = 128;
+  static constexpr int kKinds = kGated ? 2 : 1, kBlock = 128 * kKinds;
   // A warpgroup's part of a tile may begin in the middle of a block, at a multiple of kStep, and end in another block.
   static constexpr int kExtent = spec::kSwapAb ? kWaves * 64 : spec::kBlockN;
   static constexpr int kStep = spec::kSwapAb ? 64 : greatest_power_of_two(spec::kBlockN, kBlock);
@@ -91,8 +95,8 @@ class BlockScales {
  public:
   /// The factors of the products of one slab and 64 rows.
   struct Factors {
-    float of[2][kBlocks];  // rows lane / 4, and 8 more; blocks of columns
-    float of_rows;         // with swap_ab: one for all rows, and the address of the columns' scales
+    float of[2][kKinds][kBlocks];  // rows lane / 4, and 8 more; blocks of columns
+    float of_rows[kKinds];         // with swap_ab: one for all rows, and the address of the columns' scales
     uint32_t columns;
   };
   static constexpr bool kReadsSlot = spec::kSwapAb;  // when it adds products
@@ -110,16 +114,19 @@ class BlockScales {
     offset_ = first % kBlock;
     shift_ = static_cast<uint32_t>(tile.scale_shift()) * 4;
     const float* blocks = ptx::opaque(blocks_);
-    if constexpr (kGrouped) blocks += int64_t{tile.group} * (last_block_ + 1) * stride_;
+    if constexpr (kGrouped) blocks += int64_t{tile.group} * (last_block_ + 1) * kKinds * stride_;
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) at_[i] = blocks + min(first / kBlock + i, last_block_) * stride_;
+    for (int kind = 0; kind < kKinds; ++kind)
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i)
+        at_[kind][i] = blocks + (kind * (last_block_ + 1) + min(first / kBlock + i, last_block_)) * stride_;
     slab_ = slab;
     read_ahead();
   }
   /// Called before the next slab begins.
   __device__ __forceinline__ void next() {
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) block_[i] = ahead_[i];
+    for (int i = 0; i < kKinds * kBlocks; ++i) block_[i / kBlocks][i % kBlocks] = ahead_[i / kBlocks][i % kBlocks];
     ++slab_;
     read_ahead();
   }
@@ -128,7 +135,8 @@ class BlockScales {
   __device__ __forceinline__ void read(uint32_t scales, uint32_t row, int wave, Factors& factors) const {
     const uint32_t lane = threadIdx.x % 32;
     if constexpr (spec::kSwapAb) {
-      factors.of_rows = of_block(block_, wave * 64);
+#pragma unroll
+      for (int kind = 0; kind < kKinds; ++kind) factors.of_rows[kind] = of_block(block_[kind], wave * 64);
       factors.columns = scales + shift_ + lane % 4 * 8;
     } else {
       const uint32_t at = scales + shift_ + (row + wave * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4) * 4;
@@ -136,7 +144,9 @@ class BlockScales {
       for (int half = 0; half < 2; ++half) {
         const float of_row = ptx::ld_shared_f32(at + half * 32);
 #pragma unroll
-        for (int i = 0; i < kBlocks; ++i) factors.of[half][i] = of_row * block_[i];
+        for (int kind = 0; kind < kKinds; ++kind)
+#pragma unroll
+          for (int i = 0; i < kBlocks; ++i) factors.of[half][kind][i] = of_row * block_[kind][i];
       }
     }
   }
@@ -156,11 +166,11 @@ class BlockScales {
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          sums[column / 2 + i] += products[tile * 4 + i] * (factors.of_rows * of_column[i % 2]);
+          sums[column / 2 + i] += products[tile * 4 + i] * (factors.of_rows[i / 2 % kKinds] * of_column[i % 2]);
       } else {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          sums[column / 2 + i] += products[tile * 4 + i] * of_block(factors.of[i / 2], column);
+          sums[column / 2 + i] += products[tile * 4 + i] * of_block(factors.of[i / 2][column / 8 % kKinds], column);
       }
     }
   }
@@ -168,7 +178,9 @@ class BlockScales {
  private:
   __device__ __forceinline__ void read_ahead() {
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) ahead_[i] = ptx::ld_global_settled_f32(at_[i] + min(slab_, last_slab_));
+    for (int i = 0; i < kKinds * kBlocks; ++i)
+      ahead_[i / kBlocks][i % kBlocks] =
+          ptx::ld_global_settled_f32(at_[i / kBlocks][i % kBlocks] + min(slab_, last_slab_));
   }
   /// The scale of the block that row or column `at` of the tile is in. The tile's first row or column decides which of
   /// two known blocks that is.
@@ -181,8 +193,8 @@ class BlockScales {
   const float* const blocks_;
   const int64_t stride_;
   const int last_block_, last_slab_;
-  const float* at_[kBlocks];
-  float block_[kBlocks], ahead_[kBlocks];
+  const float* at_[kKinds][kBlocks];
+  float block_[kKinds][kBlocks], ahead_[kKinds][kBlocks];
   int slab_, offset_;
   uint32_t shift_ = 0;  // bytes ahead of the tile's first scale of a single row
 };

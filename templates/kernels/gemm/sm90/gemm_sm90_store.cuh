@@ -11,7 +11,8 @@
 namespace kernelwright {
 namespace {
 
-constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::kDDType>);
+constexpr bool kHalvesColumns = kGated && !spec::kSwapAb, kHalvesRows = kGated && spec::kSwapAb;
+constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::kDDType>, kHalvesColumns);
 constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 
 /// A warpgroup's view of a tile's end.
@@ -199,7 +200,7 @@ class TileStore {
         ptx::fence_proxy_async_shared();
         __syncwarp();
         if (lane_ == 0) {
-          ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, spec::kSwapAb ? row : column,
+          ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
                                              spec::kSwapAb ? column : row, slab);
           ptx::cp_async_bulk_commit_group();
         }
@@ -207,6 +208,10 @@ class TileStore {
   }
 
   static constexpr int kRowsOfWarp = contract::kGemmStoreRows;
+  /// The column of d that `row` and `column` of the tile begin.
+  __device__ __forceinline__ static int column_of_d(int row, int column) {
+    return (spec::kSwapAb ? row : column) / (kGated ? 2 : 1);
+  }
   /// The first of the warp's rows of a wave.
   __device__ __forceinline__ int first_row(const Tile& tile, int wave) const {
     return tile.row + wave * 64 + static_cast<int>(warp_) * kRowsOfWarp;
@@ -224,13 +229,13 @@ class TileStore {
   __device__ __forceinline__ void copy_rows(uint32_t slab, int row, int column, const Tile& tile) const {
     if constexpr (kColumns > 0) {
       constexpr int kBytes = tile::kBytesOf<spec::kDDType>, kOfPiece = contract::kPieceBytes / kBytes;
-      constexpr contract::GemmStoreBox kBox = contract::gemm_store_box(kBytes, spec::kSwapAb, kColumns);
+      constexpr contract::GemmStoreBox kBox = contract::gemm_store_box(kBytes, spec::kSwapAb, kColumns, kGated);
       constexpr int kPieces = kBox.columns / kOfPiece;  // of a row of d
       static_assert(kPieces * kOfPiece == kBox.columns, "whole pieces");
       // Rows and columns of d.
-      const int first = spec::kSwapAb ? column : row, left = spec::kSwapAb ? row : column;
+      const int first = spec::kSwapAb ? column : row, left = column_of_d(row, column);
       const int end = spec::kSwapAb ? tile.column_end : tile.row_end;
-      const int right = spec::kSwapAb ? tile.row_end : tile.column_end;
+      const int right = column_of_d(tile.row_end, tile.column_end);
       unsigned char* const d = static_cast<unsigned char*>(params_.groups.d);
       // No lane leaves the others: else ptxas would keep what is the same in all lanes, slots and descriptors, in
       // registers of each lane. A loop over slabs of fp8 would have 150 more instructions.
@@ -253,11 +258,16 @@ class TileStore {
   __device__ __forceinline__ void put(uint32_t slab, const float (&sums)[spec::kBlockN / 2], int chunk,
                                       const Addends<kStoreColumns>& addends) const {
     if constexpr (kColumns > 0) {
-      using Slab = tile::OutputSlab<spec::kDDType, spec::kSwapAb, kColumns>;
+      using Slab = tile::OutputSlab<spec::kDDType, spec::kSwapAb, kHalvesColumns ? kColumns / 2 : kColumns,
+                                    kHalvesRows ? 8 : 16>;
       const float(&own)[kColumns / 2] =
           reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
       if constexpr (kPlainSums) {
         Slab::put(slab, lane_, own);
+      } else if constexpr (kGated) {
+        float values[kColumns / 4];
+        addends.apply_gates(params_, own, values);
+        Slab::put(slab, lane_, values);
       } else {
         float values[kColumns / 2];  // ptxas makes wgmma wait (C7515) if others write accumulators
         addends.apply(params_, own, values);

@@ -67,8 +67,18 @@ class Draw {
       problem.fast_accumulation = chance(30);
     }
     problem.batch_invariant = chance(20);
-    problem.epilogue = epilogue();
+    problem.epilogue = arch_ == Arch::kSm90a && chance(20) ? gates(problem) : epilogue();
     return problem;
+  }
+
+  /// A product of gates and ups. Makes the columns fit it.
+  std::string gates(GemmProblem& problem) {
+    const int step = bits_of(problem.dtype.d) == 8 ? 32 : 16;
+    problem.n = (problem.n + step - 1) / step * step;
+    const std::string line = chance(50) ? " + bias" : "", gate = "gate" + line, up = "up" + line;
+    if (chance(30))
+      return fmt::format("(clamp({}, -5, 5) + 1) * min({}, 5) * sigmoid(1.5 * min({}, 5))", up, gate, gate);
+    return fmt::format("{}({}) * ({})", one_of({"relu", "silu", "gelu", "gelu_tanh"}), gate, up);
   }
 
   std::string epilogue() {

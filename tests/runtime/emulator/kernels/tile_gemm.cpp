@@ -10,6 +10,7 @@ namespace {
 
 std::string type_of(bool) { return "bool"; }
 std::string type_of(int) { return "int"; }
+std::string type_of(float) { return "float"; }
 std::string type_of(DType) { return "DType"; }
 std::string type_of(OperandLayout) { return "OperandLayout"; }
 std::string type_of(ScaleKind) { return "ScaleKind"; }
