@@ -57,8 +57,8 @@ constexpr int gate_column(int column_of_d) {
 constexpr int column_of_gate(int column_of_product) {
   return column_of_product / (2 * kGatePairs) * kGatePairs + column_of_product % kGatePairs;
 }
-/// A gated product of two sums, with intermediate values: gate and up are alpha sum + bias, clamped where the epilogue
-/// says so, and activated is what multiplies `factor`, which is up or up + 1.
+/// A gated product of two sums, with intermediate values. Gate and up are alpha sum + bias, clamped where the epilogue
+/// says so. The product is `activated`, of the gate, times `factor`, which is up or up + 1.
 struct GatedValue {
   double scaled[2], bias[2];
   double gate, activated, factor;

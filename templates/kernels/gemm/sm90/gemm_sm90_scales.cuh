@@ -83,8 +83,8 @@ constexpr int greatest_power_of_two(int number, int most) {
 /// Scales of blocks, slab by slab. Scales of single rows lie in the slot. Scales of 128 x 128 elements are few: a
 /// thread reads them from memory, a slab ahead of their use.
 ///
-/// With gates, 128 gates and the ups between them are a block of 256 with a scale for each kind: first lie the scales of
-/// all gates, then those of all ups. So weights may be interleaved, and their scales need not.
+/// With gates, 128 gates and the ups between them are a block of 256 that has a scale for each kind. The scales of all
+/// gates lie first, those of all ups behind them. So weights may be interleaved, and their scales need not.
 class BlockScales {
   static constexpr int kKinds = kGated ? 2 : 1, kBlock = 128 * kKinds;
   // A warpgroup's part of a tile may begin in the middle of a block, at a multiple of kStep, and end in another block.
