@@ -119,8 +119,9 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
     refuse("block_n", fmt::format("{} columns of layout \"{}\" are loaded by the {}; {} would do", spec.block_n,
                                   to_string(spec.layout), box, (spec.block_n + box - 1) / box * box));
   if (spec.swap_ab && spec.gated && bits_of(spec.d) == 8)
-    refuse("swap_ab", fmt::format("true: a warp has 8 columns of {}, no whole 16 bytes, which TMA stores; false would do",
-                                  to_string(spec.d)));
+    refuse("swap_ab",
+           fmt::format("true: a warp has 8 columns of {}, no whole 16 bytes, which TMA stores; false would do",
+                       to_string(spec.d)));
   if (spec.halves_columns() && spec.block_n % (2 * kGatePairs) != 0)
     refuse("block_n", fmt::format("{} columns are no whole runs of {} gates and as many ups; {} would do", spec.block_n,
                                   kGatePairs, (spec.block_n / (2 * kGatePairs) + 1) * 2 * kGatePairs));
@@ -140,9 +141,8 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
     refuse("split_k",
            fmt::format("{} parts store bands of whole slabs of {} columns each, or of whole warps' rows, and a "
                        "tile of {} columns and {} warpgroup{} has neither; block_n {} would do",
-                       spec.split_k, stored_columns(spec), spec.block_n,
-                       spec.math_warpgroups, spec.math_warpgroups == 1 ? "" : "s",
-                       stored_columns(spec) * spec.split_k));
+                       spec.split_k, stored_columns(spec), spec.block_n, spec.math_warpgroups,
+                       spec.math_warpgroups == 1 ? "" : "s", stored_columns(spec) * spec.split_k));
   // Parts in a cluster exchange f32 sums in the memory of the ring.
   const int slot = (spec.block_m + spec.block_n) * spec.slab_bytes, exchanged = spec.block_m * spec.block_n * 4;
   if (spec.split_k > 1 && !spec.takes_turns() && spec.stages * slot < exchanged) {

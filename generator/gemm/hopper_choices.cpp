@@ -111,8 +111,8 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
     if ((whole && form.split_k > 1) || !is_for(form, problem)) continue;
     if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
     GemmSpec spec = filled(form, base, schedule);
-    // Threads that gather leave math warps 224 registers. Blocks of gates that begin within a tile take 4 more scales of
-    // a slab, and 244 bytes spill.
+    // Threads that gather leave math warps 224 registers. Blocks of gates that begin within a tile take 4 more scales
+    // of a slab, and 244 bytes spill.
     const bool blocks = spec.scales == ScaleKind::kPerBlock && spec.halves_columns();
     if (spec.gather && blocks && (spec.block_n & (spec.block_n - 1)) != 0 && schedule.block_n.is_auto()) continue;
     // Threads that gather rows leave two slots free, and their copies take longer than TMA's.

@@ -40,8 +40,8 @@ inline TensorMemoryMap tensor_memory_map(const KvWriteSpec&) { return {}; }
 /// Warps that share the heads of one token, in a launch of many.
 int warps_of_token(const KvWriteSpec& spec) noexcept;
 
-/// Whether a launch has so few tokens that a lane takes one head, and not heads_per_lane. Never where the schedule names
-/// heads_per_lane.
+/// Whether a launch has so few tokens that a lane takes one head, and not heads_per_lane. Never where the schedule
+/// names heads_per_lane.
 bool has_few(const KvWriteSpec& spec, std::int64_t tokens) noexcept;
 
 /// The most tokens of a launch: a kernel counts its warps in 31 bits.

@@ -152,8 +152,10 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
   try {
     if (parse_epilogue(problem.epilogue).gated && problem.n % (2 * kGatePairs) != 0)
       violations.push_back({"/problem/n", std::to_string(problem.n) + " columns are no whole runs of " +
-                                              std::to_string(kGatePairs) + " gates and as many ups; it takes a "
-                                              "multiple of " + std::to_string(2 * kGatePairs)});
+                                              std::to_string(kGatePairs) +
+                                              " gates and as many ups; it takes a "
+                                              "multiple of " +
+                                              std::to_string(2 * kGatePairs)});
   } catch (const ConfigError& error) {
     violations.insert(violations.end(), error.violations().begin(), error.violations().end());
   }

@@ -134,7 +134,8 @@ class GatedText {
   void factor(std::string_view name) {
     // alpha and bias of a factor stand in parentheses, so that the product is what is written.
     if (!words_.take("(")) {
-      if (has_lines_ && (epilogue_.alpha || epilogue_.bias)) words_.stop("\"(\", and alpha and bias as the gate has them");
+      if (has_lines_ && (epilogue_.alpha || epilogue_.bias))
+        words_.stop("\"(\", and alpha and bias as the gate has them");
       has_lines_ = true;
       words_.require(name, "\"(\" or " + std::string(name));
       return;

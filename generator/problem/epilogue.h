@@ -43,9 +43,9 @@ inline constexpr int kGatePairs = 8;
 /// Blanks do not matter. Throws ConfigError at "/problem/epilogue" that quotes the place of the fault.
 Epilogue parse_epilogue(std::string_view text);
 
-/// Rows of scale_b of a group, where blocks have scales: one for 128 columns of b. With gates, one for 128 gates, behind
-/// them one for 128 ups. So they are the scales of all gates' weights with those of all ups' behind them, as a model has
-/// them, although the weights themselves are interleaved.
+/// Rows of scale_b of a group, where blocks have scales: one for 128 columns of b. With gates, one for 128 gates,
+/// behind them one for 128 ups. So they are the scales of all gates' weights with those of all ups' behind them, as a
+/// model has them, although the weights themselves are interleaved.
 constexpr int scale_rows_of_b(int n, bool gated) { return gated ? 2 * ((n / 2 + 127) / 128) : (n + 127) / 128; }
 
 /// Columns of d: n, or with gates half of them. An epilogue that does not parse counts as one without gates.

@@ -37,7 +37,7 @@ struct GemmSpec {
   Activation activation = Activation::kNone;
   bool gated = false, clamped = false;  // d is of gated products: generator/problem/epilogue.h
   float limit = 0, steepness = 0;       // of clamped gates and ups
-  bool swap_ab = false;  // rows of the kernel's tile are columns of d
+  bool swap_ab = false;                 // rows of the kernel's tile are columns of d
   int block_m = 128, block_n = 128, stages = 4;
   int slab_bytes = 128;              // of k in a slot
   Swizzle swizzle = Swizzle::k128B;  // of the operands in shared memory: contract/shared_slab.h

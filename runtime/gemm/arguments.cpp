@@ -210,7 +210,7 @@ void GemmRules::block_scales() {
   const std::int64_t of_a =
       kernel_.groups.kind == GroupKind::kMasked && !kernel_.groups.gather ? kernel_.groups.count : 1;
   scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks * of_a, of_.scale_a_stride, 4);
-  scales_fit("/scale_b_stride", tensors_.scale_b, 
+  scales_fit("/scale_b_stride", tensors_.scale_b,
              std::int64_t{scale_rows_of_b(kernel_.n, spec_.gated)} * kernel_.groups.count, of_.scale_b_stride, 4);
   bad(of_.scale_a_stride < rows || of_.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
     return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of_.scale_a_stride, rows,

@@ -86,7 +86,8 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
   maps.a = operand(rows, TileSide::kRows, 1);
   maps.b = operand(columns, TileSide::kColumns, spec.cluster_m);
   const auto stored = [&](int tile_columns) {
-    const contract::GemmStoreBox box = contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns, spec.gated);
+    const contract::GemmStoreBox box =
+        contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns, spec.gated);
     return map_of(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));
   };
   const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8, spec.halves_columns());

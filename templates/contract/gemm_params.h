@@ -67,8 +67,8 @@ constexpr int32_t gemm_store_columns(int32_t d_bytes, bool halves = false) {
 struct GemmStoreBox {
   int32_t columns, rows, swizzle_bytes;
 };
-/// The box of a slab with `tile_columns` columns: gemm_store_columns(), or fewer at the end of a tile. `gated`: pairs of
-/// columns of the tile, or with swap_ab pairs of rows, make columns of d.
+/// The box of a slab with `tile_columns` columns: gemm_store_columns(), or fewer at the end of a tile. `gated`: pairs
+/// of columns of the tile, or with swap_ab pairs of rows, make columns of d.
 constexpr GemmStoreBox gemm_store_box(int32_t d_bytes, bool swap_ab, int32_t tile_columns, bool gated = false) {
   if (swap_ab && gated) return {kGemmStoreRows / 2, tile_columns, 0};
   if (swap_ab) return {kGemmStoreRows, tile_columns, d_bytes == 1 ? 0 : kGemmStoreRows * d_bytes};

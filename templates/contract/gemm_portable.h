@@ -9,8 +9,9 @@ namespace kernelwright::contract {
 
 /// D = epilogue(A B), as GemmProblem defines it. Rows of a and b begin at multiples of 16 bytes, rows of d and c at
 /// multiples of an element. Strides are in elements, from one row in memory to the next. With groups, b is a matrix for
-/// each group, one behind the other; so are bias and the scales of b, and per_block the scales of a masked a. With a gated
-/// epilogue, columns of the product are gates and ups in runs of 8. bias has n elements still, and d n / 2 columns.
+/// each group, one behind the other; so are bias and the scales of b, and per_block the scales of a masked a. With a
+/// gated epilogue, columns of the product are gates and ups in runs of 8. bias has n elements still, and d n / 2
+/// columns.
 struct GemmPortableParams {
   const void* a;         // [m, k], or [k, m]
   const void* b;         // [n, k], or [k, n]

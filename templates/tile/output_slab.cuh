@@ -92,10 +92,11 @@ class OutputSlab {
       for (int tile = 0; tile < kFours; tile += 4)
         ptx::stmatrix_x4_trans(at + tile * 128, {word(values, tile), word(values, tile + 1), word(values, tile + 2),
                                                  word(values, tile + 3)});
-      // Of a last tile by itself, the second matrix lies behind the box.
+        // Of a last tile by itself, the second matrix lies behind the box.
 #pragma unroll
       for (int tile = kFours; tile < kTiles; tile += 2)
-        ptx::stmatrix_x2_trans(at + tile * 128, {word(values, tile), word(values, tile + 1 < kTiles ? tile + 1 : tile)});
+        ptx::stmatrix_x2_trans(at + tile * 128,
+                               {word(values, tile), word(values, tile + 1 < kTiles ? tile + 1 : tile)});
     } else {
       const uint32_t at = slab + lane % 4 * 64 + lane / 4 * 4;
 #pragma unroll

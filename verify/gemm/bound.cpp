@@ -127,9 +127,7 @@ struct PieceResult {
   Tiles tiles;
 };
 
-bool is_exact(const GemmCase& call) {
-  return call.exact && !rounds(call.epilogue);
-}
+bool is_exact(const GemmCase& call) { return call.exact && !rounds(call.epilogue); }
 
 /// With exact inputs: the one value that d may have.
 double only_value(DType dtype, double want) {

@@ -116,8 +116,8 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
     case ScaleKind::kPerBlock:
       if (!call.has_f32_block_scales()) break;
       call.scale_a = draw_scales(of_masked * blocks, rows_of_a / of_masked, call.scale_a_stride, kScaleA, options);
-      call.scale_b =
-          draw_scales(groups * scale_rows_of_b(problem.n, call.epilogue.gated), blocks, call.scale_b_stride, kScaleB, options);
+      call.scale_b = draw_scales(groups * scale_rows_of_b(problem.n, call.epilogue.gated), blocks, call.scale_b_stride,
+                                 kScaleB, options);
       break;
     default: break;
   }

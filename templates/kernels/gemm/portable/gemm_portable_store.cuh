@@ -86,9 +86,9 @@ __device__ __forceinline__ void store_gated(const Sums& sums, const GemmPortable
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int i = r % 2 * 2 + e;
-        value[e] = finished_pair(scales.scaled(sums[r / 2][n][i], r, of_gate[e]),
-                                 scales.scaled(sums[r / 2][n + 1][i], r, of_up[e]), params.alpha, gate_bias[e],
-                                 up_bias[e]);
+        value[e] =
+            finished_pair(scales.scaled(sums[r / 2][n][i], r, of_gate[e]),
+                          scales.scaled(sums[r / 2][n + 1][i], r, of_up[e]), params.alpha, gate_bias[e], up_bias[e]);
       }
       if (place.row_of(r) < place.row_end && left > 0)
         tile::store_elements<spec::kDDType>(static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + column,
