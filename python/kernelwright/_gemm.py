@@ -16,6 +16,8 @@ def flat(name, view):
     if view.shape is None or len(view.shape) != 3:
         return view
     groups, rows, columns = view.shape
+    if rows == 1:  # a row of each: they may be any number of elements apart
+        return View(view.address, (groups, columns), (view.strides[0], view.strides[2]), view.dtype, view.where, view.device)
     if groups > 1 and rows > 0 and view.strides[0] != rows * view.strides[1]:
         raise ConfigError(f"{name}: its matrices are {view.strides[0]} elements apart; they lie one behind the other, {rows} rows of "
                           f"{view.strides[1]} each")

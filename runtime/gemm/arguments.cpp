@@ -55,6 +55,7 @@ class GemmRules : public ArgumentRules {
   void operands();
   void operand(const char* path, const Matrix& matrix, bool aligned);
   void mapped_rows(const char* path, const Matrix& matrix);
+  void mapped_matrices(const char* path, const Matrix& all);
   void mapped_stride(const char* path, std::int64_t rows, CheckedInt stride, int bytes);
   void epilogue();
   void optional(const char* path, DevicePtr address, bool wanted, int alignment, const char* what);
@@ -129,8 +130,9 @@ void GemmRules::words(const char* path, DevicePtr address, std::int64_t count) {
 
 void GemmRules::operands() {
   if (kernel_.k > 0) {
-    operand("/a", of_.a, true);
+    if (!has_no_sources(kernel_, tensors_)) operand("/a", of_.a, true);
     operand("/b", of_.b, true);
+    if (mapped_) mapped_matrices("/b_stride", of_.b);
     bad(of_.d.overlaps(of_.a), "/d", [] { return std::string("overlaps a, which is still read while d is written"); });
     bad(of_.d.overlaps(of_.b), "/d", [] { return std::string("overlaps b, which is still read while d is written"); });
   }
@@ -161,6 +163,16 @@ void GemmRules::operand(const char* path, const Matrix& matrix, bool rows_aligne
 
 void GemmRules::mapped_rows(const char* path, const Matrix& matrix) {
   mapped_stride(path, matrix.rows, matrix.stride_bytes(), 1);
+}
+
+/// Matrices of groups, one behind the other, which a tensor map of three dimensions has.
+void GemmRules::mapped_matrices(const char* path, const Matrix& all) {
+  const std::int64_t groups = kernel_.groups.count, rows = all.rows / std::max<std::int64_t>(1, groups);
+  const std::int64_t apart = (CheckedInt(all.stride_bytes()) * rows).or_most();
+  bad(groups > 1 && apart >= kTensorMapStrideBytes && apart <= kMostBytes, path, [&] {
+    return fmt::format("brings the matrices of groups {} bytes apart, and tensor maps take less than {}; pad rows less",
+                       apart, kTensorMapStrideBytes);
+  });
 }
 
 /// Of what a kernel reads or writes through a tensor map.
@@ -195,7 +207,8 @@ void GemmRules::scales() {
   const bool per_block = spec_.scales == ScaleKind::kPerBlock && kernel_.k > 0;
   const bool scaled = per_block || spec_.scales == ScaleKind::kPerTensor || spec_.scales == ScaleKind::kPerToken;
   if (scaled || spec_.scales == ScaleKind::kNone) {  // of no block at all they may be given
-    optional("/scale_a", tensors_.scale_a, scaled, 4, "the operands have scales");
+    if (!has_no_sources(kernel_, tensors_))
+      optional("/scale_a", tensors_.scale_a, scaled, 4, "the operands have scales");
     optional("/scale_b", tensors_.scale_b, scaled, 4, "the operands have scales");
   }
   if (!per_block) return;
@@ -209,7 +222,8 @@ void GemmRules::block_scales() {
   const std::int64_t k_blocks = (kernel_.k + 127) / 128, rows = scaled_rows(kernel_, tensors_.m, tensors_.source_rows);
   const std::int64_t of_a =
       kernel_.groups.kind == GroupKind::kMasked && !kernel_.groups.gather ? kernel_.groups.count : 1;
-  scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks * of_a, of_.scale_a_stride, 4);
+  if (!has_no_sources(kernel_, tensors_))
+    scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks * of_a, of_.scale_a_stride, 4);
   scales_fit("/scale_b_stride", tensors_.scale_b,
              std::int64_t{scale_rows_of_b(kernel_.n, spec_.gated)} * kernel_.groups.count, of_.scale_b_stride, 4);
   bad(of_.scale_a_stride < rows || of_.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
@@ -271,6 +285,10 @@ void GemmRules::whole_device() {
 
 std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) noexcept {
   return contract::scale_atoms_of_row(static_cast<std::int32_t>(k), scale_vector(dtype));
+}
+
+bool has_no_sources(const LoadedGemm& kernel, const GemmTensors& tensors) noexcept {
+  return kernel.groups.gather && tensors.source_rows == 0 && kernel.k > 0;
 }
 
 GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t) noexcept {

@@ -189,6 +189,7 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   const GemmSpec& spec = variant.spec;
   GemmMatrices of = matrices_of(kernel, spec, tensors);
   if (!surely_fine(kernel, spec, tensors, of)) check_each(kernel, spec, tensors, of);
+  if (has_no_sources(kernel, tensors)) of.a.address = of.b.address;  // of which nothing is read
 
   const GemmExtent extent = kernel.extent_of(tensors);
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);

@@ -90,6 +90,15 @@ class OnTheEmulator(EmulatorTest):
         shape, _ = kernel._results()["out"](read("a", split(self.a, 2, ROWS // 2, K)), {})
         self.assertEqual(tuple(shape), (2, ROWS // 2, N))
 
+    def test_a_row_of_each_group_may_lie_anywhere(self):
+        kernel = self.engine.prepare(config(kind="masked", bounds="counts", count=2))
+        counts = self.array([1, 1], "i32", "i", 2)
+        a = Lent(self.a.address, (2, 1, K), (5 * K, K, 1), "f16", owner=self.a)
+        d = Lent(self.d.address, (2, 1, N), (5 * N, N, 1), "f16", owner=self.d)
+        b = Lent(self.b.address, (2, N, K), None, "f16", owner=self.b)
+        kernel.launch(a=a, b=b, bias=Lent(self.bias.address, (2, N), None, "f16", owner=self.bias), d=d, bounds=counts)
+        self.check(self.d, [range(0, 1), range(5, 6)])
+
     def test_gather(self):
         kernel = self.engine.prepare(config(gather=True))
         sources = [3, 0, -1, 2, 2, 1, 3, 9, 0, 1]
