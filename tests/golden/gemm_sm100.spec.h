@@ -3,7 +3,7 @@
 
 #include "contract/words.h"
 
-#define KERNELWRIGHT_ENTRY gemm_sm100_822c46eab2eeca6c
+#define KERNELWRIGHT_ENTRY gemm_sm100_cfe024c8be21c437
 
 namespace kernelwright::spec {
 
@@ -19,6 +19,10 @@ constexpr bool kAlpha = false;  // a number multiplies the sums
 constexpr bool kBias = false;  // a row is added to each row of the sums
 constexpr Activation kActivation = Activation::kNone;  // what happens to them then
 constexpr bool kAddsC = false;  // a matrix times a number is added at last
+constexpr bool kGated = false;  // sums are gates and ups, and two of them make a result
+constexpr bool kClamped = false;  // gates and ups are clamped
+constexpr float kLimit = 0x0p+0f;  // clamped: the largest gate, and the largest magnitude of an up: 0
+constexpr float kSteepness = 0x0p+0f;  // clamped: of the sigmoid: 0
 constexpr bool kSwapAb = false;  // rows of the kernel's tile are columns of the result
 constexpr int kBlockM = 128;  // rows of a tile
 constexpr int kBlockN = 256;  // columns of a tile

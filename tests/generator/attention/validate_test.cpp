@@ -326,7 +326,7 @@ TEST(ValidateGemm, ChecksFieldsTogether) {
       ElementsAre(
           "/problem/k: 12 leaves rows of a, bf16, off their 16-byte boundaries; it takes a multiple of 8",
           "/problem/epilogue: \"\": the end where acc, alpha or an activation would do; it takes activation(alpha * "
-          "acc + bias) + beta * c, or a part of it that has acc",
+          "acc + bias) + beta * c, or a part of it that has acc, or activation(gate) * up",
           "/problem/dtype/b: \"f16\" does not go with a's \"bf16\"; it takes bf16",
           "/problem/dtype/c: \"e4m3\" does not fit; bias and c are f16, bf16 or f32",
           "/problem/dtype/d: \"mxfp4\" does not fit; the result is f16, bf16, f32, e4m3 or e5m2",
