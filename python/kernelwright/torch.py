@@ -116,6 +116,8 @@ def _schemas():
     attention = _arguments(Kernel.bind, structs.AttentionTensors, ("q", "k", "v", "o", "lse", "workspace"))
     common = [argument for argument in attention if argument.partition("=")[0].split()[-1] in COMMON]
     gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace"))
+    # torch.compile cannot return a tensor beside an optional one that is written: gemm.out alone says that status is.
+    gemm_out = ["Tensor(s!)? status=None" if argument.startswith("Tensor? status") else argument for argument in gemm]
     quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
     write = [MUTATED.get(argument, argument) for argument in _arguments(KvWriteKernel.bind, structs.KvWriteTensors, (
         "q", "k", "v", "q_out", "k_cache", "v_cache", "num_pages", "batch", "kv_len", "kv_tokens", "cos_sin_rows"))]
@@ -136,7 +138,7 @@ def _schemas():
     rows = (("attention", common, "Tensor"), ("attention.full", attention, "Tensor"),
             ("attention.with_lse", attention, "(Tensor, Tensor)"), ("attention.out", [out, lse, *common], "()"),
             ("attention.out_full", [out, lse, work, *attention], "()"), ("gemm", gemm, "Tensor"),
-            ("gemm.out", [out, work, *gemm], "()"), ("quantize", quantize, "(Tensor, Tensor)"),
+            ("gemm.out", [out, work, *gemm_out], "()"), ("quantize", quantize, "(Tensor, Tensor)"),
             ("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales", *quantize], "()"), ("kv_write", write, "Tensor"),
             ("kv_write.out", ["Tensor(c!) q_out", *write], "()"), ("kv_write.in_place", write, "()"),
             ("kv_write.keys", write, "()"), ("row_op", given, "Tensor"), ("row_op.scaled", rows_of, "(Tensor, Tensor)"),
@@ -302,8 +304,14 @@ def _shaped(name, kernel, tensors, named):
         _returned(name, kernel, out if not problem.lse else (out, out))
         return out, first.new_empty(kernel._lse_shape(first.shape), dtype=torch.float32)
     if name == "gemm":
-        rows = first.shape[1 if kernel._problem.layout[0] == "t" else 0]
-        return first.new_empty((rows, kernel._problem.columns), dtype=_DTYPES[kernel._problem.dtypes["d"]])
+        problem = kernel._problem
+        if problem.gathers:
+            rows = (named["gather"].shape[0],)  # a row of d for each
+        elif problem.masked and first.dim() == 3:
+            rows = first.shape[:2]
+        else:
+            rows = (first.shape[1 if problem.layout[0] == "t" else 0],)
+        return first.new_empty((*rows, problem.columns), dtype=_DTYPES[problem.dtypes["d"]])
     if name == "kv_write":
         problem = kernel._problem
         rows = problem.tokens_of(named, first.shape[0])

@@ -46,6 +46,39 @@ class MoeCases:
     def right_sum(self, rows, positions, weights):
         return (rows.double()[positions.long()] * weights.double()[..., None]).sum(1)
 
+    def test_a_layer_of_experts(self):
+        """Four launches: the choice, gates and ups of rows that the kernel gathers, their products, and the sums."""
+        hidden, wide, experts = 64, 32, 16
+        random = torch.Generator().manual_seed(6)
+
+        def drawn(*shape):
+            return (torch.randn(*shape, generator=random) / 4).half().to(self.device)
+        gate, up, down = drawn(experts, wide, hidden), drawn(experts, wide, hidden), drawn(experts, hidden, wide)
+        interleaved = torch.stack([gate.view(experts, -1, 8, hidden), up.view(experts, -1, 8, hidden)], 2).reshape(experts, -1, hidden)
+
+        def gemm(n, k, **problem):
+            halves = {name: "f16" for name in "abcd"}
+            groups = {"kind": "rows", "count": experts, "bounds": "starts", "gather": "epilogue" in problem}
+            return kernelwright.torch.handle(self.engine.prepare({"kind": "gemm", "problem": {
+                "n": n, "k": k, "dtype": halves, "groups": groups, **problem}}))
+        first, second = gemm(2 * wide, hidden, epilogue="silu(gate) * up"), gemm(hidden, wide)
+
+        def layer(x, logits):
+            ids, weights, starts, source_rows, positions = OPS.route.sorted(self.sorts, logits)
+            rows = OPS.gemm(first, x, interleaved, bounds=starts, gather=source_rows)
+            rows = OPS.gemm(second, rows, down, bounds=starts)
+            return OPS.moe_combine(self.sums, rows, positions, weights, residual=x)
+        found = layer(self.hidden, self.logits)
+        weights, ids = self.logits.double().softmax(-1).topk(2)
+        weights /= weights.sum(-1, keepdim=True)
+        x, right = self.hidden.double(), self.hidden.double()
+        for slot in range(2):
+            gates, ups = (torch.einsum("th,twh->tw", x, matrix.double()[ids[:, slot]]) for matrix in (gate, up))
+            products = torch.einsum("tw,thw->th", torch.nn.functional.silu(gates) * ups, down.double()[ids[:, slot]])
+            right = right + weights[:, slot:slot + 1] * products
+        torch.testing.assert_close(found.double(), right, rtol=2**-8, atol=2**-8)
+        self.assertTrue(torch.equal(torch.compile(layer, **self.compiled)(self.hidden, self.logits), found))
+
     def test_each_overload_is_right(self):
         ids, weights = OPS.route(self.chooses, self.logits)
         self.check_choice(ids, weights)
