@@ -87,7 +87,7 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   if (bits_of(problem.dtype.a) != 16) blackwell.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
   blackwell.takes("/problem/groups/kind", problem.groups.kind, {GroupKind::kNone});
   if (result_columns(problem) != problem.n)
-    blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "an epilogue of acc");
+    blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "every epilogue without gates");
   blackwell.has_only(schedule, kBlackwellFields);
   const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {
     if (!value.is_auto()) blackwell.takes(path, value.value(), built);

@@ -25,10 +25,14 @@ class Words {
   }
   [[noreturn]] void stop(std::string_view expected) const {
     const std::string found = word_.empty() ? "the end" : "\"" + std::string(word_) + "\"";
-    throw ConfigError("/problem/epilogue", quoted_for_message(std::string(text_)) + ": " + found + " where " +
-                                               std::string(expected) +
-                                               " would do; it takes activation(alpha * acc + bias) + beta * c, or a "
-                                               "part of it that has acc, or activation(gate) * up");
+    const bool clamps = text_.find("clamp") != std::string_view::npos;
+    throw ConfigError(
+        "/problem/epilogue",
+        quoted_for_message(std::string(text_)) + ": " + found + " where " + std::string(expected) +
+            " would do; it takes " +
+            (clamps ? "(clamp(up, -7, 7) + 1) * min(gate, 7) * sigmoid(1.702 * min(gate, 7)) with any two numbers"
+                    : "activation(alpha * acc + bias) + beta * c, or a part of it that has acc, or activation(gate) * "
+                      "up"));
   }
   float number(std::string_view what) {
     float value = 0;

@@ -129,8 +129,8 @@ class GemmKernel(GemmCalls, _Handle):
 
         Tensors are given as for Kernel.bind(): a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m,
         n], bias [n], rows contiguous. Scales are f32: per_tensor [1], per_token [m] and [n], per_block [k / 128, m]
-        and [n / 128, k / 128]. Block-scaled operands and their atoms of scales are given as addresses. workspace:
-        workspace_bytes() bytes of any dtype.
+        and [n / 128, k / 128]. With gates, d is [m, n / 2] and that scale_b [2 ceil(n / 256), k / 128]. Block-scaled
+        operands and their atoms of scales are given as addresses. workspace: workspace_bytes() bytes of any dtype.
 
         m is needed only beside addresses; alpha and beta are 1 unless given. With pdl, constant_b says that no
         earlier kernel that may still run writes b. The first tiles of b are then loaded before that kernel has ended,

@@ -207,7 +207,7 @@ void GemmRules::scales() {
   const bool per_block = spec_.scales == ScaleKind::kPerBlock && kernel_.k > 0;
   const bool scaled = per_block || spec_.scales == ScaleKind::kPerTensor || spec_.scales == ScaleKind::kPerToken;
   if (scaled || spec_.scales == ScaleKind::kNone) {  // of no block at all they may be given
-    if (!has_no_sources(kernel_, tensors_))
+    if (!has_no_sources(kernel_, tensors_) || spec_.scales == ScaleKind::kPerTensor)
       optional("/scale_a", tensors_.scale_a, scaled, 4, "the operands have scales");
     optional("/scale_b", tensors_.scale_b, scaled, 4, "the operands have scales");
   }

@@ -21,8 +21,8 @@ struct GemmMatrices {
   Matrix a, b, c, d;
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
 };
-/// Whether rows of a would be gathered from a matrix that has none: then a and its scales may be null, and every row is
-/// one of zeros.
+/// Whether rows of a would be gathered from a matrix that has none. Then a and the scales of its rows may be null, and
+/// every row is one of zeros.
 bool has_no_sources(const LoadedGemm& kernel, const GemmTensors& tensors) noexcept;
 GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors) noexcept;
 

@@ -25,15 +25,16 @@ struct GemmKind;
 struct GemmTensors {
   DevicePtr a = 0;                     // [m, k], or [k, m] where the layout says so
   DevicePtr b = 0;                     // [n, k], or [k, n]
-  DevicePtr d = 0;                     // [m, n]; overlaps no operand but c, and that only if it is c with c's strides
+  DevicePtr d = 0;                     // [m, n], or with gates [m, n / 2]; overlaps none, or is c with its strides
   DevicePtr c = 0;                     // [m, n], where the epilogue has c
   DevicePtr bias = 0;                  // [n], where the epilogue has bias
   DevicePtr scale_a = 0, scale_b = 0;  // f32, or atoms of bytes, as GemmProblem says
   int m = 0;                           // rows; 0 queues nothing
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0, d_stride = 0;
   /// Of per_block scales: elements from one row of scale_a [k / 128, m] and of scale_b [n / 128, k / 128] to the next.
-  /// scale_a's is a multiple of 4; 0 stands for m rounded up to 4. Of block-scaled formats atoms of 512 bytes, from
-  /// those of 128 rows to the next; bytes past k in the last one are not NaN.
+  /// With gates, scale_b is [2 * ceil(n / 256), k / 128]. scale_a's is a multiple of 4; 0 stands for m rounded up to 4.
+  /// Of block-scaled formats atoms of 512 bytes, from those of 128 rows to the next; bytes past k in the last one are
+  /// not NaN.
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
   float alpha = 1, beta = 1;  // where the epilogue has them
   /// SMs to take at most; 0: all. Changes no result. Kernels that take all SMs in any case (takes_all_sms()) refuse it.

@@ -167,6 +167,7 @@ GemmCase GemmCase::dense_group(int group) const {
                                                : scale_a[static_cast<std::size_t>(block * scale_a_stride + source)]);
         break;
       }
+      if (blocks == 0) break;
       const std::int64_t first = masked ? group * blocks * scale_a_stride : rows.first;
       const std::int64_t left = static_cast<std::int64_t>(scale_a.size()) - first;
       dense.scale_a = floats(scale_a, first, std::min(left, blocks * scale_a_stride));

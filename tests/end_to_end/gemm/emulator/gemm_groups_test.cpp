@@ -256,9 +256,8 @@ TEST_F(GemmGroups, GatherNothing) {
 
 TEST_F(GemmGroups, GatherFromAMatrixWithoutRows) {
   const auto no_rows = [](GemmTensors& tensors) { tensors.a = tensors.scale_a = 0, tensors.source_rows = 0; };
-  const GemmProblem scaled =
-      gathering(grouped(gemm_problem(DType::kE4m3, DType::kBf16, 72, 272, "acc", ScaleKind::kPerBlock),
-                        GroupBounds::kStarts, 2));
+  const GemmProblem scaled = gathering(
+      grouped(gemm_problem(DType::kE4m3, DType::kBf16, 72, 272, "acc", ScaleKind::kPerBlock), GroupBounds::kStarts, 2));
   for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]})
     for (const GemmProblem& problem : {gathering(plain(GroupBounds::kStarts, 2)), scaled}) {
       SCOPED_TRACE(tile.name);
@@ -266,6 +265,11 @@ TEST_F(GemmGroups, GatherFromAMatrixWithoutRows) {
       std::fill(call.gather.begin(), call.gather.end(), -1);
       test::expect_right(call, run(call, schedule_of(tile), no_rows));
     }
+  const GemmCase one_scale = make_gemm_inputs(
+      gathering(grouped(gemm_problem(DType::kE4m3, DType::kBf16, 72, 272, "acc", ScaleKind::kPerTensor),
+                        GroupBounds::kStarts, 2)),
+      from(rows_of({20, 30}, 50), 8), {.seed = 5});
+  EXPECT_THAT(test::refusal_of_launch(engine_, one_scale, no_rows), HasSubstr("/scale_a: is null"));
 }
 
 TEST_F(GemmGroups, IndicesPastTheSourceAreRowsOfZeros) {
