@@ -47,6 +47,29 @@ inline std::string refusal_of_launch(Engine& engine, const GemmCase& call, const
   return "";
 }
 
+/// A tile of a portable or a Hopper kernel, for tables of tests.
+struct Tile {
+  const char* name;
+  Family family;
+  int block_m, block_n, warpgroups;
+  Roles roles = Roles::kCooperative;
+  bool swap_ab = false;
+  int cluster = 1;
+};
+
+inline GemmSchedule schedule_of(const Tile& tile) {
+  GemmSchedule schedule;
+  schedule.family = tile.family;
+  schedule.block_m = tile.block_m, schedule.block_n = tile.block_n;
+  if (tile.family != Family::kHopper) return schedule;
+  schedule.math_warpgroups = tile.warpgroups;
+  schedule.roles = tile.roles;
+  schedule.swap_ab = tile.swap_ab;
+  schedule.cluster = ClusterShape{tile.cluster, 1};
+  schedule.stages = 4;
+  return schedule;
+}
+
 inline GemmProblem gemm_problem(DType operands, DType result, int n, int k, const char* epilogue = "acc",
                                 ScaleKind scales = ScaleKind::kNone) {
   GemmProblem problem;

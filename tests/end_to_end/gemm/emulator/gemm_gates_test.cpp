@@ -11,6 +11,8 @@ namespace kernelwright::gemm_gates_test {
 namespace {
 
 using test::gemm_problem;
+using test::schedule_of;
+using test::Tile;
 using testing::HasSubstr;
 
 constexpr const char* kSilu = "silu(gate) * up";
@@ -18,15 +20,6 @@ constexpr const char* kLines = "gelu_tanh(alpha * gate + bias) * (alpha * up + b
 constexpr const char* kClamped =
     "(clamp(up + bias, -7, 7) + 1) * min(gate + bias, 7) * sigmoid(1.702 * min(gate + bias, 7))";
 
-/// The tile of a schedule.
-struct Tile {
-  const char* name;
-  Family family;
-  int block_m, block_n, warpgroups;
-  Roles roles = Roles::kCooperative;
-  bool swap_ab = false;
-  int cluster = 1;
-};
 // Of a tile's columns of d, 80 are a slab and a shorter one, and 32 are a shorter one alone. With swapped operands, 8
 // tokens are a single matrix of stmatrix, 48 are six, and 72 are a slab and a single matrix.
 constexpr Tile kTiles[] = {
@@ -39,19 +32,6 @@ constexpr Tile kTiles[] = {
     {"swapped_48", Family::kHopper, 128, 48, 2, Roles::kCooperative, true},
     {"swapped_ping_pong", Family::kHopper, 64, 72, 2, Roles::kPingPong, true},
 };
-
-GemmSchedule schedule_of(const Tile& tile) {
-  GemmSchedule schedule;
-  schedule.family = tile.family;
-  schedule.block_m = tile.block_m, schedule.block_n = tile.block_n;
-  if (tile.family != Family::kHopper) return schedule;
-  schedule.math_warpgroups = tile.warpgroups;
-  schedule.roles = tile.roles;
-  schedule.swap_ab = tile.swap_ab;
-  schedule.cluster = ClusterShape{tile.cluster, 1};
-  schedule.stages = 4;
-  return schedule;
-}
 
 class GemmGates : public testing::Test {
  protected:

@@ -12,17 +12,10 @@ namespace kernelwright::gemm_groups_test {
 namespace {
 
 using test::gemm_problem;
+using test::schedule_of;
+using test::Tile;
 using testing::HasSubstr;
 
-/// The tile of a schedule. Fields of 0 are left to the planner.
-struct Tile {
-  const char* name;
-  Family family;
-  int block_m, block_n, warpgroups;
-  Roles roles;
-  bool swap_ab;
-  int cluster = 1;
-};
 constexpr Tile kTiles[] = {
     {"portable", Family::kPortable, 16, 32, 0, Roles::kCooperative, false},
     {"cooperative", Family::kHopper, 128, 64, 2, Roles::kCooperative, false},
@@ -31,19 +24,6 @@ constexpr Tile kTiles[] = {
     {"swapped_ping_pong", Family::kHopper, 64, 72, 2, Roles::kPingPong, true},
     {"pair", Family::kHopper, 64, 64, 1, Roles::kCooperative, false, 2},
 };
-
-GemmSchedule schedule_of(const Tile& tile) {
-  GemmSchedule schedule;
-  schedule.family = tile.family;
-  schedule.block_m = tile.block_m, schedule.block_n = tile.block_n;
-  if (tile.family != Family::kHopper) return schedule;
-  schedule.math_warpgroups = tile.warpgroups;
-  schedule.roles = tile.roles;
-  schedule.swap_ab = tile.swap_ab;
-  schedule.cluster = ClusterShape{tile.cluster, 1};
-  schedule.stages = 4;
-  return schedule;
-}
 
 GemmProblem grouped(GemmProblem problem, GroupBounds bounds, int count) {
   problem.groups.kind = bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
