@@ -94,7 +94,7 @@ def prepare_all(engine, chosen, arms, arms_of):
             if not arm.takes(row.name):
                 continue
             try:
-                kernels[row.name, arm.name] = engine.prepare(arms_of(row).config(row, arm.schedule), background=True)
+                kernels[row.name, arm.name] = arms_of(row).prepare(engine, row, arm.schedule)
             except RuntimeError as error:  # KernelwrightError of either build
                 kernels[row.name, arm.name] = error
     for key, kernel in kernels.items():
@@ -112,9 +112,9 @@ class Run:
 
     def __init__(self, args, out):
         import torch
-        from peers import arms, gemm, grouped, timing
+        from peers import arms, gemm, grouped, layers, timing
         self.args, self.out, self.torch, self.arms, self.timing = args, out, torch, arms, timing
-        self.kinds = {"attention": arms, "gemm": gemm, "grouped": grouped}
+        self.kinds = {"attention": arms, "gemm": gemm, "grouped": grouped, "layers": layers}
         torch.manual_seed(0)
         self.engine = arms.kernelwright.Engine("cuda", library=args.library)
         self.former_engine, self.former_kernels = None, {}

@@ -89,6 +89,10 @@ def config(row, schedule, part="all"):
     return {"name": "peer", "problem": row.problem(part), "schedule": schedule}
 
 
+def prepare(engine, row, schedule):
+    return engine.prepare(config(row, schedule), background=True)
+
+
 def _bound(kernel, tensors):
     """The Launch of `tensors`, with the workspace that it needs."""
     need = kernel.workspace_bytes(**tensors)
@@ -205,4 +209,4 @@ def shaped(row, arm, out):
 
 
 COMPARED = ("cudnn", "fa2", "fa3", "separate", "bf16")  # peers whose output is attention
-__all__ = ["BACKENDS", "COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "shaped"]
+__all__ = ["BACKENDS", "COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "prepare", "shaped"]

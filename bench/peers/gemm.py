@@ -86,6 +86,10 @@ def config(row, schedule):
     return {"kind": "gemm", "name": "peer", "problem": row.problem(), "schedule": schedule}
 
 
+def prepare(engine, row, schedule):
+    return engine.prepare(config(row, schedule), background=True)
+
+
 def ours(name, kernel, case):
     row = case.row
     out = torch.full((row.m, row.n), math.nan, device=case.device, dtype=torch.bfloat16)
@@ -159,4 +163,4 @@ def shaped(row, arm, out):
     return out
 
 
-__all__ = ["COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "shaped"]
+__all__ = ["COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "prepare", "shaped"]

@@ -10,7 +10,7 @@ import torch
 
 from .arms import Arm, kernelwright
 from .arm import Cannot
-from .gemm import BF16_ROUNDING, BLOCK, FP8_STEP, config
+from .gemm import BF16_ROUNDING, BLOCK, FP8_STEP, prepare
 from .reference import relative_rmse
 
 COMPARED = ("torch_grouped", "deepgemm", "former")
@@ -186,4 +186,4 @@ def shaped(row, arm, out):
     return out
 
 
-__all__ = ["COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "shaped"]
+__all__ = ["COMPARED", "Case", "Truth", "kernelwright", "ours", "peer", "prepare", "shaped"]

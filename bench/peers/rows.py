@@ -142,6 +142,39 @@ class GroupedRow:
         return 2 * self.rows * self.n * self.k, "TFLOP/s", 1e9
 
 
+@dataclasses.dataclass(frozen=True)
+class LayerRow:
+    """A layer of experts, from logits to sums."""
+    name: str
+    set: str  # layers or layers-decode
+    tokens: int
+    hidden: int
+    experts: int
+    top_k: int
+    width: int  # of an expert, on this rank
+    dtype: str = "bf16"  # or e4m3: scales of blocks, tokens are quantised by the layer
+    grouped: tuple = ()  # (groups of experts, how many of them are picked): sigmoid, with a bias; else softmax
+    factor: float = 1.0
+    skew: str = "uniform"  # how tokens choose experts: uniform, zipf, or one (all tokens the same)
+    targets: tuple = ()  # (peer, least ratio of rates)
+    smoke: bool = False
+
+    kind = "layers"
+
+    def problem(self):
+        fields = dataclasses.asdict(self) | {"grouped": list(self.grouped)}
+        return {name: fields[name] for name in ("tokens", "hidden", "experts", "top_k", "width", "dtype", "grouped", "factor")}
+
+    def weight_bytes(self, active):
+        return active * 3 * self.width * self.hidden * BYTES[self.dtype]
+
+    def work(self, case=None):
+        """As Row.work(); all experts have tokens unless `case` says which have."""
+        if self.set == "layers-decode":
+            return self.weight_bytes(case.active() if case else self.experts), "GB/s of weights", 1e6
+        return 6 * self.tokens * self.top_k * self.width * self.hidden, "TFLOP/s", 1e9
+
+
 def _gemm(m, n, k, *targets):
     return GemmRow(f"gemm-bf16-{m}x{n}x{k}", "gemm", m, n, k, targets=tuple(("cublas", x) for x in targets))
 
@@ -213,6 +246,20 @@ def _grouped(groups, each, n, k, dtype, target, skew="even", aligned=True):
 def _masked(groups, each, n, k, dtype, target, capacity=128):
     return GroupedRow(f"masked-{dtype}-{groups}x{each}-n{n}-k{k}", "grouped-decode", groups, groups * each, n, k, dtype,
                       "masked", capacity, targets=(("deepgemm", target),))
+
+
+def _deepseek(tokens, skew="uniform"):
+    """A layer of DeepSeek-V3 on one of 8 ranks of tensor parallelism."""
+    form = "" if skew == "uniform" else f"-{skew}"
+    return LayerRow(f"layer-deepseek-v3-tp8-{tokens}{form}", "layers-decode", tokens, 7168, 256, 8, 256, "e4m3", (8, 4), 2.5, skew,
+                    targets=(("vllm", 1.00), ("vllm_h200", 1.00)))
+
+
+def _qwen3(tokens, skew="uniform", set="layers"):
+    """A layer of Qwen3-30B-A3B."""
+    form = "" if skew == "uniform" else f"-{skew}"
+    peers = ("vllm", 1.00), ("vllm_h200", 1.00), ("triton_kernels", 1.00), ("torch_grouped", 1.3)
+    return LayerRow(f"layer-qwen3-30b-{tokens}{form}", set, tokens, 2048, 128, 8, 768, skew=skew, targets=peers)
 
 
 ROWS = [
@@ -308,6 +355,18 @@ ROWS = [
     _masked(32, 64, 4096, 7168, "e4m3", 1.00),
     _masked(32, 8, 4096, 7168, "bf16", 1.00),
     _masked(128, 4, 1536, 2048, "bf16", 1.00, capacity=64),
+    _deepseek(128),
+    _deepseek(1),
+    _deepseek(16),
+    _deepseek(128, "zipf"),
+    _qwen3(32768),
+    _qwen3(32768, "zipf"),
+    _qwen3(32768, "one"),
+    _qwen3(4096),
+    _qwen3(64, set="layers-decode"),
+    _qwen3(1, set="layers-decode"),
+    LayerRow("smoke-layer", "layers", 50, 256, 16, 4, 128, smoke=True),
+    LayerRow("smoke-layer-fp8", "layers-decode", 50, 256, 32, 4, 128, "e4m3", (4, 2), 2.5, smoke=True),
     GroupedRow("smoke-grouped", "grouped", 5, 700, 384, 256, "e4m3", skew="uniform", smoke=True),
     GroupedRow("smoke-masked", "grouped-decode", 5, 40, 384, 256, "e4m3", "masked", 64, "uniform", smoke=True),
     GemmRow("smoke-gemm", "gemm", 300, 520, 200, smoke=True),
@@ -322,7 +381,7 @@ ROWS = [
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
 SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "grouped",
-        "grouped-decode", "all", "smoke")
+        "grouped-decode", "layers", "layers-decode", "all", "smoke")
 
 
 def selected(sets, pattern):
@@ -350,6 +409,10 @@ def peers_of(row, asked, fa3_form=FUNCTION):
     if row.kind == "grouped":
         names = ["read_stream"] if row.set == "grouped-decode" else ["torch_grouped"] if row.dtype == "bf16" else []
         yield from ((name, None) for name in ["deepgemm", *names])
+        return
+    if row.kind == "layers":
+        names = ["vllm", "vllm_h200"] + (["triton_kernels", "torch_grouped"] if row.dtype == "bf16" else [])
+        yield from ((name, None) for name in names + (["read_stream"] if row.set == "layers-decode" else []))
         return
     if row.kind == "gemm":
         names = ["cublas", "cublaslt"] if row.scales == "none" else ["cublaslt"]

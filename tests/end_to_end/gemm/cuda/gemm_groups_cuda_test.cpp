@@ -1,5 +1,6 @@
-// GEMMs of groups on the GPU: random problems, bounds and tiles against the dense product of each group, weights of
-// more than 2^31 elements, new bounds under the same arguments, and bad bounds. Skipped by name if there is no GPU.
+// GEMMs on the GPU, of groups and dense, with gates and without: random problems, bounds and tiles against the dense
+// product of each group, weights of more than 2^31 elements, new bounds under the same arguments, and bad bounds.
+// Skipped by name if there is no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -56,20 +57,24 @@ struct Draw {
   }
 };
 
-/// A random problem of groups, with a tile of Hopper's kernel or the portable one.
+/// A random problem of groups, or one in six dense, with a tile of Hopper's kernel or the portable one.
 GemmProblem draw_problem(Draw& draw) {
   constexpr GroupBounds kBounds[] = {GroupBounds::kStarts, GroupBounds::kEnds, GroupBounds::kCounts};
   constexpr int kCounts[] = {1, 2, 3, 8, 32, 60, 128, 300, 1000}, kColumns[] = {16, 72, 136, 512, 1000, 1536};
   constexpr int kDepths[] = {16, 128, 272, 1024, 2048};
   constexpr ScaleKind kScales[] = {ScaleKind::kPerBlock, ScaleKind::kPerToken, ScaleKind::kPerTensor};
   constexpr const char* kEpilogues[] = {"acc", "acc", "acc + bias", "silu(acc)", "alpha * acc + bias + beta * c"};
+  constexpr const char* kGates[] = {"silu(gate) * up", "gelu_tanh(gate + bias) * (up + bias)",
+                                    "(clamp(up, -5, 5) + 1) * min(gate, 5) * sigmoid(1.5 * min(gate, 5))"};
   GemmProblem problem;
   const bool fp8 = draw.below(2) == 0;
   problem.n = draw.one_of(kColumns), problem.k = draw.one_of(kDepths);
   problem.dtype.a = problem.dtype.b = fp8 ? DType::kE4m3 : draw.below(4) == 0 ? DType::kF16 : DType::kBf16;
   if (fp8) problem.scales = draw.one_of(kScales);
   if (!fp8 && draw.below(4) == 0) problem.layout = OperandLayout::kNn;
-  problem.epilogue = draw.one_of(kEpilogues);
+  const bool gates = draw.below(3) == 0;
+  problem.epilogue = gates ? draw.one_of(kGates) : draw.one_of(kEpilogues);
+  if (gates) problem.n = problem.n / 16 * 16;
   if (draw.below(5) == 0) problem.dtype.d = DType::kF32;
   problem.groups.bounds = draw.one_of(kBounds);
   problem.groups.kind = problem.groups.bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
@@ -77,6 +82,7 @@ GemmProblem draw_problem(Draw& draw) {
   do problem.groups.count = draw.one_of(kCounts);
   while (std::int64_t{problem.groups.count} * problem.n * problem.k > kMostWeights);
   problem.groups.gather = draw.below(3) == 0;
+  if (draw.below(6) == 0) problem.groups = {};  // dense
   return problem;
 }
 GemmSchedule draw_tile(Draw& draw, const GemmProblem& problem) {
