@@ -3,6 +3,8 @@ weights.
 
 Calling an arm queues its work on the current stream and returns d. An arm's rate counts its `work`.
 """
+import copy
+import dataclasses
 import math
 
 import torch
@@ -11,7 +13,7 @@ from .arms import Arm, kernelwright
 from .reference import relative_rmse
 
 TORCH = {"bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn}
-COMPARED = ("cublas", "cublaslt")  # peers whose output is the row's product
+COMPARED = ("cublas", "cublaslt", "plain")  # peers whose output is compared
 BF16_ROUNDING = 2.0**-8
 # Hopper's tensor cores keep about 14 bits of a sum of fp8 products: each of k / 32 steps may lose 2^-13 of the largest.
 FP8_STEP = 2.0**-13
@@ -66,7 +68,14 @@ class Truth:
         self.out = a @ b.t()
         size = a.abs() @ b.abs().t()
         steps = 0 if case.row.scales == "none" else (4 if case.row.scales == "per_block" else case.row.k / 32)
-        self.bound = self.out.abs().mul_(BF16_ROUNDING).add_(size, alpha=2.0**-20 + FP8_STEP * math.sqrt(steps)).add_(1e-6)
+        off = size.mul_(2.0**-20 + FP8_STEP * math.sqrt(steps))  # of a sum
+        if case.row.gates:
+            (gate, up), (off_gate, off_up) = self.out.chunk(2, 1), off.chunk(2, 1)
+            silu = torch.nn.functional.silu(gate)
+            # silu's slope is at most 1.1, and its own error that of the hardware's exp2.
+            off = up.abs() * (1.1 * off_gate + 2.0**-20 * silu.abs()) + silu.abs() * off_up + 1.1 * off_gate * off_up
+            self.out = silu * up
+        self.bound = self.out.abs().mul_(BF16_ROUNDING).add_(off).add_(1e-6)
 
     def rmse(self, out):
         """The root of the mean square of an output's error, over that of the reference."""
@@ -90,10 +99,27 @@ def prepare(engine, row, schedule):
     return engine.prepare(config(row, schedule), background=True)
 
 
+def interleaved(gate, up):
+    """8 rows of gates, the 8 rows of ups that belong to them, and so on. gate and up are [..., n, k]."""
+    parts = [matrix.view(torch.uint8).unflatten(-2, (-1, 8)) for matrix in (gate, up)]
+    return torch.stack(parts, -3).flatten(-4, -2).view(gate.dtype)
+
+
+def plain(engine, case):
+    """Our kernel of the same operands, which stores gates and ups."""
+    case = copy.copy(case)
+    case.row = dataclasses.replace(case.row, gates=False)
+    arm = ours("plain", engine.prepare(config(case.row, "auto")), case)
+    arm.case = case
+    return arm
+
+
 def ours(name, kernel, case):
-    row = case.row
-    out = torch.full((row.m, row.n), math.nan, device=case.device, dtype=torch.bfloat16)
-    tensors = dict(a=case.a, b=case.b, d=out)
+    row, b = case.row, case.b
+    if row.gates:
+        b = interleaved(*b.chunk(2))
+    out = torch.full((row.m, row.n // (2 if row.gates else 1)), math.nan, device=case.device, dtype=torch.bfloat16)
+    tensors = dict(a=case.a, b=b, d=out)
     if row.scales == "per_block":
         padded = torch.zeros(row.k // BLOCK, -(-row.m // 4) * 4, device=case.device)
         padded[:, :row.m] = case.scale_a.t()
@@ -155,6 +181,8 @@ def read_stream(case):
 
 
 def peer(name, case, engine, fa3_path):
+    if name == "plain":
+        return plain(engine, case)
     made = {"read_stream": read_stream, "cublaslt_tensor": tensor_scales, "cublas_bf16": bf16}
     return made[name](case) if name in made else library(name, case)
 
@@ -163,4 +191,4 @@ def shaped(row, arm, out):
     return out
 
 
-__all__ = ["COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "prepare", "shaped"]
+__all__ = ["COMPARED", "Case", "Truth", "config", "interleaved", "kernelwright", "ours", "peer", "prepare", "shaped"]

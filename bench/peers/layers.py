@@ -13,6 +13,7 @@ import torch
 
 from .arms import Arm, kernelwright
 from .arm import Cannot
+from .gemm import interleaved
 from .reference import relative_rmse
 
 COMPARED = ("vllm", "vllm_h200", "torch_grouped", "former")
@@ -146,13 +147,6 @@ class Kernels:
 
 def prepare(engine, row, schedule):
     return Kernels(engine, row, schedule)
-
-
-def interleaved(gate, up):
-    """[experts, 2 width, hidden]: 8 rows of gates, the 8 rows of ups that belong to them, and so on."""
-    count, _, k = gate.shape
-    return torch.stack([gate.view(torch.uint8).view(count, -1, 8, k * gate.element_size()),
-                        up.view(torch.uint8).view(count, -1, 8, k * up.element_size())], 2).flatten(1, 3).view(gate.dtype)
 
 
 def columns(scale_rows, tokens, device):

@@ -82,7 +82,7 @@ class Row:
 @dataclasses.dataclass(frozen=True)
 class GemmRow:
     name: str
-    set: str  # gemm, gemm-decode, gemm-fp8 or gemm-block
+    set: str  # gemm, gemm-decode, gemm-fp8, gemm-block or gemm-gates
     m: int
     n: int
     k: int
@@ -91,12 +91,13 @@ class GemmRow:
     targets: tuple = ()  # (peer, least ratio of rates)
     smoke: bool = False
     fast: bool = False  # fp8: sums stay in the tensor cores
+    gates: bool = False  # d is silu(gate) * up, of n / 2 columns
 
     kind = "gemm"
 
     def problem(self):
         problem = {"n": self.n, "k": self.k, "dtype": {"a": self.dtype, "b": self.dtype, "d": "bf16"}, "scales": self.scales}
-        return problem | ({"fast_accumulation": True} if self.fast else {})
+        return problem | ({"fast_accumulation": True} if self.fast else {}) | ({"epilogue": "silu(gate) * up"} if self.gates else {})
 
     def flops(self):
         return 2 * self.m * self.n * self.k
@@ -185,6 +186,11 @@ def _fp8(m, n, k, target):
 
 def _block(m, n, k, target):
     return GemmRow(f"gemm-block-{m}x{n}x{k}", "gemm-block", m, n, k, "e4m3", "per_block", (("deepgemm", target),))
+
+
+def _gates(m, n, k, dtype="bf16"):
+    scales = "none" if dtype == "bf16" else "per_block"
+    return GemmRow(f"gemm-gates-{dtype}-{m}x{n}x{k}", "gemm-gates", m, n, k, dtype, scales, (("plain", 0.99),), gates=True)
 
 
 def _gemm_decode(m, n, k, dtype="bf16", scales="none"):
@@ -338,6 +344,8 @@ ROWS = [
     _block(4096, 4096, 4096, 1.02),
     _block(4096, 7168, 2048, 1.03),
     _block(2048, 2048, 2048, 1.05),
+    *(_gates(m, n, k, dtype) for m, n, k in ((8192, 28672, 4096), (4096, 4096, 7168), (2048, 6144, 2048), (64, 28672, 4096))
+      for dtype in ("bf16", "e4m3")),
     _gemm_decode(64, 7168, 4096, "e4m3", "per_block"),
     _gemm_decode(128, 4096, 7168, "e4m3", "per_block"),
     *(_grouped(groups, rows, n, k, dtype, target)
@@ -359,11 +367,13 @@ ROWS = [
     _deepseek(1),
     _deepseek(16),
     _deepseek(128, "zipf"),
+    _deepseek(512),
     _qwen3(32768),
     _qwen3(32768, "zipf"),
     _qwen3(32768, "one"),
     _qwen3(4096),
     _qwen3(64, set="layers-decode"),
+    _qwen3(64, "zipf", set="layers-decode"),
     _qwen3(1, set="layers-decode"),
     LayerRow("smoke-layer", "layers", 50, 256, 16, 4, 128, smoke=True),
     LayerRow("smoke-layer-fp8", "layers-decode", 50, 256, 32, 4, 128, "e4m3", (4, 2), 2.5, smoke=True),
@@ -380,7 +390,7 @@ ROWS = [
     Row("smoke-mixed", "mixed", 6, 1, 512, 8, 2, 128, True, page=64, chunks=2, chunk_len=100, smoke=True),
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
-SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "grouped",
+SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "gemm-gates", "grouped",
         "grouped-decode", "layers", "layers-decode", "all", "smoke")
 
 
@@ -413,6 +423,9 @@ def peers_of(row, asked, fa3_form=FUNCTION):
     if row.kind == "layers":
         names = ["vllm", "vllm_h200"] + (["triton_kernels", "torch_grouped"] if row.dtype == "bf16" else [])
         yield from ((name, None) for name in names + (["read_stream"] if row.set == "layers-decode" else []))
+        return
+    if row.kind == "gemm" and row.gates:
+        yield "plain", None
         return
     if row.kind == "gemm":
         names = ["cublas", "cublaslt"] if row.scales == "none" else ["cublaslt"]

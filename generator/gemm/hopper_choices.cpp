@@ -43,6 +43,7 @@ constexpr Form kForms[] = {{64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf
                            {64, 128, 2, Roles::kPingPong},
                            {64, 64, 1, Roles::kCooperative, 2, false, 1, Form::kNotOfBlocks},
                            {64, 64, 1, Roles::kCooperative, 2, true, 1, Form::kOfBlocks},
+                           {128, 32, 2, Roles::kCooperative, 2, true, 1, Form::kOf8BitGroups},
                            {64, 32, 1, Roles::kCooperative, 2, true},
                            {64, 16, 1, Roles::kCooperative, 2, true},
                            {64, 8, 1, Roles::kCooperative, 2, true, 1, Form::kOfGroups},
@@ -92,6 +93,18 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   if (schedule.mma_in_flight.is_auto() && !has_room_for_two_products(spec)) spec.mma_in_flight = 0;
   spec.stages = schedule.stages.value_or(most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta));
   return spec;
+}
+
+constexpr double kFewRows = 16;  // of a group: weights count, and tokens are the columns of a product
+
+/// The mean number of tiles of a group, of `mean` rows. Many rows end, on average, in the middle of a tile. Few rows
+/// are spread like exp(-rows / (mean * spread)): routers prefer some experts. Masked groups hold the tokens of many
+/// ranks, which spreads them less. The rows of a single token are one in each group.
+double tiles_of_group(GroupKind kind, double mean, double of_tile) {
+  if (mean > kFewRows) return 2 * mean > of_tile ? mean / of_tile + 0.5 : std::ceil(mean / of_tile);
+  if (mean <= 1) return 1;
+  const double spread = kind == GroupKind::kRows ? 2 : 1;
+  return std::min(mean / of_tile + 1, 1 / (1 - std::exp(-of_tile / (mean * spread))));
 }
 
 }  // namespace
@@ -167,9 +180,8 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   constexpr double kEnoughSms = 0.85;  // this share of the SMs keeps the memory busy
   const double groups = std::max(1, extent.groups), m = extent.rows_of_group();
   const double rows = spec.swap_ab ? extent.n : m, columns = spec.swap_ab ? m : extent.n;
-  // Groups have more or fewer rows than their mean: each ends, on average, in the middle of a tile.
   const auto tiles_along = [&](double count, double of_tile, bool of_groups) {
-    return of_groups && extent.groups > 0 && 2 * count > of_tile ? count / of_tile + 0.5 : std::ceil(count / of_tile);
+    return of_groups && extent.groups > 0 ? tiles_of_group(spec.groups, count, of_tile) : std::ceil(count / of_tile);
   };
   const double tile_rows = tiles_along(rows, spec.block_m * spec.cluster_m, !spec.swap_ab) * spec.cluster_m;
   const double tile_columns = tiles_along(columns, spec.block_n, spec.swap_ab);
@@ -191,24 +203,31 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   const double meeting = spec.takes_turns() ? (spec.split_k - 1) * (sums + kNextPart)
                          : spec.split_k > 1 ? kExchange
                                             : 0;
-  const double exposed = (hidden ? store + rounds * kTurn : rounds * store) + kFirst + meeting;
+  // Between the products of two tiles of few tokens: their sums are rounded and stored, and the next group is found.
+  // Other tiles than those of few tokens did not pay on an H100.
+  constexpr double kTileOfFew = 1500, kMostTokens = 64, kNotForFew = 2;
+  const bool few = extent.groups > 0 && m <= kFewRows;
+  const double not_for_few = few && !(spec.swap_ab && spec.block_n <= kMostTokens) ? kNotForFew : 1;
+  const double exposed =
+      (hidden ? store + rounds * kTurn : rounds * store) + kFirst + meeting + (few ? rounds * kTileOfFew : 0);
   // In long launches, CTAs that take turns by themselves drift apart, and then share less in the L2. They reached
   // 0.89 to 1.05 of cuBLAS' speed from one run to the next. Pairs wait for each other, and stayed at 1.05.
   constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99;
   if (hidden && rounds * slabs > kLong) slab *= spec.cluster_m > 1 ? kTogether : kDrift;
   const double sm_us = (rounds * slabs * slab + exposed) / machine.clock_mhz;
-  // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
+  // Rows of a tile past the end are not read, but cost time as if a quarter of them were. Those of a masked group are.
   const double padded =
       std::max(0.0, tile_rows * spec.block_m - rows) + std::max(0.0, tile_columns * spec.block_n - columns);
   // A group's second tile of few tokens reads its weights again, as they arrive: an H100 took 1.25 of the time.
   constexpr double kReadAgain = 0.3, kFewTokens = 32;
   const double token_tiles = spec.swap_ab ? tile_columns : tile_rows;
-  const bool few = extent.groups > 0 && (spec.swap_ab ? spec.block_n : spec.block_m) <= kFewTokens;
-  const double reads = few ? 1 + kReadAgain * (std::min(token_tiles, 2.0) - 1) : 1;
-  const double bytes = groups * ((m + reads * extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +
+  const bool reads_again = extent.groups > 0 && (spec.swap_ab ? spec.block_n : spec.block_m) <= kFewTokens;
+  const double reads = reads_again ? 1 + kReadAgain * (std::min(token_tiles, 2.0) - 1) : 1;
+  const double past_the_end = few && spec.groups == GroupKind::kMasked ? padded : padded / 4;
+  const double bytes = groups * ((m + reads * extent.n + past_the_end) * extent.k * bits_of(spec.a) / 8.0 +
                                  m * extent.n * bits_of(spec.d) / 8.0);
   const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
-  return machine.launch_us + std::max(sm_us, bytes / (machine.bytes_per_us * busy));
+  return not_for_few * (machine.launch_us + std::max(sm_us, bytes / (machine.bytes_per_us * busy)));
 }
 
 }  // namespace kernelwright::detail

@@ -24,8 +24,9 @@ using Violations = std::vector<Violation>;
 
 // Row counts that a plan tells apart.
 constexpr int kRowCounts[] = {16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384};
-constexpr int kFewRows[] = {4, 8};  // which it tells apart besides, where groups have them
-constexpr int kMostRows = 1 << 24;  // the largest that a shape may have
+constexpr int kFewRows[] = {1, 4, 8};  // which it tells apart besides, where groups have them
+constexpr int kGroupsOfOne = 8;        // that have rows, where each has one: the experts of a single token
+constexpr int kMostRows = 1 << 24;     // the largest that a shape may have
 
 GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch, Family family) {
   const Epilogue epilogue = parse_epilogue(problem.epilogue);
@@ -135,7 +136,7 @@ GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule,
   if (problem.groups.any()) counts.insert(counts.begin(), std::begin(kFewRows), std::end(kFewRows));
   for (const int m : counts) {
     // With groups, a plan tells apart how many rows a group has.
-    const int groups = problem.groups.any() ? problem.groups.count : 0;
+    const int groups = !problem.groups.any() ? 0 : std::min(problem.groups.count, m == 1 ? kGroupsOfOne : 1 << 30);
     const int rows = std::min<std::int64_t>(kMostRows, std::int64_t{m} * std::max(1, groups));
     const auto cost = [&](const GemmSpec& spec) {
       return detail::gemm_cost_us(spec, {rows, problem.n, problem.k, 0, groups}, num_sms);
