@@ -95,6 +95,17 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   return spec;
 }
 
+/// Whether a form's tile takes more registers than there are, by ptxas' output. Where threads gather, math warps have
+/// 224, and a gathering thread has the addresses of an eighth of a warp's rows.
+bool spills(const GemmSpec& spec) {
+  const bool halves = spec.halves_columns();
+  // Blocks of gates that begin within a tile take 4 more scales of a slab.
+  const bool begins_within = spec.scales == ScaleKind::kPerBlock && halves && (spec.block_n & (spec.block_n - 1)) != 0;
+  if (spec.gather && (begins_within || (spec.block_m > 128 && !spec.swap_ab))) return true;
+  // Each column has a scale, and its gate or up another one.
+  return spec.is_grouped() && halves && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && spec.block_n > 128;
+}
+
 constexpr double kFewRows = 16;  // of a group: weights count, and tokens are the columns of a product
 
 /// The mean number of tiles of a group, of `mean` rows. Many rows end, on average, in the middle of a tile. Few rows
@@ -116,7 +127,7 @@ Raster hopper_raster(const GemmSpec& spec) {
 
 std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
                                         const GemmSchedule& schedule) {
-  std::vector<GemmSpec> specs, with_short_rings;
+  std::vector<GemmSpec> specs;
   for (const Form& form : kForms) {
     // Parts of k change the order of sums. A row's result would then depend on the number of rows.
     // A CTA of groups walks many tiles, and CTAs that share a tile's k have one.
@@ -124,17 +135,11 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
     if ((whole && form.split_k > 1) || !is_for(form, problem)) continue;
     if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
     GemmSpec spec = filled(form, base, schedule);
-    // Threads that gather leave math warps 224 registers. Blocks of gates that begin within a tile take 4 more scales
-    // of a slab, and 244 bytes spill.
-    const bool blocks = spec.scales == ScaleKind::kPerBlock && spec.halves_columns();
-    if (spec.gather && blocks && (spec.block_n & (spec.block_n - 1)) != 0 && schedule.block_n.is_auto()) continue;
-    // Threads that gather rows leave two slots free, and their copies take longer than TMA's.
-    constexpr int kSlotsOfGather = 4;
     const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();
-    const bool short_ring = spec.stages / spec.k_group < kSlotsOfGather && !own_tile && schedule.stages.is_auto();
-    (problem.groups.gather && short_ring ? with_short_rings : specs).push_back(spec);
+    if (!own_tile && spills(spec)) continue;
+    specs.push_back(spec);
   }
-  return specs.empty() ? with_short_rings : specs;
+  return specs;
 }
 
 void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,

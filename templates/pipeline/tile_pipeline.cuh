@@ -98,6 +98,9 @@ class InputProducerStage : public TileStage<Role, Signal> {
   __device__ __forceinline__ uint32_t full() const { return full_; }
   /// Arms it with the bytes that will land in this CTA, from any CTA.
   __device__ __forceinline__ void expect_bytes(uint32_t bytes) const { ptx::mbarrier_arrive_expect_tx(full_, bytes); }
+  /// One arrival, once this thread's copies so far (cp.async) have landed. Consumers fence behind their wait, if they
+  /// read the slot through the async proxy.
+  __device__ __forceinline__ void arrive_with_copies() const { ptx::cp_async_mbarrier_arrive_noinc(full_); }
 
  private:
   const uint32_t full_;

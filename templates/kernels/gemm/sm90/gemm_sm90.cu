@@ -136,6 +136,11 @@ class MathWarpgroup {
     return kPingPong ? 0 : static_cast<int>(warpgroup_) * (kWaves * 64);
   }
 
+  /// Behind the wait for a slot into which threads have copied rows.
+  __device__ __forceinline__ static void take_gathered() {
+    if constexpr (kGathers) ptx::fence_proxy_async_shared();
+  }
+
   /// Multiplies all of k, or a run of slabs.
   template <int kCount>
   __device__ __forceinline__ void multiply(float (&sums)[kWaves][kCount], int groups) {
@@ -145,6 +150,7 @@ class MathWarpgroup {
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
       auto stage = input_.acquire(release);
+      take_gathered();
       ptx::wgmma_fence();
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
@@ -216,6 +222,7 @@ class MathWarpgroup {
     for (int slab = 0; slab < kSlabs; ++slab) {
       if (slab % spec::kKGroup == 0) {
         slots[slab / spec::kKGroup] = input_.acquire(Release{lane_}, landed).release_later();
+        take_gathered();
         landed = false;
       }
       const uint32_t tile = slots[slab / spec::kKGroup].index * spec::kKGroup + slab % spec::kKGroup;
@@ -309,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   const Payload payload{{base + kLayout.a, base + kLayout.b}, base + kLayout.scales};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
-    Input::init(barriers, kGathers ? 1 + kLoadThreads / 32 : 1, 4 * kTileWarpgroups * kCluster);
+    Input::init(barriers, kGathers ? 1 + kLoadThreads : 1, 4 * kTileWarpgroups * kCluster);
   } else if (threadIdx.x == 32) {
     ptx::prefetch_tensormap(params.a);
     ptx::prefetch_tensormap(params.b);

@@ -2,9 +2,9 @@
 /// on only. The threads copy these rows, 16 bytes at a time, to the places where TMA's swizzle would put them. One of
 /// them also loads the matrix b of the tile's group, by TMA.
 ///
-/// A slot is full when TMA's bytes have landed and every loading warp has arrived. A warp arrives once its copies are
-/// done and fences have made them visible to wgmma, which reads through the async proxy. Copies to all other slots are
-/// in flight meanwhile.
+/// A slot is full when TMA's bytes have landed and every loading thread has arrived. A thread's copies arrive for it
+/// when they are done, so copies to all free slots are in flight. The math warps fence behind the wait for a slot,
+/// because wgmma reads it through the async proxy.
 #pragma once
 
 #include "kernels/gemm/sm90/gemm_sm90_load.cuh"
@@ -17,9 +17,6 @@ class GatherLoader {
   static constexpr contract::SharedSlab kSlab = spec::kSwapAb ? kBSlab : kASlab;
   static constexpr int kPieces = spec::kSlabBytes / contract::kPieceBytes, kPassRows = kLoadThreads / kPieces;
   static constexpr int kPasses = (kSlab.rows + kPassRows - 1) / kPassRows;
-  // Slots whose copies are in flight. A math warp releases a slot once it has issued products of the next one, which
-  // therefore must be full: two slots at least are no more in flight.
-  static constexpr int kInFlight = Input::num_group_stages - 2;
   static constexpr uint32_t kMappedBytes = (spec::kSwapAb ? kABytes : kBBytes) * spec::kKGroup;
   static_assert(!kGathers || (kCluster == 1 && spec::kSwizzleBytes == spec::kSlabBytes && kPassRows % 8 == 0),
                 "a row is one line of the swizzle, at the same place of its pattern in every pass");
@@ -30,7 +27,6 @@ class GatherLoader {
       : params_(params),
         work_(work),
         input_(barriers, payload),
-        ring_(Input::Ring::producer(barriers)),
         thread_(static_cast<int>(threadIdx.x)),
         row_(thread_ / kPieces),
         piece_(thread_ % kPieces),
@@ -49,27 +45,14 @@ class GatherLoader {
         if (thread_ == 0) load_weights(stage, slab, tile);
 #pragma unroll
         for (int j = 0; j < spec::kKGroup; ++j) copy(stage.get_tile(j), slab + j);
-        ptx::cp_async_commit_group();
-        if (++in_flight_ > kInFlight) {
-          ptx::cp_async_wait_group<kInFlight>();
-          arrive();
-        }
+        stage.arrive_with_copies();
       }
     }
-    ptx::cp_async_wait_all();
-    while (in_flight_ > 0) arrive();
+    ptx::cp_async_wait_all();  // a thread that exits may not have copies in flight
     if (thread_ == 0) ptx::griddepcontrol_launch_dependents();
   }
 
  private:
-  /// For the oldest slot whose copies were in flight.
-  __device__ __forceinline__ void arrive() {
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
-    if (thread_ % 32 == 0) ring_.fill();
-    ring_.step();
-    --in_flight_;
-  }
   /// The row of a that is row `row` of the tile; -1: a row of zeros.
   __device__ __forceinline__ int source(const Tile& tile, int row) const {
     const int at = (spec::kSwapAb ? tile.column : tile.row) + row;
@@ -77,8 +60,15 @@ class GatherLoader {
     return source_row(params_, at);
   }
   __device__ __forceinline__ void look_up(const Tile& tile) {
+    const int64_t stride = params_.groups.a_stride * kElementBytes;
+    const unsigned char* const piece =
+        static_cast<const unsigned char*>(params_.groups.a) + piece_ * contract::kPieceBytes;
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) sources_[pass] = source(tile, row_ + pass * kPassRows);
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int from = source(tile, row_ + pass * kPassRows);
+      rows_[pass] = piece + max(from, 0) * stride;
+      exist_[pass] = from >= 0;
+    }
     if constexpr (kBlockScales) {
 #pragma unroll
       for (int i = 0; i < kScalesOfThread; ++i) scales_[i] = source(tile, thread_ + i * kLoadThreads);
@@ -97,19 +87,16 @@ class GatherLoader {
     }
   }
   template <class SlotTile>
-  __device__ __forceinline__ void copy(const SlotTile& to, int slab) const {
+  __device__ __forceinline__ void copy(const SlotTile& to, int slab) {
     const int k = slab * kSlabDepth + piece_ * (contract::kPieceBytes / kElementBytes);
-    const bool exists = k < params_.k;  // rows have whole pieces
-    const unsigned char* const column =
-        static_cast<const unsigned char*>(params_.groups.a) + (exists ? int64_t{k} * kElementBytes : 0);
-    const int64_t stride = params_.groups.a_stride * kElementBytes;
+    const bool in_row = k < params_.k;  // rows have whole pieces
     const uint32_t at = (spec::kSwapAb ? to.b() : to.a()) + to_;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       if (kSlab.rows % kPassRows != 0 && row_ + pass * kPassRows >= kSlab.rows) break;
-      const bool copied = exists && sources_[pass] >= 0;
-      ptx::cp_async_cg_16(at + pass * (kPassRows * spec::kSlabBytes), column + max(sources_[pass], 0) * stride,
-                          copied ? contract::kPieceBytes : 0);
+      ptx::cp_async_cg_16(at + pass * (kPassRows * spec::kSlabBytes), rows_[pass],
+                          in_row && exist_[pass] ? contract::kPieceBytes : 0);
+      rows_[pass] += spec::kSlabBytes;
     }
     if constexpr (kBlockScales) {
       const float* const all = spec::kSwapAb ? params_.scale_b : params_.scale_a;  // of the problem's a
@@ -131,11 +118,10 @@ class GatherLoader {
   const GemmParams& params_;
   const WarpWork work_;
   pipeline::InputProducer<Input> input_;
-  typename Input::Ring ring_;  // stands on the oldest slot whose copies are in flight
-  int in_flight_ = 0;
   const int thread_, row_, piece_;
   const uint32_t to_;
-  int sources_[kPasses];
+  const unsigned char* rows_[kPasses];  // the thread's piece of each row, of the next slab
+  bool exist_[kPasses];
   int scales_[kBlockScales ? kScalesOfThread : 1];
 };
 
