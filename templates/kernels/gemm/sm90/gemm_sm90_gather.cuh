@@ -48,7 +48,6 @@ class GatherLoader {
         stage.arrive_with_copies();
       }
     }
-    ptx::cp_async_wait_all();  // a thread that exits may not have copies in flight
     if (thread_ == 0) ptx::griddepcontrol_launch_dependents();
   }
 
