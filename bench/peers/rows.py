@@ -264,7 +264,8 @@ def _deepseek(tokens, skew="uniform"):
 def _qwen3(tokens, skew="uniform", set="layers"):
     """A layer of Qwen3-30B-A3B."""
     form = "" if skew == "uniform" else f"-{skew}"
-    peers = ("vllm", 1.00), ("vllm_h200", 1.00), ("triton_kernels", 1.00), ("torch_grouped", 1.3)
+    # Decoding streams weights, in every arm.
+    peers = ("vllm", 1.00), ("vllm_h200", 1.00), ("triton_kernels", 1.00), ("torch_grouped", 1.3 if set == "layers" else 1.00)
     return LayerRow(f"layer-qwen3-30b-{tokens}{form}", set, tokens, 2048, 128, 8, 768, skew=skew, targets=peers)
 
 

@@ -109,13 +109,13 @@ bool spills(const GemmSpec& spec) {
 constexpr double kFewRows = 16;  // of a group: weights count, and tokens are the columns of a product
 
 /// The mean number of tiles of a group, of `mean` rows. Many rows end, on average, in the middle of a tile. Few rows
-/// are spread like exp(-rows / (mean * spread)): routers prefer some experts. Masked groups hold the tokens of many
-/// ranks, which spreads them less. The rows of a single token are one in each group.
+/// are spread like exp(-rows / (2 mean)): routers prefer some experts. Masked groups hold the tokens of many ranks,
+/// which spreads them less. The rows of a single token are one in each group.
 double tiles_of_group(GroupKind kind, double mean, double of_tile) {
-  if (mean > kFewRows) return 2 * mean > of_tile ? mean / of_tile + 0.5 : std::ceil(mean / of_tile);
+  if (mean > kFewRows || kind == GroupKind::kMasked)
+    return 2 * mean > of_tile ? mean / of_tile + 0.5 : std::ceil(mean / of_tile);
   if (mean <= 1) return 1;
-  const double spread = kind == GroupKind::kRows ? 2 : 1;
-  return std::min(mean / of_tile + 1, 1 / (1 - std::exp(-of_tile / (mean * spread))));
+  return std::min(mean / of_tile + 1, 1 / (1 - std::exp(-of_tile / (2 * mean))));
 }
 
 }  // namespace
@@ -220,7 +220,7 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99;
   if (hidden && rounds * slabs > kLong) slab *= spec.cluster_m > 1 ? kTogether : kDrift;
   const double sm_us = (rounds * slabs * slab + exposed) / machine.clock_mhz;
-  // Rows of a tile past the end are not read, but cost time as if a quarter of them were. Those of a masked group are.
+  // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
   const double padded =
       std::max(0.0, tile_rows * spec.block_m - rows) + std::max(0.0, tile_columns * spec.block_n - columns);
   // A group's second tile of few tokens reads its weights again, as they arrive: an H100 took 1.25 of the time.
@@ -228,8 +228,7 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   const double token_tiles = spec.swap_ab ? tile_columns : tile_rows;
   const bool reads_again = extent.groups > 0 && (spec.swap_ab ? spec.block_n : spec.block_m) <= kFewTokens;
   const double reads = reads_again ? 1 + kReadAgain * (std::min(token_tiles, 2.0) - 1) : 1;
-  const double past_the_end = few && spec.groups == GroupKind::kMasked ? padded : padded / 4;
-  const double bytes = groups * ((m + reads * extent.n + past_the_end) * extent.k * bits_of(spec.a) / 8.0 +
+  const double bytes = groups * ((m + reads * extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +
                                  m * extent.n * bits_of(spec.d) / 8.0);
   const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
   return not_for_few * (machine.launch_us + std::max(sm_us, bytes / (machine.bytes_per_us * busy)));

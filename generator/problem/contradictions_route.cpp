@@ -30,6 +30,7 @@ void check_groups(const RouteProblem& problem, Violations& violations) {
 }
 
 void check_scores(const RouteProblem& problem, Violations& violations) {
+  if (problem.is_given()) return;
   if (problem.order == RouteOrder::kTopKFirst && problem.score == RouteScore::kNone)
     violations.push_back({"/problem/order", "\"top_k_first\" has no meaning for score \"none\"; leave it out"});
   if (!problem.renormalize) return;
@@ -38,6 +39,22 @@ void check_scores(const RouteProblem& problem, Violations& violations) {
   if (problem.score == RouteScore::kSoftmax && problem.order == RouteOrder::kTopKFirst)
     violations.push_back(
         {"/problem/renormalize", "true has no meaning for a softmax of the chosen experts, whose sum is 1"});
+}
+
+/// Where experts are given, there is nothing to choose.
+void check_given(const RouteProblem& problem, Violations& violations) {
+  if (!problem.is_given()) return;
+  const auto bad = [&](bool wrong, const char* path, const char* found) {
+    if (wrong)
+      violations.push_back({path, std::string(found) + " has no meaning where experts are given; leave it out"});
+  };
+  if (!problem.sort) violations.push_back({"/problem/sort", "false leaves nothing to do where experts are given"});
+  bad(problem.order != RouteOrder::kScoreFirst, "/problem/order", "\"top_k_first\"");
+  bad(problem.bias, "/problem/bias", "true");
+  bad(problem.n_group > 1, "/problem/n_group", "more than one group");
+  bad(problem.renormalize, "/problem/renormalize", "true");
+  bad(problem.factor != 1, "/problem/factor", "another number than 1");
+  bad(problem.dtype != DType::kF32, "/problem/dtype", "a dtype of logits");
 }
 
 void check_sort(const RouteProblem& problem, Violations& violations) {
@@ -59,6 +76,7 @@ std::vector<Violation> contradictions(const RouteConfig& config) {
   takes("/problem/dtype", config.problem.dtype, {DType::kF16, DType::kBf16, DType::kF32}, violations);
   check_groups(config.problem, violations);
   check_scores(config.problem, violations);
+  check_given(config.problem, violations);
   check_sort(config.problem, violations);
   check_family(config.schedule, violations);
   return violations;

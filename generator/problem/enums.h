@@ -36,7 +36,7 @@ namespace kernelwright {
 #define KERNELWRIGHT_V_LAYOUTS(X) X(kRows, "rows") X(kColumns, "columns")
 #define KERNELWRIGHT_ROW_INPUTS(X) X(kPlain, "plain") X(kAdd, "add") X(kGateUp, "gate_up")
 #define KERNELWRIGHT_SCALE_LAYOUTS(X) X(kColumns, "columns") X(kRows, "rows")
-#define KERNELWRIGHT_ROUTE_SCORES(X) X(kSoftmax, "softmax") X(kSigmoid, "sigmoid") X(kNone, "none")
+#define KERNELWRIGHT_ROUTE_SCORES(X) X(kSoftmax, "softmax") X(kSigmoid, "sigmoid") X(kNone, "none") X(kGiven, "given")
 #define KERNELWRIGHT_ROUTE_ORDERS(X) X(kScoreFirst, "score_first") X(kTopKFirst, "top_k_first")
 #define KERNELWRIGHT_GROUP_SCORES(X) X(kTop2Sum, "top2_sum") X(kMax, "max")
 /// How the rows of a shape belong to groups. even: as equally as can be. uniform: each row draws its group. zipf: the

@@ -9,7 +9,8 @@
 namespace kernelwright {
 
 /// Logits become scores, the top_k experts with the largest scores are chosen, and pairs of (token, slot) are sorted by
-/// expert. The number of tokens, strides and the factor are run-time parameters.
+/// expert. Where experts are given, there is no choice, and no logits. The number of tokens, strides and the factor are
+/// run-time parameters.
 struct RouteProblem {
   DType dtype = DType::kF32;
   int experts = 0;
@@ -24,6 +25,7 @@ struct RouteProblem {
   bool sort = true;
   int alignment = 1;
   int local_experts = 0;
+  bool is_given() const { return score == RouteScore::kGiven; }
   bool operator==(const RouteProblem&) const = default;
 };
 template <class Visitor>
@@ -31,7 +33,10 @@ void visit_fields(RouteProblem& problem, Visitor&& field) {
   field("dtype", problem.dtype, any{}, "of the logits: f32, bf16 or f16");
   field("experts", problem.experts, required{range{1, 1024}}, "experts, each with a logit per token");
   field("top_k", problem.top_k, required{range{1, 32}}, "experts that a token gets");
-  field("score", problem.score, any{}, "what a weight is made of: softmax or sigmoid of the logits, or the logits");
+  field("score", problem.score, any{},
+        "what a weight is made of: softmax or sigmoid of the logits, or the logits (none); given: experts and weights "
+        "are "
+        "the launch's, and are sorted alone");
   field("order", problem.order, any{},
         "score_first: scores of all experts, then the choice; top_k_first: the choice by logit, then scores of the "
         "chosen ones");

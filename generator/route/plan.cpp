@@ -34,6 +34,7 @@ RouteSpec spec_of(const RouteProblem& problem, Arch arch) {
   spec.biased = problem.bias;
   spec.sums_two = spec.groups > 1 && problem.group_score == GroupScore::kTop2Sum;
   spec.renormalized = problem.renormalize;
+  spec.given = problem.is_given();
   spec.sorts = problem.sort;
   if (spec.sorts) {
     spec.mapped = problem.local_experts > 0;

@@ -15,6 +15,7 @@ struct RouteSortFields {
   int experts = 1;
   int alignment = 1;
   int warps = 16;
+  bool given = false;
   bool operator==(const RouteSortFields&) const = default;
 };
 template <class Visitor>
@@ -26,6 +27,7 @@ void visit_sort_fields(RouteSortFields& spec, Visitor&& field) {
   field("experts", spec.experts, any{}, "experts with a logit");
   field("alignment", spec.alignment, any{}, "the rows of an expert begin at a multiple of it");
   field("warps", spec.warps, any{}, "warps of a CTA");
+  field("given", spec.given, any{}, "a launch gives the experts of tokens");
 }
 
 /// route: the choice of experts, and the whole sort where one CTA has all tokens.

@@ -333,14 +333,14 @@ class QuantizeKernel(_Handle):
 
 class RouteKernel(_Handle):
     def bind(
-        self, *, logits: _Tensor, bias: _Tensor | None = None, local_ids: _Tensor | None = None, ids: _Tensor,
-        weights: _Tensor, starts: _Tensor | None = None, source_rows: _Tensor | None = None,
+        self, *, logits: _Tensor | None = None, bias: _Tensor | None = None, local_ids: _Tensor | None = None,
+        ids: _Tensor, weights: _Tensor | None = None, starts: _Tensor | None = None, source_rows: _Tensor | None = None,
         positions: _Tensor | None = None, sorted_weights: _Tensor | None = None, workspace: _Tensor | None = None,
         tokens: int | None = None, factor: float | None = None, workspace_bytes: int | None = None, pdl: bool = False,
     ) -> RouteLaunch: ...
     def launch(
-        self, *, logits: _Tensor, bias: _Tensor | None = None, local_ids: _Tensor | None = None, ids: _Tensor,
-        weights: _Tensor, starts: _Tensor | None = None, source_rows: _Tensor | None = None,
+        self, *, logits: _Tensor | None = None, bias: _Tensor | None = None, local_ids: _Tensor | None = None,
+        ids: _Tensor, weights: _Tensor | None = None, starts: _Tensor | None = None, source_rows: _Tensor | None = None,
         positions: _Tensor | None = None, sorted_weights: _Tensor | None = None, workspace: _Tensor | None = None,
         tokens: int | None = None, factor: float | None = None, workspace_bytes: int | None = None, pdl: bool = False,
         stream: _Stream | None = None,

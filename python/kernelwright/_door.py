@@ -290,14 +290,21 @@ class RowOpCalls:
 class RouteCalls:
     POSITIONAL, RESULT = ("logits",), None
 
+    def _open_door(self):
+        # The order of names stays that of all kernels of the class, because the operators of torch count on it. So the
+        # extension takes no ids by position.
+        self.names = arguments_of(self.bind, RouteCalls.POSITIONAL, None)
+        if self._problem.given:
+            self.POSITIONAL = ("ids",)
+        super()._open_door()
+
     def _described(self):
-        self.names = arguments_of(self.bind, self.POSITIONAL, None)
-        rules = _rules.route_rules(self._problem, self.names, len(self.POSITIONAL))
+        rules = _rules.route_rules(self._problem, self.names, 0 if self._problem.given else len(self.POSITIONAL))
         return rules.described(self, self._function("launch_route"), self._function("route_workspace_bytes"),
                                results=tuple(self._problem.results()))
 
     def _results(self):
-        return _by_tokens(self._problem, lambda logits, _: logits.shape[0] if logits.shape else 0)
+        return _by_tokens(self._problem, lambda first, _: first.shape[0] if first.shape else 0)
 
 
 class MoeCombineCalls:

@@ -261,19 +261,22 @@ class RouteKernel(RouteCalls, _Handle):
     kernel(logits, bias=b, ...) queues the work as a Kernel's call does. It takes the arguments of bind(), and returns (ids,
     weights), and if the problem sorts (ids, weights, starts, source_rows, positions). A result that is not given is
     allocated, and so is a workspace. sorted_weights is written only where it is given.
+
+    Where experts are given, it is kernel(ids, ...), and returns (starts, source_rows, positions).
     """
 
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, RouteProblem(problem), device)
 
-    def bind(self, *, logits, bias=None, local_ids=None, ids, weights, starts=None, source_rows=None, positions=None,
+    def bind(self, *, logits=None, bias=None, local_ids=None, ids, weights=None, starts=None, source_rows=None, positions=None,
              sorted_weights=None, workspace=None, tokens=None, factor=None, workspace_bytes=None, pdl=False):
         """A RouteLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors are given as for Kernel.bind(): logits [tokens, experts], rows contiguous and as far apart as the stride
         says; bias f32 [experts]; local_ids i32 [experts]. What is written is contiguous: ids i32 and weights f32 [tokens,
         top_k]. With sort, starts i32 [local experts + 1], positions i32 [tokens, top_k], source_rows i32 and sorted_weights
-        f32 [tokens * top_k + (alignment - 1) * local experts]. docs/moe-route.md has their meaning.
+        f32 [tokens * top_k + (alignment - 1) * local experts]. docs/moe-route.md has their meaning. Where experts are given
+        (score), ids and weights are read, and there are no logits; weights are needed for sorted_weights alone.
 
         tokens is needed only beside addresses. factor is the problem's unless given.
         """

@@ -223,7 +223,8 @@ def accelerate(model: torch.nn.Module, *, engine: Engine | None = None, rows: It
     for name, module in model.named_modules():
         if not isinstance(module, torch.nn.Linear):
             if any(parameter.dim() == 3 for parameter in module.parameters(recurse=False)):
-                report.left.append({"name": name, "reason": f"is a {type(module).__name__}; grouped GEMM is to come"})
+                report.left.append({"name": name, "reason": f"is a {type(module).__name__}; experts_implementation="
+                                    '"kernelwright" serves layers of experts'})
             continue
         try:
             with torch.no_grad():

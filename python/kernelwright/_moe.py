@@ -15,6 +15,7 @@ class RouteProblem:
         self.words = json.dumps(problem, sort_keys=True)  # tells two problems of equal shapes apart
         self.experts, self.top_k, self.sorts = problem["experts"], problem["top_k"], problem.get("sort", True)
         self.logits = problem.get("dtype", "f32")
+        self.given = problem.get("score") == "given"  # then ids and weights are read, and there are no logits
         self.local = problem.get("local_experts", 0)
         self.buckets = self.local or self.experts
         self.between = (problem.get("alignment", 1) - 1) * self.buckets  # rows that may lie between experts
@@ -35,7 +36,8 @@ class RouteProblem:
         where it is given."""
         def of(name):
             return lambda tokens: self.arrays(tokens)[name]
-        return {name: of(name) for name in self.arrays(0) if name != "sorted_weights"}
+        left_out = ("sorted_weights", "ids", "weights") if self.given else ("sorted_weights",)
+        return {name: of(name) for name in self.arrays(0) if name not in left_out}
 
     def arguments(self, tensors, numbers, device, own_memory):
         """The C struct of one launch. `numbers`: what bind() takes beside tensors."""
@@ -44,6 +46,10 @@ class RouteProblem:
         views = views_of(tensors, device, own_memory)
         c = structs.RouteTensors(**{name: view.address for name, view in views.items()})
         shaped = {name: view for name, view in views.items() if view.shape is not None}
+        if "logits" in views and self.given:
+            raise ConfigError("logits: is given, and so are the experts; leave it out")
+        if self.given and "ids" in shaped and tokens is None and shaped["ids"].shape:
+            tokens = shaped["ids"].shape[0]
         if "logits" in shaped:
             c.logits_stride, tokens = check_matrix("logits", shaped["logits"], (self.logits,), tokens, self.experts, "tokens")
         check_size("tokens", tokens)

@@ -257,12 +257,18 @@ def route_rules(problem, names, positional):
     rules = Rules(names, positional, structs.RouteTensors, None, [("tokens", "tokens", True)])
     if problem.between:
         return rules
-    rules.operand("logits", (problem.logits,), ROWS, ("tokens", problem.experts), "logits_stride", required=True)
+    if problem.given:
+        for name, dtype in (("ids", "i32"), ("weights", "f32")):
+            rules.operand(name, (dtype,), CONTIGUOUS, ("tokens", problem.top_k), required=name == "ids")
+    else:
+        rules.operand("logits", (problem.logits,), ROWS, ("tokens", problem.experts), "logits_stride", required=True)
     for name, dtype in problem.vectors.items():
         rules.operand(name, (dtype,), COUNT, (problem.experts,), settles=False)
     pairs, rows = ("tokens", problem.top_k), ((TIMES_SIZE, "tokens", problem.top_k),)
     dims = {"starts": (problem.buckets + 1,), "source_rows": rows, "sorted_weights": rows}
     for name, (_, dtype) in problem.arrays(0).items():
+        if problem.given and name in ("ids", "weights"):
+            continue
         rules.operand(name, (dtype,), CONTIGUOUS, dims.get(name, pairs), settles=False, allocated=name != "sorted_weights")
     rules.workspace()
     rules.other_numbers()

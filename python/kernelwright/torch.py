@@ -132,7 +132,7 @@ def _schemas():
              "kv_write": f"Tensor q, {cache}", "kv_write.in_place": f"Tensor(c!) q, {cache}", "kv_write.keys": cache,
              "row_op": "Tensor x", "row_op.add": "Tensor x, Tensor residual", "row_op.add_scaled": "Tensor x, Tensor residual",
              "row_op.add_out": "Tensor x, Tensor residual", "row_op.in_place": "Tensor x, Tensor(c!) residual",
-             "route": "Tensor logits", "moe_combine": "Tensor rows, Tensor positions, Tensor weights",
+             "route": "Tensor logits", "route.given": "Tensor ids", "moe_combine": "Tensor rows, Tensor positions, Tensor weights",
              "moe_combine.unweighted": "Tensor rows, Tensor positions", "moe_combine.unweighted_out": "Tensor rows, Tensor positions"}
     out, lse, work = "Tensor(a!) out", "Tensor(b!)? lse=None", "Tensor(z!)? workspace=None"
     rows = (("attention", common, "Tensor"), ("attention.full", attention, "Tensor"),
@@ -146,7 +146,7 @@ def _schemas():
             ("row_op.out", made, "()"), ("row_op.add_out", ["Tensor(c!) residual_out", *made], "()"),
             ("row_op.in_place", made, "()"), ("route", route, "(Tensor, Tensor)"),
             ("route.sorted", route, "(Tensor, Tensor, Tensor, Tensor, Tensor)"),
-            ("route.out", [*ROUTED, work, *route], "()"), ("moe_combine", combine, "Tensor"), ("moe_combine.out", [out, *combine], "()"),
+            ("route.given", route, "(Tensor, Tensor, Tensor)"), ("route.out", [*ROUTED, work, *route], "()"), ("moe_combine", combine, "Tensor"), ("moe_combine.out", [out, *combine], "()"),
             ("moe_combine.unweighted", combine, "Tensor"), ("moe_combine.unweighted_out", [out, *combine], "()"))
     return {name: f"{name}(int handle, {heads.get(name, heads[name.partition('.')[0]])}, *, {', '.join(named)}) -> {returned}"
             for name, named, returned in rows}
@@ -177,13 +177,19 @@ def _call(kernel, tensors, named):
         return kernel(*tensors, **named)
     except ConfigError:
         _refuse_gradients(kernel, tensors, named)  # its words have the remedy
-        raise
+        if not any(isinstance(value, torch.Tensor) and value.requires_grad for value in (*tensors, *named.values())):
+            raise
+    # Gradients are off, but torch lends no tensor that asks for one. Compiled code gives parameters as they are.
+    def lent(value):
+        return value.detach() if isinstance(value, torch.Tensor) else value
+    return kernel(*map(lent, tensors), **{name: lent(value) for name, value in named.items()})
 
 
 # What the overloads of operators with several forms return; the first form is that of a problem with fewest results.
 RETURNED = {"row_op": {"row_op": ("out",), "row_op.scaled": ("out", "scale"), "row_op.add": ("out", "residual_out"),
                        "row_op.add_scaled": ("out", "residual_out", "scale")},
-            "route": {"route": ("ids", "weights"), "route.sorted": ("ids", "weights", "starts", "source_rows", "positions")}}
+            "route": {"route": ("ids", "weights"), "route.given": ("starts", "source_rows", "positions"),
+                      "route.sorted": ("ids", "weights", "starts", "source_rows", "positions")}}
 
 
 def _check_overload(name, kernel):

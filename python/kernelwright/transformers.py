@@ -1,4 +1,4 @@
-"""Kernelwright in transformers: its attention by the name "kernelwright", and its GEMMs in linear layers.
+"""Kernelwright in transformers: its attention and its experts by the name "kernelwright", and its GEMMs in linear layers.
 
     import kernelwright.transformers
     kernelwright.transformers.register()
@@ -24,6 +24,13 @@ from ._linears import Report, accelerate
 from ._masks import bounds, is_bounds, packed_offsets, padding_mask
 from ._paged import paged_attention
 
+try:
+    from transformers.integrations.moe import ExpertsInterface
+
+    from ._experts import experts
+except ImportError:  # transformers before 5
+    ExpertsInterface = None
+
 if TYPE_CHECKING:
     from . import Engine
 
@@ -33,8 +40,8 @@ _warned, _sinks = set(), WeakIdKeyDictionary()
 
 
 def register(engine: Engine | None = None, name: str = NAME) -> None:
-    """Makes attn_implementation="kernelwright" known to transformers, and "paged|kernelwright" for generate_batch(). It may
-    be called again.
+    """Makes attn_implementation="kernelwright" and experts_implementation="kernelwright" known to transformers, and
+    "paged|kernelwright" for generate_batch(). It may be called again.
 
     engine: the Engine that serves. The one for GPUs is made when it is first needed. Tensors of the CPU need one that
     emulates, which takes seconds for what a GPU does in microseconds.
@@ -46,6 +53,8 @@ def register(engine: Engine | None = None, name: str = NAME) -> None:
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, padding_mask)
     AttentionInterface.register(f"paged|{name}", paged_attention)  # which needs no masks
+    if ExpertsInterface is not None:
+        ExpertsInterface.register(name, experts)
 
 
 def problems() -> list[dict[str, Any]]:
@@ -53,7 +62,7 @@ def problems() -> list[dict[str, Any]]:
     return [problem.config() for problem in kernels.problems()]
 
 
-def _warn_once(text):
+def warn_once(text):
     if text not in _warned and not torch.compiler.is_compiling():
         _warned.add(text)
         warnings.warn(text, stacklevel=4)
@@ -84,7 +93,7 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
                           "attention_dropout to 0")
     refuse_gradients(query=query, key=key, value=value)
     if unused.get("output_attentions"):
-        _warn_once("kernelwright gives no attention weights; output_attentions needs attn_implementation=\"eager\"")
+        warn_once("kernelwright gives no attention weights; output_attentions needs attn_implementation=\"eager\"")
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     step, problem, packing = None, None, None
     if cu_seq_lens_q is None and position_bias is None and not torch.compiler.is_compiling() and (
@@ -101,7 +110,7 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
         problem, reason = layer.problem(query, key, value, attention_mask, packing, position_bias)
         reason = reason or why_not(query.device, problem)
         if reason is not None:
-            _warn_once(f"kernelwright leaves this attention to torch: {reason}")
+            warn_once(f"kernelwright leaves this attention to torch: {reason}")
             return layer.by_torch(module, query, key, value, attention_mask, packing, position_bias), None
         if step and query.dtype == step[0]:
             kernels.steps[step] = problem

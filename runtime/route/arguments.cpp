@@ -31,13 +31,15 @@ class RouteRules : public ArgumentRules {
     if (spec_.sorts) written("starts", t_.starts, spec_.buckets + 1);
     if (spec_.sorts && rows > 0) written("source_rows", t_.source_rows, rows);
     if (spec_.sorts && t_.sorted_weights) written("sorted_weights", t_.sorted_weights, rows);
+    bad(spec_.given && t_.logits, "/logits",
+        [] { return std::string("is given, and so are the experts; leave it out"); });
     bad(!spec_.sorts && t_.sorted_weights, "/sorted_weights",
         [] { return std::string("is given, and the problem does not sort; leave it out"); });
     if (t_.tokens > 0) {
-      written("ids", t_.ids, pairs);
-      written("weights", t_.weights, pairs);
+      array("ids", t_.ids, pairs, !spec_.given);
+      if (!spec_.given || t_.sorted_weights) array("weights", t_.weights, pairs, !spec_.given);
       if (spec_.sorts) written("positions", t_.positions, pairs);
-      logits();
+      if (!spec_.given) logits();
       if (spec_.biased) read("bias", t_.bias, spec_.experts);
       if (spec_.mapped) read("local_ids", t_.local_ids, spec_.experts);
       const RouteLaunch launch = plan_launch(spec_, t_.tokens);

@@ -23,8 +23,11 @@ struct RouteKind;
 ///
 /// Sorted rows are pairs of (token, slot) by expert, and for one expert by token. Local experts are those that the
 /// problem sorts by: all, or with local_experts those to which local_ids maps.
+///
+/// Where experts are given (score), ids and weights are read. Only sorted_weights needs weights. A number that is no
+/// expert has no row, and its position is -1; so it is with the second pair of a token and an expert.
 struct RouteTensors {
-  DevicePtr logits = 0;          // [tokens, experts] of dtype; aligned to 16 bytes
+  DevicePtr logits = 0;          // [tokens, experts] of dtype; aligned to 16 bytes; null where experts are given
   DevicePtr bias = 0;            // with bias: f32 [experts]
   DevicePtr local_ids = 0;       // with local_experts: int32 [experts]; a number below local_experts, each once, or -1
   DevicePtr ids = 0;             // int32 [tokens, top_k]: experts, the largest score first

@@ -1,8 +1,8 @@
 /// The experts of each token, and their weights. A warp has a token at a time: its logits lie in the lanes' registers
 /// (policy/expert_choice.cuh). Lane i then has the i-th expert and its weight.
 ///
-/// With sort, a CTA also counts the pairs of its tokens for each expert. A launch of one CTA sorts them at once. Else
-/// route_sort follows (policy/expert_sort.cuh).
+/// Where experts are given, nothing is chosen. With sort, a CTA also counts the pairs of its tokens for each expert. A
+/// launch of one CTA sorts them at once. Else route_sort follows (policy/expert_sort.cuh).
 #include "spec.h"
 
 #include "policy/epilogue.cuh"
@@ -17,8 +17,8 @@ namespace kernelwright {
 using Params = contract::RouteParams;
 using Element = tile::Storage<spec::kLogitsDType>;
 using Choice = policy::ExpertChoice<spec::kExperts, spec::kGroups>;
-using Sort =
-    policy::ExpertSort<spec::kExperts, spec::kBuckets, spec::kTopK, spec::kWarps, spec::kAlignment, spec::kMapped>;
+using Sort = policy::ExpertSort<spec::kExperts, spec::kBuckets, spec::kTopK, spec::kWarps, spec::kAlignment,
+                                spec::kMapped, spec::kGiven>;
 
 enum : bool {
   kScores = spec::kSoftmax || spec::kSigmoid,
@@ -136,7 +136,12 @@ extern "C" __global__ void __launch_bounds__(32 * kernelwright::spec::kWarps)
       ptx::griddepcontrol_wait();
       ptx::griddepcontrol_launch_dependents();
     }
-    for (int token = tokens.first; token < tokens.last; ++token) sort.count(params, route_token(params, token, lane));
+    for (int token = tokens.first; token < tokens.last; ++token) {
+      if constexpr (spec::kGiven)
+        sort.count(params, Sort::expert_of(params, token));
+      else
+        sort.count(params, route_token(params, token, lane));
+    }
     __syncthreads();
     if (gridDim.x == 1) {
       sort.take_counts();

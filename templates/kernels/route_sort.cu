@@ -7,8 +7,8 @@
 
 namespace kernelwright {
 
-using Sort =
-    policy::ExpertSort<spec::kExperts, spec::kBuckets, spec::kTopK, spec::kWarps, spec::kAlignment, spec::kMapped>;
+using Sort = policy::ExpertSort<spec::kExperts, spec::kBuckets, spec::kTopK, spec::kWarps, spec::kAlignment,
+                                spec::kMapped, spec::kGiven>;
 
 }  // namespace kernelwright
 
@@ -23,9 +23,7 @@ extern "C" __global__ void __launch_bounds__(32 * kernelwright::spec::kWarps)
     ptx::griddepcontrol_launch_dependents();
   }
   const policy::TokensOfWarp tokens(params, spec::kWarps);
-  const int lane = threadIdx.x % 32;
-  for (int token = tokens.first; token < tokens.last; ++token)
-    sort.count(params, lane < spec::kTopK ? ptx::ld_global_s32(params.ids + int64_t{token} * spec::kTopK + lane) : -1);
+  for (int token = tokens.first; token < tokens.last; ++token) sort.count(params, Sort::expert_of(params, token));
   sort.read_counts(params);
   sort.place(params, tokens.first, tokens.last);
 }

@@ -12,8 +12,10 @@
 
 namespace kernelwright::policy {
 
+/// Where experts are given, a number outside of them has no row. Nor has an expert that a lower slot of the token has.
+///
 /// Lives in shared memory. Every thread of the CTA calls all functions but count().
-template <int kExperts, int kBuckets, int kTopK, int kWarps, int kAlignment, bool kMapped>
+template <int kExperts, int kBuckets, int kTopK, int kWarps, int kAlignment, bool kMapped, bool kGiven>
 class ExpertSort {
  public:
   enum : int { kThreads = 32 * kWarps };
@@ -22,6 +24,18 @@ class ExpertSort {
   __device__ __forceinline__ void clear() {
     for (int i = threadIdx.x; i < kWarps * kBuckets; i += kThreads) of_warp_[i / kBuckets][i % kBuckets] = 0;
     for (int i = threadIdx.x; i < kBuckets; i += kThreads) all_[i] = before_[i] = 0;
+  }
+
+  /// The expert of the lane's slot, in memory; -1 for lanes without one. All lanes of the warp call it.
+  static __device__ __forceinline__ int expert_of(const contract::RouteParams& params, int token) {
+    const int lane = threadIdx.x % 32;
+    int expert = lane < kTopK ? ptx::ld_global_s32(params.ids + int64_t{token} * kTopK + lane) : -1;
+    if constexpr (kGiven) {
+      if (static_cast<uint32_t>(expert) >= kExperts) expert = -1;
+      const uint32_t alike = __match_any_sync(kAllLanes, expert);
+      if (__ffs(static_cast<int>(alike)) - 1 != lane) expert = -1;
+    }
+    return expert;
   }
 
   /// One token of the warp, whose lanes have its slots. `expert` is that of the lane's slot.
@@ -75,7 +89,7 @@ class ExpertSort {
     int32_t* const next = of_warp_[threadIdx.x / 32];
     for (int token = first; token < last; ++token) {
       const int64_t pair = int64_t{token} * kTopK + lane;
-      const int bucket = lane < kTopK ? bucket_of(params, ptx::ld_global_s32(params.ids + pair)) : -1;
+      const int bucket = bucket_of(params, expert_of(params, token));
       const int row = bucket >= 0 ? next[bucket]++ : -1;
       if (lane < kTopK) ptx::st_global_u32(params.positions + pair, static_cast<uint32_t>(row));
       if (row >= 0) {

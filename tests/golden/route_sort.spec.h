@@ -3,7 +3,7 @@
 
 #include "contract/words.h"
 
-#define KERNELWRIGHT_ENTRY route_sort_de5ce45581c90d9c
+#define KERNELWRIGHT_ENTRY route_sort_fdd8fc6b45e57ad5
 
 namespace kernelwright::spec {
 
@@ -15,5 +15,6 @@ constexpr bool kMapped = false;  // a map says which expert is which of them
 constexpr int kExperts = 256;  // experts with a logit
 constexpr int kAlignment = 1;  // the rows of an expert begin at a multiple of it
 constexpr int kWarps = 16;  // warps of a CTA
+constexpr bool kGiven = false;  // a launch gives the experts of tokens
 
 }  // namespace kernelwright::spec

@@ -105,6 +105,26 @@ class OnTheEmulator(unittest.TestCase):
         return dict(ids=empty(pairs, "i32"), weights=empty(pairs, "f32"), starts=empty((EXPERTS + 1,), "i32"),
                     source_rows=empty((TOKENS * TOP_K,), "i32"), positions=empty(pairs, "i32"))
 
+    def test_given_experts_are_sorted_alone(self):
+        ids, weights = self.chosen()
+        given = self.prepare("route", experts=EXPERTS, top_k=TOP_K, score="given")
+        for made, fast in self.ways():
+            of = made(self.array(ids, "i32", TOKENS, TOP_K))
+            weigh = made(self.array(weights, "f32", TOKENS, TOP_K))
+            sorted_weights = self.engine.empty((TOKENS * TOP_K,), "f32")
+            calls = [lambda: given(ids=of), lambda: given(ids=of, weights=weigh, sorted_weights=made(sorted_weights))]
+            for call in calls + [lambda: given(of)] * (not fast):
+                starts, source_rows, positions = call()
+                order = sorted(range(TOKENS * TOP_K), key=lambda pair: ids[pair])
+                self.assertEqual(self.read(source_rows), [pair // TOP_K for pair in order])
+                self.assertEqual(self.read(positions), [order.index(pair) for pair in range(TOKENS * TOP_K)])
+                self.assertEqual(self.read(starts), [sum(expert < local for expert in ids) for local in range(EXPERTS + 1)])
+            for have, pair in zip(self.read(sorted_weights), order):
+                self.assertAlmostEqual(have, weights[pair], places=6)
+        with self.assertRaisesRegex(ConfigError, "logits: is given, and so are the experts"):
+            given(of, logits=self.given_logits)
+        self.assertEqual(self.engine.take_hazards(), [])
+
     def test_routing_agrees_with_plain_python(self):
         arrays = self.routed_arrays()
         launch = self.route.bind(logits=self.given_logits, **arrays)

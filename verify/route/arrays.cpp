@@ -33,14 +33,27 @@ RouteCase read_case(const RouteProblem& problem, const std::string& path) {
   folder.unread("bias", problem.bias, "the problem has no bias");
   folder.unread("local_ids", call.is_mapped(), "local_experts is 0");
   const Dim experts = Dim::exactly(problem.experts, "experts");
-  const auto logits = folder.read<float>("logits", {Dim::any(), experts});
-  if (problem.bias)
-    if (const auto bias = folder.read<float>("bias", {experts})) call.bias = bias->values;
+  folder.unread("logits", !problem.is_given(), "experts are given");
+  folder.unread("ids", problem.is_given(), "experts are chosen by logits");
+  folder.unread("weights", problem.is_given(), "weights are made of logits");
   if (call.is_mapped())
     if (const auto ids = folder.read<std::int32_t>("local_ids", {experts})) {
       call.local_ids = ids->values;
       check_local_ids(folder, call);
     }
+  if (problem.is_given()) {
+    const auto ids = folder.read<std::int32_t>("ids", {Dim::any(), Dim::exactly(problem.top_k, "top_k")});
+    folder.require_no_fault();
+    const auto weights =
+        folder.read<float>("weights", {Dim::exactly(ids->shape[0], "tokens"), Dim::exactly(problem.top_k, "top_k")});
+    folder.require_no_fault();
+    call.tokens = ids->shape[0], call.logits_stride = problem.experts;
+    call.ids = ids->values, call.weights = weights->values;
+    return call;
+  }
+  const auto logits = folder.read<float>("logits", {Dim::any(), experts});
+  if (problem.bias)
+    if (const auto bias = folder.read<float>("bias", {experts})) call.bias = bias->values;
   folder.require_no_fault();
   call.tokens = logits->shape[0];
   call.logits_stride = problem.experts;
@@ -61,8 +74,10 @@ void write_output(const RouteCase& call, const RouteOutput& output, const std::s
     write_npy(folder + "/" + name + ".npy", shape, values);
   };
   const std::vector<std::int64_t> pairs{call.tokens, call.problem.top_k};
-  write("ids", pairs, output.ids);
-  write_floats("weights", pairs, output.weights, output.weights.size());
+  if (!call.problem.is_given()) {
+    write("ids", pairs, output.ids);
+    write_floats("weights", pairs, output.weights, output.weights.size());
+  }
   if (!call.problem.sort) return;
   const std::int32_t rows = output.starts.back();
   write("starts", {call.buckets() + 1}, output.starts);

@@ -3,9 +3,11 @@
 ///   logits      float32 [tokens, experts]; rounded to dtype
 ///   bias        float32 [experts], with bias
 ///   local_ids   int32 [experts], with local_experts
+///   ids         int32 [tokens, top_k], and weights, float32, where experts are given, instead of logits
 ///
-/// Out come ids and weights [tokens, top_k]. With sort also starts [local experts + 1], positions [tokens, top_k], and
-/// source_rows and sorted_weights of as many rows as the last start says. Numbers of rows are int32.
+/// Out come ids and weights [tokens, top_k], unless they are given. With sort also starts [local experts + 1],
+/// positions [tokens, top_k], and source_rows and sorted_weights of as many rows as the last start says. Numbers of
+/// rows are int32.
 #pragma once
 
 #include <string>

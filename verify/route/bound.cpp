@@ -46,14 +46,18 @@ class RouteComparison {
   }
 
   void sorted() {
-    const SortedPairs right = sorted_pairs(call_, output_.ids);
+    const bool given = call_.problem.is_given();
+    const SortedPairs right = sorted_pairs(call_, given ? call_.ids : output_.ids);
     same("starts", output_.starts, right.starts);
     same("positions", output_.positions, right.positions);
     same("source_rows", output_.source_rows, right.source_rows);
     if (output_.sorted_weights.empty()) return;
     std::vector<std::int32_t> weights(right.source_rows.size(), 0);
     for (std::size_t pair = 0; pair < right.positions.size(); ++pair)
-      if (right.positions[pair] >= 0) weights[static_cast<std::size_t>(right.positions[pair])] = output_.weights[pair];
+      if (right.positions[pair] >= 0) {
+        const std::int32_t weight = given ? std::bit_cast<std::int32_t>(call_.weights[pair]) : output_.weights[pair];
+        weights[static_cast<std::size_t>(right.positions[pair])] = weight;
+      }
     same("sorted_weights", output_.sorted_weights, weights);
   }
 
@@ -175,7 +179,7 @@ RouteVerdict verify(const RouteCase& call, const RouteOutput& output, const Rout
   verdict.tokens = static_cast<std::size_t>(call.tokens);
   const float factor = options.factor >= 0 ? options.factor : static_cast<float>(call.problem.factor);
   RouteComparison comparison(call, output, factor, verdict);
-  for (std::int64_t token = 0; token < call.tokens; ++token) comparison.token(token);
+  for (std::int64_t token = 0; token < call.tokens && !call.problem.is_given(); ++token) comparison.token(token);
   if (call.problem.sort) comparison.sorted();
   return verdict;
 }

@@ -18,6 +18,9 @@ struct RouteCase {
   std::vector<std::byte> logits;        // dtype
   std::vector<float> bias;              // [experts], with bias
   std::vector<std::int32_t> local_ids;  // [experts], with local_experts
+  // Where experts are given: [tokens, top_k].
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
 
   bool is_mapped() const { return problem.local_experts > 0; }
   /// Experts by which pairs are sorted.
@@ -32,7 +35,8 @@ struct RouteCase {
   double bytes() const;
 };
 
-/// The outputs of a kernel. Words that it did not write hold DeviceMemory::kGuardByte. Weights are the bits of f32.
+/// The outputs of a kernel; no ids and weights where they are given. Words that it did not write hold
+/// DeviceMemory::kGuardByte. Weights are the bits of f32.
 struct RouteOutput {
   std::vector<std::int32_t> ids, weights, starts, source_rows, positions, sorted_weights;
   bool operator==(const RouteOutput&) const = default;
@@ -44,7 +48,7 @@ struct RouteInputOptions {
   bool odd = false;   // some tokens have equal logits, NaN or infinities; a shape with `check` has them too
 };
 
-/// Seeded inputs: normal logits.
+/// Seeded inputs: normal logits. Or experts: with `odd`, some are no experts, and some are given twice.
 RouteCase make_route_inputs(const RouteProblem& problem, const RouteShape& shape,
                             const RouteInputOptions& options = {});
 

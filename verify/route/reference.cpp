@@ -51,7 +51,8 @@ Bounded score_of(RouteScore score, const Softmax& softmax, double logit) {
   switch (score) {
     case RouteScore::kSoftmax: return softmax.of(logit);
     case RouteScore::kSigmoid: return sigmoid(logit);
-    case RouteScore::kNone: break;
+    case RouteScore::kNone:
+    case RouteScore::kGiven: break;
   }
   return {logit, 0};
 }
@@ -169,8 +170,14 @@ SortedPairs sorted_pairs(const RouteCase& call, const std::vector<std::int32_t>&
     return call.is_mapped() ? call.local_ids[static_cast<std::size_t>(id)] : id;
   };
   std::vector<std::vector<std::int32_t>> pairs(static_cast<std::size_t>(call.buckets()));
+  const auto top_k = static_cast<std::size_t>(call.problem.top_k);
+  const auto is_again = [&](std::size_t pair) {  // a lower slot of the token has the expert
+    const auto first = ids.begin() + static_cast<std::ptrdiff_t>(pair / top_k * top_k);
+    const auto end = ids.begin() + static_cast<std::ptrdiff_t>(pair);
+    return std::find(first, end, ids[pair]) != end;
+  };
   for (std::size_t pair = 0; pair < ids.size(); ++pair)
-    if (const int bucket = bucket_of(ids[pair]); bucket >= 0)
+    if (const int bucket = bucket_of(ids[pair]); bucket >= 0 && !is_again(pair))
       pairs[static_cast<std::size_t>(bucket)].push_back(static_cast<std::int32_t>(pair));
   SortedPairs sorted;
   sorted.positions.assign(ids.size(), -1);

@@ -29,6 +29,7 @@ class Draw {
     problem.topk_group = between(1, problem.n_group);
     const int of_group = between(1, std::min(1024 / problem.n_group, 80));
     problem.experts = problem.n_group * of_group;
+    const bool given = between(0, 5) == 0;
     problem.top_k = between(1, std::min(32, of_group * problem.topk_group));
     problem.score = one_of({RouteScore::kSoftmax, RouteScore::kSigmoid, RouteScore::kNone});
     if (problem.score != RouteScore::kNone) problem.order = one_of({RouteOrder::kScoreFirst, RouteOrder::kTopKFirst});
@@ -38,6 +39,11 @@ class Draw {
                           (problem.score == RouteScore::kSoftmax && problem.order == RouteOrder::kScoreFirst);
     problem.factor = one_of({1.0, 2.5});
     problem.sort = one_of({true, true, true, false});
+    if (given) {
+      const int top_k = problem.top_k, experts = problem.experts;
+      problem = {};
+      problem.score = RouteScore::kGiven, problem.experts = experts, problem.top_k = top_k;
+    }
     if (problem.sort) {
       problem.alignment = one_of({1, 1, 16, 128});
       if (one_of({true, false})) problem.local_experts = between(1, problem.experts);

@@ -57,6 +57,17 @@ TEST_P(RouteOnTheEmulator, PicksGroupsOfExperts) {
   expect_right_for(problem, 20);
 }
 
+TEST_P(RouteOnTheEmulator, SortsGivenExperts) {
+  for (const auto& [experts, top_k] : {std::pair{1, 1}, {8, 2}, {60, 4}, {32, 32}, {256, 8}})
+    for (const int tokens : {0, 1, 16, 39}) {
+      RouteProblem problem = plain_router(experts, top_k);
+      problem.score = RouteScore::kGiven;
+      expect_right_for(problem, tokens);
+      problem.alignment = 16, problem.local_experts = (experts + 1) / 2;
+      expect_right_for(problem, tokens);
+    }
+}
+
 /// What no architecture changes.
 class Route : public test::OnTheEmulator<int> {
  protected:

@@ -14,6 +14,7 @@ namespace kernelwright::route_plan_test {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 RouteProblem router(int experts = 256, int top_k = 8) {
   RouteProblem problem;
@@ -102,6 +103,23 @@ TEST(PlanRoute, RefusesFieldsThatContradictEachOther) {
               ElementsAre("/problem/local_experts: 300 is more than the 256 experts"));
   EXPECT_THAT(refusals([](RouteConfig& c) { c.problem.dtype = DType::kE4m3; }),
               ElementsAre("/problem/dtype: \"e4m3\" does not fit; it takes f16, bf16 or f32"));
+}
+
+TEST(PlanRoute, GivenExpertsLeaveNothingToChoose) {
+  const auto refusals_of = [](const std::function<void(RouteProblem&)>& change) {
+    return refusals([&](RouteConfig& c) {
+      c.problem.score = RouteScore::kGiven;
+      change(c.problem);
+    });
+  };
+  EXPECT_THAT(refusals_of([](RouteProblem&) {}), IsEmpty());
+  EXPECT_THAT(refusals_of([](RouteProblem& p) { p.sort = false; }),
+              ElementsAre("/problem/sort: false leaves nothing to do where experts are given"));
+  EXPECT_THAT(
+      refusals_of([](RouteProblem& p) { p.bias = p.renormalize = true, p.factor = 2; }),
+      ElementsAre("/problem/bias: true has no meaning where experts are given; leave it out",
+                  "/problem/renormalize: true has no meaning where experts are given; leave it out",
+                  "/problem/factor: another number than 1 has no meaning where experts are given; leave it out"));
 }
 
 TEST(PlanRoute, RefusesSchedulesThatDoNotFit) {

@@ -1,0 +1,147 @@
+"""Layers of experts in transformers: what experts_implementation="kernelwright" calls."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from transformers.integrations.moe import grouped_mm_experts_forward
+
+from ._attention import DTYPES, OPS, handle_of_problem, kernels
+from ._errors import ConfigError
+
+ALPHA, LIMIT = 1.702, 7.0  # of gpt-oss, if its module does not say others
+_gates = {}  # by class and function of activation: what Gates found
+
+
+class Gates(NamedTuple):
+    """How a layer makes products of gates and ups: a row_op of `activation`, or a clamped one, whose rows have gates and
+    ups `pairs` apart (docs/row-op.md)."""
+
+    activation: str
+    pairs: int
+    clamped: bool = False
+    alpha: float = ALPHA
+    limit: float = LIMIT
+
+    def problem(self):
+        if self.clamped:
+            return {"clamped": True, "alpha": self.alpha, "limit": self.limit}
+        return {"activation": self.activation}
+
+    def __call__(self, rows):
+        """The same in PyTorch."""
+        gate, up = (rows[..., 0::2], rows[..., 1::2]) if self.pairs == 1 else rows.chunk(2, -1)
+        if self.clamped:
+            gate = gate.clamp(max=self.limit)
+            return (up.clamp(-self.limit, self.limit) + 1) * gate * torch.sigmoid(self.alpha * gate)
+        functional = torch.nn.functional
+        activated = {"none": lambda x: x, "relu": functional.relu, "silu": functional.silu, "gelu": functional.gelu,
+                     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh")}
+        return activated[self.activation](gate) * up
+
+
+class ExpertsProblem(NamedTuple):
+    """All that tells two kernels of layers of experts apart. `part`: route, first, gates, second or combine."""
+
+    part: str
+    experts: int
+    top_k: int
+    hidden: int
+    width: int
+    dtype: str
+    biased: bool
+    transposed: bool  # weights are [experts, in, out]
+    gates: Gates
+
+    def config(self):
+        """What Engine.prepare() takes."""
+        if self.part == "route":
+            return {"kind": "route", "problem": {"score": "given", "experts": self.experts, "top_k": self.top_k}}
+        if self.part == "combine":
+            dtype = {"in": self.dtype, "out": self.dtype}
+            return {"kind": "moe_combine", "problem": {"dtype": dtype, "width": self.hidden, "top_k": self.top_k}}
+        if self.part == "gates":
+            dtype = {"in": self.dtype, "out": self.dtype}
+            gates = {"pairs": self.gates.pairs, **self.gates.problem()}
+            return {"kind": "row_op", "problem": {"dtype": dtype, "width": self.width, "input": "gate_up", "gate": gates}}
+        first = self.part == "first"
+        problem = {"n": 2 * self.width if first else self.hidden, "k": self.hidden if first else self.width,
+                   "dtype": dict.fromkeys("abcd", self.dtype), "layout": "nn" if self.transposed else "nt",
+                   "groups": {"kind": "rows", "count": self.experts, "bounds": "starts", "gather": first}}
+        if self.biased:
+            problem["epilogue"] = "acc + bias"
+        return {"kind": "gemm", "problem": problem}
+
+
+PARTS = "route", "first", "gates", "second", "combine"
+
+
+def _gates_of(module):
+    """The Gates of a layer, which a probe finds: the layer's own function on a few numbers. Raises ConfigError."""
+    key = type(module), getattr(module, "alpha", None), getattr(module, "limit", None), type(getattr(module, "act_fn", None))
+    if key not in _gates:
+        probe = torch.linspace(-9, 9, 64, dtype=torch.float64)[torch.arange(64) * 37 % 64].view(2, 32)
+        try:
+            right = module._apply_gate(probe)
+        except (RuntimeError, TypeError, AttributeError) as error:
+            raise ConfigError(f"its gates refuse a probe: {error}") from None
+        limits = {name: float(getattr(module, name)) for name in ("alpha", "limit") if isinstance(getattr(module, name, None), (int, float))}
+        tried = [Gates(name, pairs) for name in ("silu", "gelu_tanh", "gelu", "relu", "none") for pairs in (0, 1)]
+        tried += [Gates("none", pairs, True, **limits) for pairs in (0, 1)]
+        _gates[key] = next((gates for gates in tried if right.shape == (2, 16) and torch.allclose(gates(probe), right, atol=1e-6)), None)
+    if _gates[key] is None:
+        raise ConfigError("its product of gates and ups is none that a kernel has")
+    return _gates[key]
+
+
+def _problem(module, x, ids):
+    """The ExpertsProblem of a call, without a part. Raises ConfigError with the reason if there is none."""
+    if not module.has_gate:
+        raise ConfigError("it has no gates")
+    weights = module.gate_up_proj, module.down_proj
+    for weight in weights:
+        if type(weight) is not torch.nn.Parameter or not weight.is_contiguous():
+            raise ConfigError("its weights are no contiguous tensors")
+    if x.dtype not in DTYPES or weights[0].dtype != x.dtype or weights[1].dtype != x.dtype:
+        raise ConfigError(f"tokens are {x.dtype}, and weights {weights[0].dtype} and {weights[1].dtype}; ours are float16 or bfloat16")
+    experts, width, hidden = weights[1].shape if module.is_transposed else (weights[1].shape[i] for i in (0, 2, 1))
+    return ExpertsProblem("", experts, ids.shape[-1], hidden, width, DTYPES[x.dtype], bool(module.has_bias),
+                          bool(module.is_transposed), _gates_of(module))
+
+
+def _handles(device, problem):
+    """{part: its kernel's handle}. Raises ConfigError if no kernel takes one."""
+    fields = problem[1:-1]
+    return {part: handle_of_problem(device.type, device.index or 0, _made, part, *fields, *problem.gates) for part in PARTS}
+
+
+def _made(*fields):
+    """An ExpertsProblem of plain fields, which torch.compile passes on as constants."""
+    count = len(ExpertsProblem._fields) - 1
+    return ExpertsProblem(*fields[:count], Gates(*fields[count:]))
+
+
+def experts(module, hidden_states, top_k_index, top_k_weights):
+    """The function that register() gives to transformers: [tokens, hidden]. Experts past the last one, as ranks of expert
+    parallelism have them, add nothing. Calls that need gradients, and layers that no kernel takes, are left to
+    transformers' grouped_mm."""
+    wanted = torch.is_grad_enabled() and (hidden_states.requires_grad or top_k_weights.requires_grad or
+                                          any(parameter.requires_grad for parameter in module.parameters(recurse=False)))
+    if wanted:
+        return grouped_mm_experts_forward(module, hidden_states, top_k_index, top_k_weights)
+    try:
+        problem = _problem(module, hidden_states, top_k_index)
+        handles = _handles(hidden_states.device, problem)
+    except ConfigError as error:
+        from .transformers import warn_once
+        warn_once(f"kernelwright leaves these experts to transformers: {error}")
+        return grouped_mm_experts_forward(module, hidden_states, top_k_index, top_k_weights)
+    # No gradient is wanted, and torch lends no tensor that asks for one.
+    gate_up, down = module.gate_up_proj.detach(), module.down_proj.detach()
+    biases = (module.gate_up_proj_bias.detach(), module.down_proj_bias.detach()) if problem.biased else (None, None)
+    starts, source_rows, positions = OPS.route.given(handles["route"], top_k_index.to(torch.int32).contiguous())
+    x = hidden_states if hidden_states.stride(-1) == 1 else hidden_states.contiguous()
+    rows = OPS.gemm(handles["first"], x, gate_up, bounds=starts, gather=source_rows, bias=biases[0])
+    rows = OPS.row_op(handles["gates"], rows)
+    rows = OPS.gemm(handles["second"], rows, down, bounds=starts, bias=biases[1])
+    return OPS.moe_combine(handles["combine"], rows, positions, top_k_weights.float().contiguous())
