@@ -35,11 +35,22 @@ enum class NormRule {
   kIfUsed,  // use_qk_norm says so
 };
 
+/// How a mixture chooses experts, where fields do not say otherwise.
+enum class ChoiceRule {
+  kSoftmax,         // of all experts; norm_topk_prob divides by the sum of the chosen ones
+  kChosenSoftmax,   // of the chosen experts
+  kLimitedSoftmax,  // the first, with groups of experts where topk_method is group_limited_greedy
+  kSigmoid,         // with a bias for the choice, and groups of experts by the sum of two scores
+};
+
 /// The fields of a mixture of experts.
 struct ExpertRow {
   std::string_view count, width, shared_count, shared_width;  // names of fields; "": the family has none
   bool router_bias = false, f32_logits = false, shared_gate = false;
   std::string_view router = "gate";  // its module in a layer's mlp
+  ChoiceRule choice = ChoiceRule::kSoftmax;
+  double factor = 1;     // of weights, where the file has no routed_scaling_factor
+  bool clamped = false;  // gates and ups are clamped as gpt-oss does, and have biases
 };
 
 struct FamilyRow {
@@ -65,6 +76,11 @@ std::span<const FamilyRow> family_rows();
 /// angles for each of them.
 void fill_norm_and_rotation(const ModelFields& fields, const FamilyRow& family, std::string_view type,
                             AttentionLayer& layer);
+
+/// The epilogue of an expert's gates and ups; "" for an activation that no GEMM has.
+std::string gates_of_experts(const ModelFields& fields, const ExpertRow& row);
+/// Fills how experts are chosen, by logits of that dtype.
+void fill_choice(const ModelFields& fields, const ExpertRow& row, DType logits, ExpertLayer& experts);
 
 /// Fills the layers, attention and linear layers of `model`, whose quantisation is already read.
 void fill_model(const ModelFields& fields, const FamilyRow& family, Sharding& sharding, Model& model);

@@ -316,12 +316,22 @@ class ModelReader {
     const auto matrix = [&](const Fact& n, const Fact& k) {
       return "[" + std::to_string(n.value()) + ", " + std::to_string(k.value()) + "]";
     };
-    const std::string& method = model_.quantization.method;
-    model_.missing.push_back({"experts", layers_text(layers),
-                              std::to_string(own.value()) + " of w13 " + matrix(Fact(2) * width, model_.hidden) +
-                                  " and w2 " + matrix(model_.hidden, width),
-                              "grouped GEMM" + (method.empty() ? "" : " of " + method + " weights") +
-                                  " is to come; the server's own serves"});
+    ExpertLayer experts{.count = count, .own = own, .width = width, .layers = layers};
+    experts.shape = std::to_string(own.value()) + " of w13 " + matrix(Fact(2) * width, model_.hidden) + " and w2 " +
+                    matrix(model_.hidden, width);
+    const auto top_k = fields_.whole_if_given("num_experts_per_tok");
+    experts.gates = detail::gates_of_experts(fields_, row), experts.biased = row.clamped;
+    if (top_k && !experts.gates.empty()) {
+      experts.top_k = *top_k;
+      experts.shared = !row.shared_count.empty() && fields_.whole_above_zero(row.shared_count);
+      detail::fill_choice(fields_, row, row.f32_logits ? DType::kF32 : model_.dtype, experts);
+      model_.experts.push_back(std::move(experts));
+    } else {
+      model_.missing.push_back({"experts", layers_text(layers), experts.shape,
+                                (top_k ? "no GEMM has gates of hidden_act " + fields_.word("hidden_act")
+                                       : std::string("the file has no num_experts_per_tok")) +
+                                    "; the server's own serves"});
+    }
     model_.linears.push_back({.name = "router",
                               .parts = {{"router", "mlp." + std::string(row.router), count}},
                               .k = model_.hidden,

@@ -13,6 +13,7 @@
 #include "kernelwright/generator/models/sharding.h"
 #include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/generator/problem/kv_write.h"
+#include "kernelwright/generator/problem/route.h"
 
 namespace kernelwright {
 
@@ -54,6 +55,19 @@ struct AttentionLayer {
   Layers layers;
 };
 
+/// A mixture of experts of one rank.
+struct ExpertLayer {
+  Fact count, own;      // experts, and those of this rank
+  Fact width, top_k;    // the inner size of an expert on this rank, and experts that a token gets
+  RouteProblem route;   // how they are chosen; its numbers of experts are those above
+  std::string choice;   // the fields that say so
+  std::string shape;    // "8 of w13 [28672, 4096] and w2 [4096, 14336]"
+  std::string gates;    // the epilogue of gates and ups
+  bool biased = false;  // each of their products has a bias
+  bool shared = false;  // a shared expert adds a row to each token
+  Layers layers;
+};
+
 /// A part of the model that no problem serves.
 struct MissingLayer {
   std::string layer, layers;
@@ -70,6 +84,7 @@ struct Model {
   DType dtype = DType::kBf16;
   std::vector<AttentionLayer> attention;
   std::vector<Linear> linears;
+  std::vector<ExpertLayer> experts;
   std::vector<MissingLayer> missing;
   Quantization quantization;
 };

@@ -4,19 +4,31 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr ExpertRow kMixtralExperts{.count = "num_local_experts", .width = "intermediate_size"};
+constexpr ExpertRow kMixtralExperts{
+    .count = "num_local_experts", .width = "intermediate_size", .choice = ChoiceRule::kChosenSoftmax};
 constexpr ExpertRow kQwenExperts{.count = "num_experts", .width = "moe_intermediate_size"};
 constexpr ExpertRow kQwen2Experts{.count = "num_experts",
                                   .width = "moe_intermediate_size",
                                   .shared_width = "shared_expert_intermediate_size",
                                   .shared_gate = true};
-constexpr ExpertRow kGptOssExperts{
-    .count = "num_local_experts", .width = "intermediate_size", .router_bias = true, .router = "router"};
-constexpr ExpertRow kDeepSeekExperts{.count = "n_routed_experts",
-                                     .width = "moe_intermediate_size",
-                                     .shared_count = "n_shared_experts",
-                                     .shared_width = "moe_intermediate_size",
-                                     .f32_logits = true};
+constexpr ExpertRow kGptOssExperts{.count = "num_local_experts",
+                                   .width = "intermediate_size",
+                                   .router_bias = true,
+                                   .router = "router",
+                                   .choice = ChoiceRule::kChosenSoftmax,
+                                   .clamped = true};
+constexpr ExpertRow deepseek_experts(ChoiceRule choice, double factor) {
+  return {.count = "n_routed_experts",
+          .width = "moe_intermediate_size",
+          .shared_count = "n_shared_experts",
+          .shared_width = "moe_intermediate_size",
+          .f32_logits = true,
+          .choice = choice,
+          .factor = factor};
+}
+constexpr ExpertRow kDeepSeekV2Experts = deepseek_experts(ChoiceRule::kLimitedSoftmax, 1);
+constexpr ExpertRow kDeepSeekV3Experts = deepseek_experts(ChoiceRule::kSigmoid, 2.5);
+constexpr ExpertRow kGlm4Experts = deepseek_experts(ChoiceRule::kSigmoid, 1);
 
 constexpr FieldDefault kGemma2Defaults[] = {{"head_dim", 256},
                                             {"query_pre_attn_scalar", 256},
@@ -31,19 +43,36 @@ constexpr FieldDefault kGemma3Defaults[] = {{"head_dim", 256},
                                             {"num_key_value_heads", 4},
                                             {"max_position_embeddings", 131072},
                                             {"vocab_size", 262208}};
-constexpr FieldDefault kGptOssDefaults[] = {{"attention_bias", 1},   {"head_dim", 64},
-                                            {"sliding_window", 128}, {"num_local_experts", 128},
-                                            {"vocab_size", 201088},  {"max_position_embeddings", 131072}};
+constexpr FieldDefault kGptOssDefaults[] = {{"attention_bias", 1},
+                                            {"head_dim", 64},
+                                            {"sliding_window", 128},
+                                            {"num_local_experts", 128},
+                                            {"num_experts_per_tok", 4},
+                                            {"vocab_size", 201088},
+                                            {"max_position_embeddings", 131072}};
 constexpr FieldDefault kDeepSeekV2Defaults[] = {{"n_shared_experts", 2}};
-constexpr FieldDefault kDeepSeekV3Defaults[] = {{"first_k_dense_replace", 3}, {"n_shared_experts", 1}};
-constexpr FieldDefault kGlm4Defaults[] = {{"first_k_dense_replace", 1}, {"n_shared_experts", 1}};
+constexpr FieldDefault kDeepSeekV3Defaults[] = {{"first_k_dense_replace", 3},
+                                                {"n_shared_experts", 1},
+                                                {"num_experts_per_tok", 8},
+                                                {"n_group", 8},
+                                                {"topk_group", 4}};
+constexpr FieldDefault kGlm4Defaults[] = {{"first_k_dense_replace", 1},
+                                          {"n_shared_experts", 1},
+                                          {"num_experts_per_tok", 8},
+                                          {"n_group", 1},
+                                          {"topk_group", 1}};
+constexpr FieldDefault kMixtralDefaults[] = {{"num_experts_per_tok", 2}};
+constexpr FieldDefault kQwen2MoeDefaults[] = {
+    {"sliding_window", 4096}, {"max_window_layers", 28}, {"num_experts_per_tok", 4}};
+constexpr FieldDefault kQwen3MoeDefaults[] = {
+    {"sliding_window", 4096}, {"max_window_layers", 28}, {"num_experts_per_tok", 8}};
 constexpr FieldDefault kMistralDefaults[] = {{"sliding_window", 4096}};
 constexpr FieldDefault kQwen2Defaults[] = {{"sliding_window", 4096}, {"max_window_layers", 28}};
 constexpr FieldDefault kQwen3Defaults[] = {{"head_dim", 128}, {"sliding_window", 4096}, {"max_window_layers", 28}};
 
 constexpr FamilyRow kFamilies[] = {
-    {.type = "deepseek_v2", .latent = true, .experts = &kDeepSeekExperts, .defaults = kDeepSeekV2Defaults},
-    {.type = "deepseek_v3", .latent = true, .experts = &kDeepSeekExperts, .defaults = kDeepSeekV3Defaults},
+    {.type = "deepseek_v2", .latent = true, .experts = &kDeepSeekV2Experts, .defaults = kDeepSeekV2Defaults},
+    {.type = "deepseek_v3", .latent = true, .experts = &kDeepSeekV3Experts, .defaults = kDeepSeekV3Defaults},
     {.type = "gemma2",
      .qkv_bias = BiasRule::kAttentionBias,
      .o_bias = BiasRule::kAttentionBias,
@@ -64,7 +93,7 @@ constexpr FamilyRow kFamilies[] = {
      .qkv_bias = BiasRule::kAttentionBias,
      .qk_norm = NormRule::kIfUsed,
      .rotary_share = 0.5,
-     .experts = &kDeepSeekExperts,
+     .experts = &kGlm4Experts,
      .defaults = kGlm4Defaults},
     {.type = "gpt_oss",
      .qkv_bias = BiasRule::kAttentionBias,
@@ -73,17 +102,17 @@ constexpr FamilyRow kFamilies[] = {
      .sinks = true,
      .experts = &kGptOssExperts,
      .defaults = kGptOssDefaults},
-    {.type = "kimi_k2", .latent = true, .experts = &kDeepSeekExperts, .defaults = kDeepSeekV3Defaults},
+    {.type = "kimi_k2", .latent = true, .experts = &kDeepSeekV3Experts, .defaults = kDeepSeekV3Defaults},
     {.type = "llama", .qkv_bias = BiasRule::kAttentionBias, .o_bias = BiasRule::kAttentionBias, .mlp_bias = true},
     {.type = "mistral", .windows = WindowRule::kEveryLayer, .defaults = kMistralDefaults},
-    {.type = "mixtral", .windows = WindowRule::kEveryLayer, .experts = &kMixtralExperts},
+    {.type = "mixtral", .windows = WindowRule::kEveryLayer, .experts = &kMixtralExperts, .defaults = kMixtralDefaults},
     {.type = "phi3", .windows = WindowRule::kEveryLayer, .fused = true},
     {.type = "qwen2", .qkv_bias = BiasRule::kAlways, .windows = WindowRule::kUpperLayers, .defaults = kQwen2Defaults},
     {.type = "qwen2_moe",
      .qkv_bias = BiasRule::kQkvBias,
      .windows = WindowRule::kLowerEvenLayers,
      .experts = &kQwen2Experts,
-     .defaults = kQwen2Defaults},
+     .defaults = kQwen2MoeDefaults},
     {.type = "qwen3",
      .qkv_bias = BiasRule::kAttentionBias,
      .o_bias = BiasRule::kAttentionBias,
@@ -96,7 +125,7 @@ constexpr FamilyRow kFamilies[] = {
      .windows = WindowRule::kEveryLayerIfUsed,
      .qk_norm = NormRule::kAlways,
      .experts = &kQwenExperts,
-     .defaults = kQwen2Defaults},
+     .defaults = kQwen3MoeDefaults},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// One rank's layers -> distinct problems. Attention first, then its cache, then GEMMs; equal problems join.
+// One rank's layers -> distinct problems. Attention first, then its cache, then GEMMs, then experts; equal problems
+// join.
 #include "kernelwright/generator/models/model_plan.h"
 
 #include <fmt/format.h>
@@ -132,6 +133,7 @@ ModelPlan plan_model(std::string_view config_json, const ServingOptions& options
   builder.add_attention();
   builder.add_cache_writes();
   builder.add_linears(quantized);
+  builder.add_experts();
   detail::add_missing(plan, model.missing);
   detail::judge(plan);
   return plan;

@@ -1,5 +1,5 @@
-/// A model's config.json -> every distinct attention problem, cache write and GEMM of one rank, as configs, and what is
-/// missing.
+/// A model's config.json -> every distinct attention problem, cache write and GEMM of one rank, and the kernels of its
+/// experts, as configs, and what is missing.
 /// plan_file.h writes and reads plans as JSON.
 #pragma once
 

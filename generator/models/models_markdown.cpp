@@ -14,8 +14,8 @@ constexpr std::string_view kModelsIntroduction =
 # Models
 
 `kernelwright plan` reads a model's Hugging Face `config.json`. It writes every distinct attention
-problem, cache write and GEMM of one rank into one file. It lists what it cannot serve, with the
-layer and the reason.
+problem, cache write and GEMM of one rank into one file, and the kernels of its experts. It lists
+what it cannot serve, with the layer and the reason.
 
 ```
 $ kernelwright plan Meta-Llama-3-8B/config.json --tp 2 --name llama3-8b --output plan.json
@@ -66,6 +66,12 @@ the rule of its model type. A window that no sequence can exceed is no window.
 the rotation follows from `partial_rotary_factor`. Theta and scaling are in the table that a launch
 reads, so that they are no part of a problem: `--explain` prints them. A scaling that is not known
 is refused.
+
+**Experts.** A layer of experts has four problems ([moe.md](moe.md)): the choice, the GEMM of gates
+and ups, which gathers tokens, the GEMM behind it, and the sum. With fp8 weights and scales of
+blocks there are two more, which quantise rows. The model type and its fields say how experts are
+chosen and gated. With `--ep`, a rank sorts the pairs of its own experts. Rows of gates and ups have
+to be interleaved by 8 when weights are loaded ([gates](gemm/README.md#gates)).
 
 **Quantisation.** `quantization_config` is read for `fp8` (per block, per tensor, per token),
 `compressed-tensors` and `modelopt` (per tensor, per token). ModelOpt's `hf_quant_config.json` is

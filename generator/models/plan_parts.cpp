@@ -6,6 +6,9 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/kv_write/plan.h"
+#include "kernelwright/generator/moe_combine/plan.h"
+#include "kernelwright/generator/route/plan.h"
+#include "kernelwright/generator/row_op/plan.h"
 
 namespace kernelwright::detail {
 namespace {
@@ -36,9 +39,24 @@ std::string refusal(const KvWriteConfig& config, Arch arch) try {
 } catch (const ConfigError& error) {
   return error.violations().front().text();
 }
-std::string refusal(const RowOpConfig&, Arch) { return ""; }       // no model's plan has one yet
-std::string refusal(const RouteConfig&, Arch) { return ""; }       // no model's plan has one yet
-std::string refusal(const MoeCombineConfig&, Arch) { return ""; }  // no model's plan has one yet
+std::string refusal(const RowOpConfig& config, Arch arch) try {
+  plan_row_op(config.problem, config.schedule, arch);
+  return "";
+} catch (const ConfigError& error) {
+  return error.violations().front().text();
+}
+std::string refusal(const RouteConfig& config, Arch arch) try {
+  plan_route(config.problem, config.schedule, arch);
+  return "";
+} catch (const ConfigError& error) {
+  return error.violations().front().text();
+}
+std::string refusal(const MoeCombineConfig& config, Arch arch) try {
+  plan_moe_combine(config.problem, config.schedule, arch);
+  return "";
+} catch (const ConfigError& error) {
+  return error.violations().front().text();
+}
 
 }  // namespace
 

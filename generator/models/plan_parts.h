@@ -40,6 +40,7 @@ class PlanBuilder {
   void add_attention();
   void add_cache_writes();
   void add_linears(const QuantizedLayers& quantized);
+  void add_experts();
 
  private:
   void add_decode(const AttentionLayer& layer);
@@ -54,6 +55,8 @@ class PlanBuilder {
   void add_linear(const Linear& linear, const Layers& layers, bool quantized, const std::string& suffix);
   void add_gemm(const Linear& linear, const std::string& name, const std::string& layer, const Layers& layers,
                 const Fact& n, bool quantized, bool bias);
+  void add_route_and_sum(const ExpertLayer& experts);
+  void add_expert_gemms(const ExpertLayer& experts, const Layers& layers, bool quantized, const std::string& suffix);
   void join(PlannedProblem fresh);
 
   const Model& model_;

@@ -55,7 +55,7 @@ void add_other_parts(const JsonValue& json, const ModelFields& fields, Model& mo
     model.missing.push_back({"multi-token prediction", layers_text({model.layers}), layers->formula(),
                              "its layers are not planned; a draft model has a plan of its own"});
   model.missing.push_back({"norms of hidden states, activations, sampling", "", "",
-                           "a plan has attention, its cache and GEMMs alone; the server's own kernels serve"});
+                           "a plan has attention, its cache, GEMMs and experts alone; the server's own kernels serve"});
 }
 
 }  // namespace

@@ -10,6 +10,9 @@
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/models/plan_file.h"
+#include "kernelwright/generator/moe_combine/plan.h"
+#include "kernelwright/generator/route/plan.h"
+#include "kernelwright/generator/row_op/plan.h"
 #include "support/golden_models.h"
 #include "support/paths.h"
 
@@ -65,6 +68,8 @@ TEST(GoldenPlans, HaveThePublishedShapes) {
                                              {"router", {256, 7168}},
                                              {"shared-gate-up", {512, 7168}},
                                              {"shared-down", {7168, 256}},
+                                             {"expert-gate-up", {512, 7168}},
+                                             {"expert-down", {7168, 256}},
                                              {"lm-head", {16160, 7168}}}));
   EXPECT_EQ(gemms("gpt-oss-20b", 1),
             (Shapes{{"qkv", {5120, 2880}}, {"o", {2880, 4096}}, {"router", {32, 2880}}, {"lm-head", {201088, 2880}}}));
@@ -73,8 +78,12 @@ TEST(GoldenPlans, HaveThePublishedShapes) {
                                             {"gate-up", {21504, 5376}},
                                             {"down", {5376, 10752}},
                                             {"lm-head", {131104, 5376}}}));
-  EXPECT_EQ(gemms("qwen3-30b-a3b", 8),
-            (Shapes{{"qkv", {768, 2048}}, {"o", {2048, 512}}, {"router", {128, 2048}}, {"lm-head", {18992, 2048}}}));
+  EXPECT_EQ(gemms("qwen3-30b-a3b", 8), (Shapes{{"qkv", {768, 2048}},
+                                               {"o", {2048, 512}},
+                                               {"router", {128, 2048}},
+                                               {"expert-gate-up", {192, 2048}},
+                                               {"expert-down", {2048, 96}},
+                                               {"lm-head", {18992, 2048}}}));
 }
 
 /// Each config of a recorded file is read as a person's own config would be, and planned.
@@ -91,6 +100,12 @@ TEST(GoldenPlans, HoldProblemsThatThePlannersTake) {
         } else if (const auto* write = std::get_if<KvWriteConfig>(&config)) {
           EXPECT_NO_THROW(plan_kv_write(write->problem, write->schedule, Arch::kSm90a));
           EXPECT_EQ(write->shapes.size(), 3u);
+        } else if (const auto* route = std::get_if<RouteConfig>(&config)) {
+          EXPECT_NO_THROW(plan_route(route->problem, route->schedule, Arch::kSm90a));
+        } else if (const auto* sum = std::get_if<MoeCombineConfig>(&config)) {
+          EXPECT_NO_THROW(plan_moe_combine(sum->problem, sum->schedule, Arch::kSm90a));
+        } else if (const auto* rows = std::get_if<RowOpConfig>(&config)) {
+          EXPECT_NO_THROW(plan_row_op(rows->problem, rows->schedule, Arch::kSm90a));
         } else {
           const auto& attention = std::get<AttentionConfig>(config);
           EXPECT_NO_THROW(plan_by_model(attention.problem, attention.schedule, Arch::kSm90a));

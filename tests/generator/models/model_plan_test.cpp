@@ -181,15 +181,61 @@ TEST(ModelPlan, FamiliesHaveTheirBiasesSinksAndCaps) {
   EXPECT_THAT(problem(divided, "o").serves, ElementsAre(ServedLayer{"o, other ranks", "0-3"}));
 }
 
-TEST(ModelPlan, ExpertsAreMissingByName) {
+TEST(ModelPlan, ExpertsHaveFourProblems) {
   const std::string json = config("qwen3_moe", R"("num_experts": 16, "moe_intermediate_size": 256,
-                                                  "mlp_only_layers": [1])");
+                                                  "norm_topk_prob": true, "mlp_only_layers": [1])");
   const ModelPlan plan = plan_model(json, {.tp = 2});
-  EXPECT_EQ(missing(plan, "experts"), (MissingLayer{"experts", "0, 2-3", "16 of w13 [256, 512] and w2 [512, 128]",
-                                                    "grouped GEMM is to come; the server's own serves"}));
+  const GemmProblem first = gemm(plan, "expert-gate-up"), second = gemm(plan, "expert-down");
+  EXPECT_EQ(first.groups, (GemmGroups{GroupKind::kRows, 16, GroupBounds::kStarts, true}));
+  EXPECT_EQ(second.groups, (GemmGroups{GroupKind::kRows, 16, GroupBounds::kStarts, false}));
+  EXPECT_EQ((std::pair{first.n, first.k}), (std::pair{256, 512}));
+  EXPECT_EQ((std::pair{second.n, second.k}), (std::pair{512, 128}));
+  EXPECT_EQ(first.epilogue, "silu(gate) * up");
+  EXPECT_THAT(problem(plan, "expert-down").serves, ElementsAre(ServedLayer{"experts' down", "0, 2-3"}));
+  const auto& route = std::get<RouteConfig>(problem(plan, "route").config).problem;
+  EXPECT_EQ((std::tuple{route.experts, route.top_k, route.renormalize}), (std::tuple{16, 8, true}));
+  const auto& sum = std::get<MoeCombineConfig>(problem(plan, "moe-combine").config).problem;
+  EXPECT_EQ((std::tuple{sum.width, sum.top_k, sum.residual}), (std::tuple{512, 8, false}));
   EXPECT_EQ(problem(plan, "gate-up").serves[0].layers, "1");
-  EXPECT_EQ(missing(plan_model(json, {.tp = 2, .ep = 4}), "experts").shape, "4 of w13 [512, 512] and w2 [512, 256]");
+  const ModelPlan divided = plan_model(json, {.tp = 2, .ep = 4});
+  EXPECT_EQ(gemm(divided, "expert-gate-up").groups.count, 4);
+  EXPECT_EQ(gemm(divided, "expert-gate-up").n, 512);
+  EXPECT_EQ(std::get<RouteConfig>(problem(divided, "route").config).problem.local_experts, 4);
   EXPECT_THAT(refusal(json, {.ep = 3}), HasSubstr("/num_experts: num_experts 16 does not divide among ep 3; ep 2"));
+}
+
+TEST(ModelPlan, ExpertsOfEachFamilyAreChosenAndGatedAsItDoes) {
+  const auto route = [](const ModelPlan& plan) { return std::get<RouteConfig>(problem(plan, "route").config).problem; };
+  const std::string experts = R"("n_routed_experts": 16, "moe_intermediate_size": 128, "n_group": 4, "topk_group": 2,
+      "num_experts_per_tok": 4, "first_k_dense_replace": 1)";
+  const ModelPlan glm = plan_model(config("glm4_moe", experts + R"(, "routed_scaling_factor": 1.5)"), {});
+  EXPECT_EQ(route(glm).score, RouteScore::kSigmoid);
+  EXPECT_TRUE(route(glm).bias && route(glm).renormalize);
+  EXPECT_EQ((std::tuple{route(glm).n_group, route(glm).topk_group, route(glm).factor}), (std::tuple{4, 2, 1.5}));
+  EXPECT_TRUE(std::get<MoeCombineConfig>(problem(glm, "moe-combine").config).problem.residual) << "a shared expert's";
+  const ModelPlan mixtral = plan_model(config("mixtral", R"("num_local_experts": 8)"), {});
+  EXPECT_EQ(route(mixtral).order, RouteOrder::kTopKFirst);
+  const ModelPlan oss = plan_model(config("gpt_oss", R"("num_local_experts": 8, "swiglu_limit": 6)"), {});
+  EXPECT_EQ(gemm(oss, "expert-gate-up").epilogue,
+            "(clamp(up + bias, -6, 6) + 1) * min(gate + bias, 6) * sigmoid(1.702 * min(gate + bias, 6))");
+  EXPECT_EQ(gemm(oss, "expert-down").epilogue, "acc + bias");
+  const std::string other = config("mixtral", R"("num_local_experts": 8, "hidden_act": "mish")");
+  EXPECT_EQ(missing(plan_model(other, {}), "experts").reason,
+            "no GEMM has gates of hidden_act mish; the server's own serves");
+}
+
+TEST(ModelPlan, QuantisedExpertsHaveFp8ProblemsOrAreMissing) {
+  const std::string blocks = config("qwen3_moe", R"("num_experts": 16, "moe_intermediate_size": 256,
+      "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]})");
+  const ModelPlan plan = plan_model(blocks, {});
+  EXPECT_EQ(gemm(plan, "expert-gate-up").scales, ScaleKind::kPerBlock);
+  EXPECT_EQ(gemm(plan, "expert-down").dtype.b, DType::kE4m3);
+  EXPECT_EQ(std::get<RowOpConfig>(problem(plan, "expert-tokens").config).problem.width, 512);
+  EXPECT_EQ(std::get<RowOpConfig>(problem(plan, "expert-rows").config).problem.width, 256);
+  const std::string mxfp4 =
+      config("gpt_oss", R"("num_local_experts": 8, "quantization_config": {"quant_method": "mxfp4"})");
+  EXPECT_EQ(missing(plan_model(mxfp4, {}), "experts").reason,
+            "grouped GEMM of mxfp4 weights is to come; the server's own serves");
 }
 
 TEST(ModelPlan, LatentAttentionHasItsPrefillAndNamesItsDecode) {
