@@ -4,10 +4,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from transformers.integrations import finegrained_fp8
 from transformers.integrations.moe import grouped_mm_experts_forward
 
 from ._attention import DTYPES, OPS, handle_of_problem, kernels
 from ._errors import ConfigError
+from ._groups import GROUP
 
 ALPHA, LIMIT = 1.702, 7.0  # of gpt-oss, if its module does not say others
 _gates = {}  # by class and function of activation: what Gates found
@@ -41,7 +43,8 @@ class Gates(NamedTuple):
 
 
 class ExpertsProblem(NamedTuple):
-    """All that tells two kernels of layers of experts apart. `part`: route, first, gates, second or combine."""
+    """All that tells two kernels of layers of experts apart. `part`: route, first, gates, second or combine, and with fp8
+    tokens, which quantises."""
 
     part: str
     experts: int
@@ -51,6 +54,7 @@ class ExpertsProblem(NamedTuple):
     dtype: str
     biased: bool
     transposed: bool  # weights are [experts, in, out]
+    fp8: bool  # weights are e4m3 with scales of blocks, and rows are quantised
     gates: Gates
 
     def config(self):
@@ -60,35 +64,49 @@ class ExpertsProblem(NamedTuple):
         if self.part == "combine":
             dtype = {"in": self.dtype, "out": self.dtype}
             return {"kind": "moe_combine", "problem": {"dtype": dtype, "width": self.hidden, "top_k": self.top_k}}
-        if self.part == "gates":
-            dtype = {"in": self.dtype, "out": self.dtype}
+        if self.part in ("gates", "tokens"):
+            problem = {"dtype": {"in": self.dtype, "out": "e4m3" if self.fp8 else self.dtype}}
+            problem |= {"scales": {"kind": "per_block", "layout": "columns"}} if self.fp8 else {}
+            if self.part == "tokens":
+                return {"kind": "row_op", "problem": {**problem, "width": self.hidden}}
             gates = {"pairs": self.gates.pairs, **self.gates.problem()}
-            return {"kind": "row_op", "problem": {"dtype": dtype, "width": self.width, "input": "gate_up", "gate": gates}}
+            return {"kind": "row_op", "problem": {**problem, "width": self.width, "input": "gate_up", "gate": gates}}
         first = self.part == "first"
         problem = {"n": 2 * self.width if first else self.hidden, "k": self.hidden if first else self.width,
                    "dtype": dict.fromkeys("abcd", self.dtype), "layout": "nn" if self.transposed else "nt",
                    "groups": {"kind": "rows", "count": self.experts, "bounds": "starts", "gather": first}}
         if self.biased:
             problem["epilogue"] = "acc + bias"
+        if self.fp8:
+            problem["dtype"] |= {"a": "e4m3", "b": "e4m3"}
+            problem["scales"] = "per_block"
         return {"kind": "gemm", "problem": problem}
 
 
 PARTS = "route", "first", "gates", "second", "combine"
+FP8 = torch.float8_e4m3fn
+
+
+# What the numbers of clamped gates are called, in a layer of 16 bits and in one of fp8.
+LIMITS = {"alpha": "alpha", "limit": "limit"}, {"alpha": "swiglu_alpha", "limit": "swiglu_limit"}
 
 
 def _gates_of(module):
     """The Gates of a layer, which a probe finds: the layer's own function on a few numbers. Raises ConfigError."""
-    key = type(module), getattr(module, "alpha", None), getattr(module, "limit", None), type(getattr(module, "act_fn", None))
+    names = LIMITS[1] if hasattr(module, "swiglu_alpha") else LIMITS[0]
+    numbers = {name: getattr(module, theirs, None) for name, theirs in names.items()}
+    key = type(module), *numbers.values(), type(getattr(module, "act_fn", None))
     if key not in _gates:
         probe = torch.linspace(-9, 9, 64, dtype=torch.float64)[torch.arange(64) * 37 % 64].view(2, 32)
         try:
             right = module._apply_gate(probe)
         except (RuntimeError, TypeError, AttributeError) as error:
             raise ConfigError(f"its gates refuse a probe: {error}") from None
-        limits = {name: float(getattr(module, name)) for name in ("alpha", "limit") if isinstance(getattr(module, name, None), (int, float))}
+        limits = {name: float(value) for name, value in numbers.items() if isinstance(value, (int, float))}
         tried = [Gates(name, pairs) for name in ("silu", "gelu_tanh", "gelu", "relu", "none") for pairs in (0, 1)]
         tried += [Gates("none", pairs, True, **limits) for pairs in (0, 1)]
-        _gates[key] = next((gates for gates in tried if right.shape == (2, 16) and torch.allclose(gates(probe), right, atol=1e-6)), None)
+        fits = right.shape == (2, 16)
+        _gates[key] = next((gates for gates in tried if fits and torch.allclose(gates(probe), right, atol=1e-6)), None)
     if _gates[key] is None:
         raise ConfigError("its product of gates and ups is none that a kernel has")
     return _gates[key]
@@ -102,23 +120,45 @@ def _problem(module, x, ids):
     for weight in weights:
         if type(weight) is not torch.nn.Parameter or not weight.is_contiguous():
             raise ConfigError("its weights are no contiguous tensors")
-    if x.dtype not in DTYPES or weights[0].dtype != x.dtype or weights[1].dtype != x.dtype:
-        raise ConfigError(f"tokens are {x.dtype}, and weights {weights[0].dtype} and {weights[1].dtype}; ours are float16 or bfloat16")
-    experts, width, hidden = weights[1].shape if module.is_transposed else (weights[1].shape[i] for i in (0, 2, 1))
-    return ExpertsProblem("", experts, ids.shape[-1], hidden, width, DTYPES[x.dtype], bool(module.has_bias),
-                          bool(module.is_transposed), _gates_of(module))
+    fp8 = weights[0].dtype == weights[1].dtype == FP8
+    if x.dtype not in DTYPES or not fp8 and (weights[0].dtype != x.dtype or weights[1].dtype != x.dtype):
+        raise ConfigError(f"tokens are {x.dtype}, and weights {weights[0].dtype} and {weights[1].dtype}; ours are float16, "
+                          "bfloat16 or float8_e4m3fn")
+    transposed = bool(getattr(module, "is_transposed", False))
+    experts, width, hidden = weights[1].shape if transposed else (weights[1].shape[i] for i in (0, 2, 1))
+    blocks = fp8 and tuple(module.block_size or ()) == (GROUP, GROUP) and hidden % GROUP == width % GROUP == 0
+    if fp8 and not (blocks and module.activation_scheme == "dynamic"):
+        raise ConfigError(f'fp8 weights have blocks of {module.block_size}, activation_scheme "{module.activation_scheme}" and sizes '
+                          f'{hidden} and {width}; ours have blocks of [{GROUP}, {GROUP}], "dynamic" and multiples of {GROUP}')
+    return ExpertsProblem("", experts, ids.shape[-1], hidden, width, DTYPES[x.dtype], bool(module.has_bias), transposed, fp8,
+                          _gates_of(module))
 
 
 def _handles(device, problem):
     """{part: its kernel's handle}. Raises ConfigError if no kernel takes one."""
     fields = problem[1:-1]
-    return {part: handle_of_problem(device.type, device.index or 0, _made, part, *fields, *problem.gates) for part in PARTS}
+    parts = (*PARTS, "tokens") if problem.fp8 else PARTS
+    return {part: handle_of_problem(device.type, device.index or 0, _made, part, *fields, *problem.gates) for part in parts}
 
 
 def _made(*fields):
     """An ExpertsProblem of plain fields, which torch.compile passes on as constants."""
     count = len(ExpertsProblem._fields) - 1
     return ExpertsProblem(*fields[:count], Gates(*fields[count:]))
+
+
+def _quantised(number, rows, width):
+    """A row_op that quantises: (elements, their scales in columns, as a GEMM takes them)."""
+    elements = rows.new_empty((rows.shape[0], width), dtype=FP8)
+    scale = rows.new_empty((width // GROUP, (rows.shape[0] + 3) // 4 * 4), dtype=torch.float32)[:, :rows.shape[0]]
+    OPS.row_op.out(number, rows, out=elements, scale=scale)
+    return elements, scale
+
+
+def _left(module, *arguments):
+    """transformers' own."""
+    fp8 = module.down_proj.dtype == FP8
+    return (finegrained_fp8.fp8_grouped_mm_experts_forward if fp8 else grouped_mm_experts_forward)(module, *arguments)
 
 
 def experts(module, hidden_states, top_k_index, top_k_weights):
@@ -128,20 +168,28 @@ def experts(module, hidden_states, top_k_index, top_k_weights):
     wanted = torch.is_grad_enabled() and (hidden_states.requires_grad or top_k_weights.requires_grad or
                                           any(parameter.requires_grad for parameter in module.parameters(recurse=False)))
     if wanted:
-        return grouped_mm_experts_forward(module, hidden_states, top_k_index, top_k_weights)
+        return _left(module, hidden_states, top_k_index, top_k_weights)
     try:
         problem = _problem(module, hidden_states, top_k_index)
         handles = _handles(hidden_states.device, problem)
     except ConfigError as error:
         from .transformers import warn_once
         warn_once(f"kernelwright leaves these experts to transformers: {error}")
-        return grouped_mm_experts_forward(module, hidden_states, top_k_index, top_k_weights)
+        return _left(module, hidden_states, top_k_index, top_k_weights)
     # No gradient is wanted, and torch lends no tensor that asks for one.
     gate_up, down = module.gate_up_proj.detach(), module.down_proj.detach()
     biases = (module.gate_up_proj_bias.detach(), module.down_proj_bias.detach()) if problem.biased else (None, None)
     starts, source_rows, positions = OPS.route.given(handles["route"], top_k_index.to(torch.int32).contiguous())
     x = hidden_states if hidden_states.stride(-1) == 1 else hidden_states.contiguous()
-    rows = OPS.gemm(handles["first"], x, gate_up, bounds=starts, gather=source_rows, bias=biases[0])
-    rows = OPS.row_op(handles["gates"], rows)
-    rows = OPS.gemm(handles["second"], rows, down, bounds=starts, bias=biases[1])
+    first, second = {"bias": biases[0]}, {"bias": biases[1]}
+    if problem.fp8:
+        x, first["scale_a"] = _quantised(handles["tokens"], x, problem.hidden)
+        first["scale_b"], second["scale_b"] = (scales.detach().float() for scales in (module.gate_up_proj_scale_inv,
+                                                                                     module.down_proj_scale_inv))
+    rows = OPS.gemm(handles["first"], x, gate_up, bounds=starts, gather=source_rows, **first)
+    if problem.fp8:
+        rows, second["scale_a"] = _quantised(handles["gates"], rows, problem.width)
+    else:
+        rows = OPS.row_op(handles["gates"], rows)
+    rows = OPS.gemm(handles["second"], rows, down, bounds=starts, **second)
     return OPS.moe_combine(handles["combine"], rows, positions, top_k_weights.float().contiguous())

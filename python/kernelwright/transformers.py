@@ -25,6 +25,7 @@ from ._masks import bounds, is_bounds, packed_offsets, padding_mask
 from ._paged import paged_attention
 
 try:
+    from transformers.integrations.finegrained_fp8 import FP8ExpertsInterface
     from transformers.integrations.moe import ExpertsInterface
 
     from ._experts import experts
@@ -55,6 +56,7 @@ def register(engine: Engine | None = None, name: str = NAME) -> None:
     AttentionInterface.register(f"paged|{name}", paged_attention)  # which needs no masks
     if ExpertsInterface is not None:
         ExpertsInterface.register(name, experts)
+        FP8ExpertsInterface.register(name, experts)
 
 
 def problems() -> list[dict[str, Any]]:

@@ -12,11 +12,13 @@ import warnings
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.integrations.moe import grouped_mm_experts_forward
+from transformers.integrations import finegrained_fp8
+from transformers.integrations.moe import grouped_mm_experts_forward, use_experts_implementation
 
 import kernelwright
 import kernelwright.transformers as ours
 from kernelwright import _experts
+from kernelwright._groups import quantize_groups
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EMULATED = dict(backend="emulator", emulator_arch=os.environ.get("KERNELWRIGHT_TEST_ARCH", "sm_90a"), hazards=True)
@@ -85,6 +87,39 @@ class Experts(unittest.TestCase):
             for dtype in (torch.bfloat16, torch.float16):
                 with self.subTest(kind=kind, dtype=dtype):
                     self.check(kind, dtype)
+
+    def test_fp8_experts_are_right(self):
+        """Against fp64 of the same elements, with rows quantised in PyTorch as ours are."""
+        sizes = dict(moe_intermediate_size=128, hidden_size=256)
+        config = AutoConfig.for_model("qwen3_moe", **COMMON | MODELS["qwen3_moe"] | sizes)
+        config._experts_implementation = "kernelwright"
+        cls = use_experts_implementation(type("Fp8", (finegrained_fp8.FP8Experts,), {}),
+                                         experts_interface=finegrained_fp8.ALL_FP8_EXPERTS_FUNCTIONS)
+        module = cls(config, block_size=(128, 128)).to(DEVICE)
+        generator = torch.Generator().manual_seed(6)
+        parts = [(getattr(module, name), getattr(module, name + "_scale_inv")) for name in ("gate_up_proj", "down_proj")]
+        for weight, scales in parts:
+            weight.data.copy_((torch.randn(weight.shape, generator=generator) * 60).to(torch.float8_e4m3fn))
+            scales.data.copy_(torch.rand(scales.shape, generator=generator) * 1e-3 + 1e-3)
+
+        def full(weight, scales):
+            return weight.double() * scales.double().repeat_interleave(128, -2).repeat_interleave(128, -1)
+
+        def quantised(rows):
+            elements, scales = quantize_groups(rows)
+            return elements.double() * scales.t().double().repeat_interleave(128, 1)
+        x = torch.randn(TOKENS, 256, generator=generator).to(DEVICE).bfloat16()
+        weights, ids = torch.randn(TOKENS, 8, generator=generator).softmax(-1).topk(2)
+        weights, ids = weights.to(DEVICE), ids.to(DEVICE)
+        found = module(x, ids, weights).double()
+        gate_up, down = (full(*part) for part in parts)
+        right, rows = torch.zeros_like(found), quantised(x)
+        for slot in range(2):
+            gate, up = torch.einsum("th,twh->tw", rows, gate_up[ids[:, slot]]).bfloat16().double().chunk(2, -1)
+            inner = quantised((torch.nn.functional.silu(gate) * up).float())
+            right += torch.einsum("tw,thw->th", inner, down[ids[:, slot]]) * weights[:, slot:slot + 1].double()
+        self.assertLess((found - right).norm() / right.norm(), 0.01)
+        self.assertEqual(ENGINE.take_hazards() if DEVICE == "cpu" else [], [])
 
     def test_experts_of_other_ranks_add_nothing(self):
         module = experts_of(made("qwen3_moe"))[0]
