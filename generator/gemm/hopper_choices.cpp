@@ -102,8 +102,9 @@ bool spills(const GemmSpec& spec) {
   // Blocks of gates that begin within a tile take 4 more scales of a slab.
   const bool begins_within = spec.scales == ScaleKind::kPerBlock && halves && (spec.block_n & (spec.block_n - 1)) != 0;
   if (spec.gather && (begins_within || (spec.block_m > 128 && !spec.swap_ab))) return true;
-  // Each column has a scale, and its gate or up another one.
-  return spec.is_grouped() && halves && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && spec.block_n > 128;
+  // Each column of a group has a scale, and its gate or up another one. Results of f32 take registers too.
+  const int most = halves ? 128 : spec.gather || bits_of(spec.d) == 32 ? 192 : 256;
+  return spec.is_grouped() && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && spec.block_n > most;
 }
 
 constexpr double kFewRows = 16;  // of a group: weights count, and tokens are the columns of a product
@@ -186,7 +187,7 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   const double groups = std::max(1, extent.groups), m = extent.rows_of_group();
   const double rows = spec.swap_ab ? extent.n : m, columns = spec.swap_ab ? m : extent.n;
   const auto tiles_along = [&](double count, double of_tile, bool of_groups) {
-    return of_groups && extent.groups > 0 ? tiles_of_group(spec.groups, count, of_tile) : std::ceil(count / of_tile);
+    return of_groups && extent.groups > 1 ? tiles_of_group(spec.groups, count, of_tile) : std::ceil(count / of_tile);
   };
   const double tile_rows = tiles_along(rows, spec.block_m * spec.cluster_m, !spec.swap_ab) * spec.cluster_m;
   const double tile_columns = tiles_along(columns, spec.block_n, spec.swap_ab);

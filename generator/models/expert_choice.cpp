@@ -12,7 +12,7 @@ std::string gates_of_experts(const ModelFields& fields, const ExpertRow& row) {
     return "(clamp(up + bias, -" + limit + ", " + limit + ") + 1) * " + gate + " * sigmoid(1.702 * " + gate + ")";
   }
   const std::string word = fields.word("hidden_act");
-  if (word.empty() || word == "silu") return "silu(gate) * up";
+  if (word.empty() || word == "silu" || word == "swish") return "silu(gate) * up";
   if (word == "gelu_pytorch_tanh") return "gelu_tanh(gate) * up";
   return word == "gelu" || word == "relu" ? word + "(gate) * up" : "";
 }

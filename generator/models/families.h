@@ -47,7 +47,8 @@ enum class ChoiceRule {
 struct ExpertRow {
   std::string_view count, width, shared_count, shared_width;  // names of fields; "": the family has none
   bool router_bias = false, f32_logits = false, shared_gate = false;
-  std::string_view router = "gate";  // its module in a layer's mlp
+  std::string_view router = "gate";                     // its module in a layer's mlp
+  std::string_view expert = "mlp.experts.0.gate_proj";  // a matrix of the first one, in a layer
   ChoiceRule choice = ChoiceRule::kSoftmax;
   double factor = 1;     // of weights, where the file has no routed_scaling_factor
   bool clamped = false;  // gates and ups are clamped as gpt-oss does, and have biases

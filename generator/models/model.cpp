@@ -320,7 +320,7 @@ class ModelReader {
     experts.shape = std::to_string(own.value()) + " of w13 " + matrix(Fact(2) * width, model_.hidden) + " and w2 " +
                     matrix(model_.hidden, width);
     const auto top_k = fields_.whole_if_given("num_experts_per_tok");
-    experts.gates = detail::gates_of_experts(fields_, row), experts.biased = row.clamped;
+    experts.gates = detail::gates_of_experts(fields_, row), experts.biased = row.clamped, experts.module = row.expert;
     if (top_k && !experts.gates.empty()) {
       experts.top_k = *top_k;
       experts.shared = !row.shared_count.empty() && fields_.whole_above_zero(row.shared_count);

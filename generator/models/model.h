@@ -62,6 +62,7 @@ struct ExpertLayer {
   RouteProblem route;   // how they are chosen; its numbers of experts are those above
   std::string choice;   // the fields that say so
   std::string shape;    // "8 of w13 [28672, 4096] and w2 [4096, 14336]"
+  std::string module;   // of a matrix of the first one, below the layer's: "mlp.experts.0.gate_proj"
   std::string gates;    // the epilogue of gates and ups
   bool biased = false;  // each of their products has a bias
   bool shared = false;  // a shared expert adds a row to each token

@@ -4,8 +4,10 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr ExpertRow kMixtralExperts{
-    .count = "num_local_experts", .width = "intermediate_size", .choice = ChoiceRule::kChosenSoftmax};
+constexpr ExpertRow kMixtralExperts{.count = "num_local_experts",
+                                    .width = "intermediate_size",
+                                    .expert = "block_sparse_moe.experts.0.w1",
+                                    .choice = ChoiceRule::kChosenSoftmax};
 constexpr ExpertRow kQwenExperts{.count = "num_experts", .width = "moe_intermediate_size"};
 constexpr ExpertRow kQwen2Experts{.count = "num_experts",
                                   .width = "moe_intermediate_size",

@@ -21,7 +21,7 @@ std::pair<Layers, Layers> split(const ExpertLayer& experts, const Quantization& 
     // A method that leaves linear layers alone, as mxfp4 does, is one of experts.
     const bool covered =
         !quantization.method.empty() &&
-        (!quantization.linears || quantization.covers(fmt::format("model.layers.{}.mlp.experts.0.gate_proj", layer)));
+        (!quantization.linears || quantization.covers(fmt::format("model.layers.{}.{}", layer, experts.module)));
     (covered ? found.first : found.second).push_back(layer);
   }
   return found;
@@ -91,25 +91,27 @@ void PlanBuilder::add_route_and_sum(const ExpertLayer& experts) {
   if (route.local_experts > 0) planned.from.push_back("local_experts: " + experts.own.text());
   join(std::move(planned));
   MoeCombineProblem sum{.dtype = {model_.dtype, model_.dtype}, .width = whole(model_.hidden), .top_k = route.top_k};
-  sum.residual = experts.shared;
+  // Ranks that share the experts alone have the whole shared expert each, and their sums would count it more than once.
+  sum.residual = experts.shared && plan_.serving.ep <= plan_.serving.tp;
   planned = {};
   planned.config = MoeCombineConfig{
       plan_.name + "-moe-combine", sum, {}, shapes_of_tokens(&MoeCombineShape::tokens, 1, plan_.serving)};
   planned.serves = {{"experts' sum", layers}};
   planned.from = {"width: " + model_.hidden.text(), "top_k: " + experts.top_k.text()};
-  if (experts.shared) planned.from.push_back("residual: the shared expert's rows");
+  if (sum.residual) planned.from.push_back("residual: the shared expert's rows");
   join(std::move(planned));
 }
 
 void PlanBuilder::add_expert_gemms(const ExpertLayer& experts, const Layers& layers, bool quantized,
                                    const std::string& suffix) {
   const std::string text = layers_text(layers);
-  const auto add = [&](const char* name, const char* layer, const Fact& n, const Fact& k, bool first) {
+  const auto add = [&](const char* name, const std::string& layer, const Fact& n, const Fact& k, bool first,
+                       const std::string& epilogue) {
     GemmProblem problem{.n = whole(n), .k = whole(k)};
     problem.dtype = {model_.dtype, model_.dtype, model_.dtype};
     if (quantized) problem.dtype.a = problem.dtype.b = DType::kE4m3, problem.scales = ScaleKind::kPerBlock;
     problem.groups = {GroupKind::kRows, whole(experts.own), GroupBounds::kStarts, first};
-    problem.epilogue = first ? experts.gates : experts.biased ? "acc + bias" : "acc";
+    problem.epilogue = epilogue;
     if (experts.biased) problem.dtype.c = model_.dtype;
     PlannedProblem planned;
     planned.config = GemmConfig{fmt::format("{}-{}{}", plan_.name, name, suffix),
@@ -124,8 +126,12 @@ void PlanBuilder::add_expert_gemms(const ExpertLayer& experts, const Layers& lay
     if (quantized) planned.from.push_back("dtype: e4m3, scales per_block; quant_method " + model_.quantization.method);
     join(std::move(planned));
   };
-  add("expert-gate-up", "experts' gate-up", Fact(2) * experts.width, model_.hidden, true);
-  add("expert-down", "experts' down", model_.hidden, experts.width, false);
+  add("expert-gate-up", "experts' gate-up", Fact(2) * experts.width, model_.hidden, true, experts.gates);
+  // Ranks that share an expert's inner size add up their rows, so one of them has the bias.
+  const bool on_one_rank = experts.biased && plan_.serving.tp > 1 && plan_.serving.ep == 1;
+  if (on_one_rank) add("expert-down-bias", "experts' down, rank 0", model_.hidden, experts.width, false, "acc + bias");
+  add("expert-down", on_one_rank ? "experts' down, other ranks" : "experts' down", model_.hidden, experts.width, false,
+      experts.biased && !on_one_rank ? "acc + bias" : "acc");
   if (!quantized) return;
   const auto quantize = [&](const char* name, const char* layer, const Fact& width, std::int64_t rows_of_token) {
     RowOpProblem problem;

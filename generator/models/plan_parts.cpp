@@ -20,6 +20,13 @@ bool same_problem(const Config& a, const Config& b) {
                     a);
 }
 
+/// Rows of the largest shape.
+int most_rows(const Config& config) {
+  int most = 0;
+  for (const RowOpShape& shape : std::get<RowOpConfig>(config).shapes) most = std::max(most, shape.rows);
+  return most;
+}
+
 /// Why no kernel of `arch` takes the config; "" if one does. No tuned row can change that.
 std::string refusal(const AttentionConfig& config, Arch arch) try {
   plan_by_model(config.problem, config.schedule, arch);
@@ -67,6 +74,8 @@ void PlanBuilder::join(PlannedProblem fresh) {
       old.rows = fresh.rows;
       std::get<GemmConfig>(old.config).shapes = std::get<GemmConfig>(fresh.config).shapes;
     }
+    if (auto* rows = std::get_if<RowOpConfig>(&old.config); rows && most_rows(fresh.config) > most_rows(old.config))
+      rows->shapes = std::get<RowOpConfig>(fresh.config).shapes;
     for (ServedLayer& layer : fresh.serves)
       if (std::ranges::find(old.serves, layer) == old.serves.end()) old.serves.push_back(std::move(layer));
     return;

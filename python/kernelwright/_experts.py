@@ -1,6 +1,7 @@
 """Layers of experts in transformers: what experts_implementation="kernelwright" calls."""
 from __future__ import annotations
 
+import types
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from ._errors import ConfigError
 from ._groups import GROUP
 
 ALPHA, LIMIT = 1.702, 7.0  # of gpt-oss, if its module does not say others
-_gates = {}  # by class and function of activation: what Gates found
+_gates = {}  # by class of layers, class of activation and numbers: what _told_gates() found
 
 
 class Gates(NamedTuple):
@@ -87,29 +88,48 @@ PARTS = "route", "first", "gates", "second", "combine"
 FP8 = torch.float8_e4m3fn
 
 
-# What the numbers of clamped gates are called, in a layer of 16 bits and in one of fp8.
-LIMITS = {"alpha": "alpha", "limit": "limit"}, {"alpha": "swiglu_alpha", "limit": "swiglu_limit"}
+NUMBERS = "alpha", "limit", "swiglu_alpha", "swiglu_limit"  # of clamped gates, in layers of 16 bits and of fp8
+
+
+@torch.compiler.assume_constant_result
+def _told_gates(layer, activation, *numbers):
+    """The fields of the Gates of a class of layers, as text; what is wrong, behind a "!". `activation`: the class of its
+    act_fn; `numbers`: its NUMBERS. A probe of the layer's own function finds them: small numbers, and some past any limit.
+    torch.compile calls this while it traces."""
+    key = layer, activation, numbers
+    if key not in _gates:
+        _gates[key] = _probed(layer, activation, dict(zip(NUMBERS, numbers)))
+    return _gates[key]
+
+
+def _probed(layer, activation, numbers):
+    gate, up = torch.linspace(-9, 9, 56, dtype=torch.float64), torch.linspace(-8, 8, 56, dtype=torch.float64)
+    far = torch.tensor([20.0, -20.0, 300.0, -300.0, 1e4, -1e4, 3e5, -3e5], dtype=torch.float64)
+    gate, up = torch.cat([gate, far]), torch.cat([up[torch.arange(56) * 37 % 56], far[torch.arange(8) * 3 % 8]])
+    probe = torch.cat([gate, up])[torch.arange(128) * 49 % 128].view(2, 64)
+    try:
+        right = layer._apply_gate(types.SimpleNamespace(act_fn=activation and activation(), **numbers), probe)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        return f"!its gates refuse a probe: {error}"
+    tried = [Gates(name, pairs) for name in ("silu", "gelu_tanh", "gelu", "relu", "none") for pairs in (0, 1)]
+    for alpha, limit in ((numbers["alpha"], numbers["limit"]), (numbers["swiglu_alpha"], numbers["swiglu_limit"])):
+        found = [float(value) if isinstance(value, (int, float)) else usual for value, usual in ((alpha, ALPHA), (limit, LIMIT))]
+        tried += [Gates("none", pairs, True, *found) for pairs in (0, 1)]
+    for gates in tried:
+        if right.shape == (2, 32) and torch.allclose(gates(probe), right, rtol=1e-6, atol=1e-6):
+            return " ".join(map(str, (gates.activation, gates.pairs, int(gates.clamped), gates.alpha, gates.limit)))
+    return "!its product of gates and ups is none that a kernel has"
 
 
 def _gates_of(module):
-    """The Gates of a layer, which a probe finds: the layer's own function on a few numbers. Raises ConfigError."""
-    names = LIMITS[1] if hasattr(module, "swiglu_alpha") else LIMITS[0]
-    numbers = {name: getattr(module, theirs, None) for name, theirs in names.items()}
-    key = type(module), *numbers.values(), type(getattr(module, "act_fn", None))
-    if key not in _gates:
-        probe = torch.linspace(-9, 9, 64, dtype=torch.float64)[torch.arange(64) * 37 % 64].view(2, 32)
-        try:
-            right = module._apply_gate(probe)
-        except (RuntimeError, TypeError, AttributeError) as error:
-            raise ConfigError(f"its gates refuse a probe: {error}") from None
-        limits = {name: float(value) for name, value in numbers.items() if isinstance(value, (int, float))}
-        tried = [Gates(name, pairs) for name in ("silu", "gelu_tanh", "gelu", "relu", "none") for pairs in (0, 1)]
-        tried += [Gates("none", pairs, True, **limits) for pairs in (0, 1)]
-        fits = right.shape == (2, 16)
-        _gates[key] = next((gates for gates in tried if fits and torch.allclose(gates(probe), right, atol=1e-6)), None)
-    if _gates[key] is None:
-        raise ConfigError("its product of gates and ups is none that a kernel has")
-    return _gates[key]
+    """The Gates of a layer. Raises ConfigError."""
+    activation = getattr(module, "act_fn", None)
+    told = _told_gates(type(module), None if activation is None else type(activation),
+                       *(getattr(module, name, None) for name in NUMBERS))
+    if told.startswith("!"):
+        raise ConfigError(told[1:])
+    name, pairs, clamped, alpha, limit = told.split(" ")
+    return Gates(name, int(pairs), clamped == "1", float(alpha), float(limit))
 
 
 def _problem(module, x, ids):
@@ -157,8 +177,11 @@ def _quantised(number, rows, width):
 
 def _left(module, *arguments):
     """transformers' own."""
-    fp8 = module.down_proj.dtype == FP8
-    return (finegrained_fp8.fp8_grouped_mm_experts_forward if fp8 else grouped_mm_experts_forward)(module, *arguments)
+    if not isinstance(module, finegrained_fp8.FP8Experts):
+        return grouped_mm_experts_forward(module, *arguments)
+    if module.activation_scheme == "dynamic" and module.down_proj.dtype == FP8:
+        return finegrained_fp8.fp8_grouped_mm_experts_forward(module, *arguments)
+    return type(module).forward.__wrapped__(module, *arguments)  # eager
 
 
 def experts(module, hidden_states, top_k_index, top_k_weights):

@@ -145,6 +145,7 @@ class Experts(unittest.TestCase):
                 self.assertLess((found - right).norm() / right.norm(), 0.1)
 
     def test_torch_compile_takes_it(self):
+        _experts._gates.clear()  # the first call of a layer may be a compiled one
         module = experts_of(made("qwen3_moe"))[0]
         weights, ids = self.scores.topk(2)
         arguments = self.x.bfloat16(), ids, weights.bfloat16()
@@ -158,6 +159,17 @@ class Experts(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "leaves these experts to transformers: tokens are torch.float32"):
             found = _experts.experts(module, self.x, ids, weights)
         self.assertTrue(torch.equal(found, grouped_mm_experts_forward(module, self.x, ids, weights)))
+
+    def test_gates_with_other_limits_are_left(self):
+        """silu with gates and ups clamped at 10, as DeepSeek-V4 has it."""
+        class Clamped(type(experts_of(made("qwen3_moe"))[0])):
+            def _apply_gate(self, rows):
+                gate, up = rows.chunk(2, -1)
+                return torch.nn.functional.silu(gate.clamp(max=10)) * up.clamp(-10, 10)
+        module = experts_of(made("qwen3_moe"))[0]
+        module.__class__ = Clamped
+        with self.assertRaisesRegex(kernelwright.ConfigError, "its product of gates and ups is none that a kernel has"):
+            _experts._gates_of(module)
 
     def test_gradients_are_left_to_transformers(self):
         torch.set_grad_enabled(True)

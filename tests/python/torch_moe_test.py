@@ -25,6 +25,7 @@ class MoeCases:
         def prepare(kind, **problem):
             return kernelwright.torch.handle(cls.engine.prepare({"kind": kind, "problem": problem}))
         cls.sorts, cls.chooses = (prepare("route", experts=16, top_k=2, renormalize=True, sort=sort) for sort in (True, False))
+        cls.sorts_given = prepare("route", experts=16, top_k=2, score="given")
         sums = {"dtype": {"in": "f16", "out": "f16"}, "width": 64, "top_k": 2}
         cls.sums, cls.plain = prepare("moe_combine", residual=True, **sums), prepare("moe_combine", weighted=False, **sums)
 
@@ -93,6 +94,16 @@ class MoeCases:
         torch.testing.assert_close(found.double(), self.right_sum(rows, positions, weights) + self.hidden.double(), rtol=2**-10, atol=1e-3)
         found = OPS.moe_combine.unweighted(self.plain, rows, positions)
         torch.testing.assert_close(found.double(), self.right_sum(rows, positions, torch.ones_like(weights)), rtol=2**-10, atol=1e-3)
+
+    def test_given_experts_are_sorted_alone(self):
+        ids, _, *made = OPS.route.sorted(self.sorts, self.logits)
+        for found in (OPS.route.given(self.sorts_given, ids),
+                      torch.compile(lambda ids: OPS.route.given(self.sorts_given, ids), **self.compiled)(ids)):
+            for one, other in zip(found, made):
+                self.assertTrue(torch.equal(one, other))
+        torch.library.opcheck(OPS.route.given, (self.sorts_given, ids))
+        with self.assertRaisesRegex(ConfigError, "call route.given"):
+            OPS.route.sorted(self.sorts_given, self.logits)
 
     def test_what_is_given_is_written(self):
         made = OPS.route.sorted(self.sorts, self.logits)

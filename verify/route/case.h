@@ -29,7 +29,7 @@ struct RouteCase {
   /// Rows that the sorted arrays have room for.
   std::int64_t sorted_rows() const { return pairs() + std::int64_t{problem.alignment - 1} * buckets(); }
 
-  /// Comparisons of a choice: each expert once for each slot.
+  /// Comparisons of a choice: each expert once for each slot. Where experts are given, the pairs that are sorted.
   double operations() const;
   /// Bytes of what is read and written, each counted once.
   double bytes() const;

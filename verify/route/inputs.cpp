@@ -45,8 +45,8 @@ void make_ids(RouteCase& call, const RouteInputOptions& options, bool odd) {
     Random random(options.seed, static_cast<std::uint64_t>(token) * 1024 + kIds);
     for (int slot = 0; slot < problem.top_k; ++slot) {
       const auto at = static_cast<std::size_t>(slot);
-      std::swap(experts[at], experts[at + random.below(experts.size() - at)]);
-      std::int32_t id = experts[at];
+      if (at < experts.size()) std::swap(experts[at], experts[at + random.below(experts.size() - at)]);
+      std::int32_t id = at < experts.size() ? experts[at] : problem.experts;  // more slots than experts
       if (odd && token % 4 == 1 && random.below(3) == 0) id = slot % 2 == 0 ? -1 : problem.experts;
       if (odd && token % 4 == 2 && slot > 0 && random.below(2) == 0) id = call.ids.back();
       call.ids.push_back(id);
@@ -57,7 +57,9 @@ void make_ids(RouteCase& call, const RouteInputOptions& options, bool odd) {
 
 }  // namespace
 
-double RouteCase::operations() const { return static_cast<double>(tokens) * problem.experts * problem.top_k; }
+double RouteCase::operations() const {
+  return static_cast<double>(pairs()) * (problem.is_given() ? 1 : problem.experts);
+}
 
 double RouteCase::bytes() const {
   const double logits_bytes =

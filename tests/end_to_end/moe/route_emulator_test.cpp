@@ -58,7 +58,7 @@ TEST_P(RouteOnTheEmulator, PicksGroupsOfExperts) {
 }
 
 TEST_P(RouteOnTheEmulator, SortsGivenExperts) {
-  for (const auto& [experts, top_k] : {std::pair{1, 1}, {8, 2}, {60, 4}, {32, 32}, {256, 8}})
+  for (const auto& [experts, top_k] : {std::pair{1, 1}, {8, 2}, {4, 8}, {60, 4}, {32, 32}, {256, 8}})
     for (const int tokens : {0, 1, 16, 39}) {
       RouteProblem problem = plain_router(experts, top_k);
       problem.score = RouteScore::kGiven;

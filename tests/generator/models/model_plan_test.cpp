@@ -219,6 +219,9 @@ TEST(ModelPlan, ExpertsOfEachFamilyAreChosenAndGatedAsItDoes) {
   EXPECT_EQ(gemm(oss, "expert-gate-up").epilogue,
             "(clamp(up + bias, -6, 6) + 1) * min(gate + bias, 6) * sigmoid(1.702 * min(gate + bias, 6))");
   EXPECT_EQ(gemm(oss, "expert-down").epilogue, "acc + bias");
+  const ModelPlan shared_bias = plan_model(config("gpt_oss", R"("num_local_experts": 8)"), {.tp = 2});
+  EXPECT_EQ(gemm(shared_bias, "expert-down-bias").epilogue, "acc + bias");
+  EXPECT_EQ(gemm(shared_bias, "expert-down").epilogue, "acc");
   const std::string other = config("mixtral", R"("num_local_experts": 8, "hidden_act": "mish")");
   EXPECT_EQ(missing(plan_model(other, {}), "experts").reason,
             "no GEMM has gates of hidden_act mish; the server's own serves");
@@ -232,6 +235,15 @@ TEST(ModelPlan, QuantisedExpertsHaveFp8ProblemsOrAreMissing) {
   EXPECT_EQ(gemm(plan, "expert-down").dtype.b, DType::kE4m3);
   EXPECT_EQ(std::get<RowOpConfig>(problem(plan, "expert-tokens").config).problem.width, 512);
   EXPECT_EQ(std::get<RowOpConfig>(problem(plan, "expert-rows").config).problem.width, 256);
+  const std::string kept = config("mixtral", R"("num_local_experts": 8, "quantization_config": {"quant_method": "fp8",
+      "activation_scheme": "dynamic", "weight_block_size": [128, 128],
+      "modules_to_not_convert": ["model.layers.1.block_sparse_moe.experts"]})");
+  EXPECT_THAT(problem(plan_model(kept, {}), "expert-down-16").serves, ElementsAre(ServedLayer{"experts' down", "1"}));
+  const std::string alike = config("qwen3_moe", R"("num_experts": 16, "moe_intermediate_size": 512,
+      "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]})");
+  const ModelPlan joined = plan_model(alike, {});
+  EXPECT_EQ(std::get<RowOpConfig>(problem(joined, "expert-tokens").config).shapes[1].rows, 8 * 8192)
+      << "one problem has the rows of tokens and of experts";
   const std::string mxfp4 =
       config("gpt_oss", R"("num_local_experts": 8, "quantization_config": {"quant_method": "mxfp4"})");
   EXPECT_EQ(missing(plan_model(mxfp4, {}), "experts").reason,
