@@ -27,42 +27,33 @@ int most_rows(const Config& config) {
   return most;
 }
 
+/// Why `plan` throws; "" if it does not.
+template <class Plan>
+std::string refusal_of(const Plan& plan) try {
+  plan();
+  return "";
+} catch (const ConfigError& error) {
+  return error.violations().front().text();
+}
+
 /// Why no kernel of `arch` takes the config; "" if one does. No tuned row can change that.
-std::string refusal(const AttentionConfig& config, Arch arch) try {
-  plan_by_model(config.problem, config.schedule, arch);
-  return "";
-} catch (const ConfigError& error) {
-  return error.violations().front().text();
+std::string refusal(const AttentionConfig& config, Arch arch) {
+  return refusal_of([&] { plan_by_model(config.problem, config.schedule, arch); });
 }
-std::string refusal(const GemmConfig& config, Arch arch) try {
-  plan_by_model(config.problem, config.schedule, arch);
-  return "";
-} catch (const ConfigError& error) {
-  return error.violations().front().text();
+std::string refusal(const GemmConfig& config, Arch arch) {
+  return refusal_of([&] { plan_by_model(config.problem, config.schedule, arch); });
 }
-std::string refusal(const KvWriteConfig& config, Arch arch) try {
-  plan_kv_write(config.problem, config.schedule, arch);
-  return "";
-} catch (const ConfigError& error) {
-  return error.violations().front().text();
+std::string refusal(const KvWriteConfig& config, Arch arch) {
+  return refusal_of([&] { plan_kv_write(config.problem, config.schedule, arch); });
 }
-std::string refusal(const RowOpConfig& config, Arch arch) try {
-  plan_row_op(config.problem, config.schedule, arch);
-  return "";
-} catch (const ConfigError& error) {
-  return error.violations().front().text();
+std::string refusal(const RowOpConfig& config, Arch arch) {
+  return refusal_of([&] { plan_row_op(config.problem, config.schedule, arch); });
 }
-std::string refusal(const RouteConfig& config, Arch arch) try {
-  plan_route(config.problem, config.schedule, arch);
-  return "";
-} catch (const ConfigError& error) {
-  return error.violations().front().text();
+std::string refusal(const RouteConfig& config, Arch arch) {
+  return refusal_of([&] { plan_route(config.problem, config.schedule, arch); });
 }
-std::string refusal(const MoeCombineConfig& config, Arch arch) try {
-  plan_moe_combine(config.problem, config.schedule, arch);
-  return "";
-} catch (const ConfigError& error) {
-  return error.violations().front().text();
+std::string refusal(const MoeCombineConfig& config, Arch arch) {
+  return refusal_of([&] { plan_moe_combine(config.problem, config.schedule, arch); });
 }
 
 }  // namespace
