@@ -136,7 +136,8 @@ GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule,
   if (problem.groups.any()) counts.insert(counts.begin(), std::begin(kFewRows), std::end(kFewRows));
   for (const int m : counts) {
     // With groups, a plan tells apart how many rows a group has.
-    const int groups = !problem.groups.any() ? 0 : std::min(problem.groups.count, m == 1 ? kGroupsOfOne : 1 << 30);
+    const int count = problem.groups.any() ? problem.groups.count : 0;
+    const int groups = m == 1 ? std::min(count, kGroupsOfOne) : count;
     const int rows = std::min<std::int64_t>(kMostRows, std::int64_t{m} * std::max(1, groups));
     const auto cost = [&](const GemmSpec& spec) {
       return detail::gemm_cost_us(spec, {rows, problem.n, problem.k, 0, groups}, num_sms);
