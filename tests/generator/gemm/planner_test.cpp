@@ -6,6 +6,7 @@
 
 #include <climits>
 #include <set>
+#include <tuple>
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/epilogue.h"
@@ -101,6 +102,27 @@ TEST(GemmPlan, VariantsCoverEveryRowCountOnce) {
     EXPECT_EQ(plan.variant_for(1).spec, plan.variants.front().spec);
     EXPECT_EQ(plan.variant_for(1 << 20).spec, plan.variants.back().spec);
   }
+}
+
+/// As an H100 measured them: bench/results/moe/2026-11-27-h100-layers.md and gemm/2026-11-27-h100-gates-tiles.csv.
+TEST(GemmPlan, TilesOfGatesAndGroupsAreTheMeasuredOnes) {
+  const auto tile = [](const GemmProblem& problem, int m) {
+    const GemmSpec& spec = plan_by_model(problem, {}, Arch::kSm90a).variant_for(m).spec;
+    return std::tuple{spec.block_m, spec.block_n, spec.swap_ab};
+  };
+  GemmProblem gates;
+  gates.n = 28672, gates.k = 4096, gates.epilogue = "silu(gate) * up";
+  EXPECT_EQ(tile(gates, 8192), (std::tuple{128, 176, false}));
+  GemmProblem qwen;
+  qwen.n = 1536, qwen.k = 2048, qwen.epilogue = "silu(gate) * up";
+  qwen.groups = {GroupKind::kRows, 128, GroupBounds::kStarts, true};
+  for (const int rows : {256, 2048}) EXPECT_EQ(tile(qwen, rows), (std::tuple{128, 256, false})) << rows;
+  EXPECT_EQ(tile(qwen, 4), (std::tuple{64, 32, true}));
+  GemmProblem deepseek;
+  deepseek.n = 7168, deepseek.k = 256, deepseek.scales = ScaleKind::kPerBlock;
+  deepseek.dtype.a = deepseek.dtype.b = DType::kE4m3;
+  deepseek.groups = {GroupKind::kRows, 256, GroupBounds::kStarts, false};
+  for (const int rows : {1, 4}) EXPECT_EQ(tile(deepseek, rows), (std::tuple{128, 32, true})) << rows;
 }
 
 TEST(GemmPlan, AModelsDenseLayersShareKernels) {
