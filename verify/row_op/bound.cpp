@@ -12,12 +12,12 @@
 #include "kernelwright/verify/error_bound.h"
 #include "kernelwright/verify/formats/block_formats.h"
 #include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/formats/made_scales.h"
 #include "kernelwright/verify/row_op/reference.h"
 
 namespace kernelwright {
 namespace {
 
-constexpr float kSmallestScale = 0x1p-126f;  // the smallest normal f32: no f32 scale that a kernel makes is less
 constexpr std::size_t kBlockOfScales = 128;  // elements of per_block
 
 /// The largest magnitude of some values, and how far f32 may be off. NaN if one is NaN.
@@ -122,14 +122,7 @@ class RowComparison : public RowsComparison {
   }
   /// The f32 scale of a largest magnitude; `direction` is that of an error.
   float scale_from(double largest, int direction) const {
-    const auto magnitude = direction == 0  ? static_cast<float>(largest)
-                           : direction < 0 ? below(largest)
-                                           : above(largest);
-    const float scale =
-        std::max(std::max(magnitude, 0.f) / static_cast<float>(float_format(out_).largest), kSmallestScale);
-    if (!call_.problem.scales.power_of_two) return scale;
-    int exponent = 0;
-    return std::frexp(scale, &exponent) == 0.5f ? scale : std::ldexp(1.f, exponent);
+    return made_scale_at(out_, largest, call_.problem.scales.power_of_two, direction);
   }
 
   /// The scale of a block of a block-scaled format, times the tensor's. NaN for a block with something else than
