@@ -70,6 +70,32 @@ void check_rows(const GemmProblem& problem, Violations& violations) {
   if (!b_along_k) check_row("/problem/n", problem.n, problem.dtype.b, "b", violations);
 }
 
+/// Epilogues that go with some columns and types alone.
+void check_epilogue(const GemmProblem& problem, Violations& violations) {
+  Epilogue epilogue;
+  try {
+    epilogue = parse_epilogue(problem.epilogue);
+  } catch (const ConfigError& error) {
+    violations.insert(violations.end(), error.violations().begin(), error.violations().end());
+    return;
+  }
+  const int pairs = 2 * kGatePairs, whole = kQuantizedGroup * (epilogue.gated ? 2 : 1);
+  if (epilogue.gated && problem.n % pairs != 0)
+    violations.push_back({"/problem/n", std::to_string(problem.n) + " columns are no whole runs of " +
+                                            std::to_string(kGatePairs) +
+                                            " gates and as many ups; it takes a multiple of " + std::to_string(pairs)});
+  if (!epilogue.quantizes) return;
+  if (problem.dtype.d != epilogue.to)
+    violations.push_back({"/problem/dtype/d", in_quotes(to_string(problem.dtype.d)) +
+                                                  " is not what the epilogue quantises to; it takes " +
+                                                  std::string(to_string(epilogue.to))});
+  if (problem.n % whole != 0)
+    violations.push_back(
+        {"/problem/n", std::to_string(problem.n) + " columns" + (epilogue.gated ? ", gates and ups," : "") +
+                           " leave a part of the " + std::to_string(kQuantizedGroup) +
+                           " columns of d that share a scale; it takes a multiple of " + std::to_string(whole)});
+}
+
 /// Groups of rows: which fields go together.
 void check_groups(const GemmProblem& problem, Violations& violations) {
   const GemmGroups& groups = problem.groups;
@@ -149,16 +175,7 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
   check_fields(config, violations);
   const GemmProblem& problem = config.problem;
   check_rows(problem, violations);
-  try {
-    if (parse_epilogue(problem.epilogue).gated && problem.n % (2 * kGatePairs) != 0)
-      violations.push_back({"/problem/n", std::to_string(problem.n) + " columns are no whole runs of " +
-                                              std::to_string(kGatePairs) +
-                                              " gates and as many ups; it takes a "
-                                              "multiple of " +
-                                              std::to_string(2 * kGatePairs)});
-  } catch (const ConfigError& error) {
-    violations.insert(violations.end(), error.violations().begin(), error.violations().end());
-  }
+  check_epilogue(problem, violations);
   check_dtypes(problem, violations);
   check_layout(problem, violations);
   check_scales(problem, violations);

@@ -1,7 +1,9 @@
 #include "kernelwright/generator/problem/epilogue.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/message.h"
@@ -24,15 +26,19 @@ class Words {
     if (!take(expected)) stop(what);
   }
   [[noreturn]] void stop(std::string_view expected) const {
-    const std::string found = word_.empty() ? "the end" : "\"" + std::string(word_) + "\"";
-    const bool clamps = text_.find("clamp") != std::string_view::npos;
-    throw ConfigError(
-        "/problem/epilogue",
-        quoted_for_message(std::string(text_)) + ": " + found + " where " + std::string(expected) +
-            " would do; it takes " +
-            (clamps ? "(clamp(up, -7, 7) + 1) * min(gate, 7) * sigmoid(1.702 * min(gate, 7)) with any two numbers"
-                    : "activation(alpha * acc + bias) + beta * c, or a part of it that has acc, or activation(gate) * "
-                      "up"));
+    std::string text = quoted_for_message(std::string(text_)) + ": ";
+    if (word_.empty())
+      text.append("the end");
+    else
+      text.append("\"").append(word_).append("\"");
+    text.append(" where ").append(expected).append(" would do; it takes ").append(what_it_takes());
+    throw ConfigError("/problem/epilogue", std::move(text));
+  }
+  /// Whether the text has the word.
+  bool names(std::string_view word) const {
+    for (Words words(text_); !words.word_.empty(); words.step())
+      if (words.word_ == word) return true;
+    return false;
   }
   float number(std::string_view what) {
     float value = 0;
@@ -44,15 +50,24 @@ class Words {
   }
 
  private:
+  std::string_view what_it_takes() const {
+    if (names("quantize"))
+      return "d = quantize(x, e4m3, per=token_group(128), scale=s) behind x = ...;, with round=power_of_two besides or "
+             "without";
+    if (names("clamp"))
+      return "(clamp(up, -7, 7) + 1) * min(gate, 7) * sigmoid(1.702 * min(gate, 7)) with any two numbers";
+    return "activation(alpha * acc + bias) + beta * c, or a part of it that has acc, or activation(gate) * up";
+  }
   static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || c == '_'; }
   static bool is_digit(char c) { return (c >= '0' && c <= '9') || c == '.'; }
   void step() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
     std::size_t end = at_;
-    while (end < text_.size() && is_letter(text_[end])) ++end;
-    while (end < text_.size() && end - at_ < kMostDigits && (end == at_ || is_digit(text_[at_])) &&
-           is_digit(text_[end]))
-      ++end;
+    if (end < text_.size() && is_letter(text_[end])) {
+      while (end < text_.size() && (is_letter(text_[end]) || (is_digit(text_[end]) && text_[end] != '.'))) ++end;
+    } else {
+      while (end < text_.size() && end - at_ < kMostDigits && is_digit(text_[end])) ++end;
+    }
     if (end == at_ && at_ < text_.size()) ++end;  // a sign
     word_ = text_.substr(at_, end - at_);
     at_ = end;
@@ -73,11 +88,10 @@ void linear(Words& words, Epilogue& epilogue) {
 /// A gated product. Gates and ups have alpha and bias alike: the first line says whether, and the others have to agree.
 class GatedText {
  public:
-  explicit GatedText(std::string_view text) : words_(text) { epilogue_.gated = true; }
+  explicit GatedText(Words& words) : words_(words) { epilogue_.gated = true; }
 
   Epilogue parse() {
     if (!clamped()) plain();
-    if (!words_.word().empty()) words_.stop("the end");
     return epilogue_;
   }
 
@@ -162,27 +176,16 @@ class GatedText {
     epilogue_.alpha = alpha, epilogue_.bias = bias, has_lines_ = true;
   }
 
-  Words words_;
+  Words& words_;
   Epilogue epilogue_;
   bool has_lines_ = false;
 };
 
 /// Whether the text has gates. Then it has no acc.
-bool names_gates(std::string_view text) {
-  for (Words words(text); !words.word().empty(); words.take(words.word()))
-    if (words.word() == "gate" || words.word() == "up") return true;
-  return false;
-}
+bool names_gates(const Words& words) { return words.names("gate") || words.names("up"); }
 
-}  // namespace
-
-int result_columns(const GemmProblem& problem) {
-  return problem.epilogue != "acc" && names_gates(problem.epilogue) ? problem.n / 2 : problem.n;
-}
-
-Epilogue parse_epilogue(std::string_view text) {
-  if (names_gates(text)) return GatedText(text).parse();
-  Words words(text);
+/// The epilogue of sums that are no gates.
+Epilogue plain_value(Words& words) {
   Epilogue epilogue;
   for (const auto& [activation, name] : EnumTable<Activation>::entries)
     if (activation != Activation::kNone && words.take(name)) {
@@ -209,6 +212,95 @@ Epilogue parse_epilogue(std::string_view text) {
     }
     words.require("c", epilogue.beta ? "c" : epilogue.bias || inside ? "c or beta" : "bias, c or beta");
   }
+  return epilogue;
+}
+
+Epilogue value_of(Words& words) { return names_gates(words) ? GatedText(words).parse() : plain_value(words); }
+
+/// A result that is quantised, ahead of it maybe the value under a name.
+class QuantizedText {
+ public:
+  explicit QuantizedText(Words& words) : words_(words) {}
+
+  Epilogue parse() {
+    const bool named = words_.word() != "d";
+    std::string_view name;
+    if (named) {
+      name = new_name();
+      words_.require("=", "\"=\"");
+      epilogue_ = value_of(words_);
+      words_.require(";", "\";\"");
+    }
+    for (const char* word : {"d", "=", "quantize", "("}) words_.require(word, "\"" + std::string(word) + "\"");
+    if (named)
+      words_.require(name, name);
+    else
+      epilogue_ = value_of(words_);
+    words_.require(",", "\",\" and a format");
+    epilogue_.quantizes = true;
+    format();
+    while (words_.take(",")) option();
+    if (!per_) words_.stop("per=token_group(128)");
+    if (!scale_) words_.stop("scale=s");
+    words_.require(")", "\",\" or \")\"");
+    words_.take(";");
+    return epilogue_;
+  }
+
+ private:
+  std::string_view new_name() {
+    constexpr std::string_view kTaken[] = {"acc", "gate",  "up",   "bias",     "c",     "d",       "s",
+                                           "min", "alpha", "beta", "quantize", "clamp", "sigmoid", ""};
+    const std::string_view name = words_.word();
+    const bool letter = !name.empty() && ((name[0] >= 'a' && name[0] <= 'z') || name[0] == '_');
+    bool taken = !letter || std::find(std::begin(kTaken), std::end(kTaken), name) != std::end(kTaken);
+    for (const auto& [activation, word] : EnumTable<Activation>::entries) taken = taken || name == word;
+    if (taken) words_.stop("d, or a new name of the value,");
+    words_.take(name);
+    return name;
+  }
+  void format() {
+    for (const DType format : {DType::kE4m3, DType::kE5m2})
+      if (words_.take(to_string(format))) {
+        epilogue_.to = format;
+        return;
+      }
+    words_.stop("e4m3 or e5m2");
+  }
+  void option() {
+    const Words here = words_;
+    if (words_.take("per")) {
+      if (per_) here.stop("another option");
+      for (const char* word : {"=", "token_group", "(", "128", ")"}) words_.require(word, std::string(word));
+      per_ = true;
+    } else if (words_.take("scale")) {
+      if (scale_) here.stop("another option");
+      for (const char* word : {"=", "s"}) words_.require(word, std::string(word));
+      scale_ = true;
+    } else {
+      words_.require("round", "per, scale or round");
+      if (epilogue_.power_of_two) here.stop("another option");
+      for (const char* word : {"=", "power_of_two"}) words_.require(word, std::string(word));
+      epilogue_.power_of_two = true;
+    }
+  }
+
+  Words& words_;
+  Epilogue epilogue_;
+  bool per_ = false, scale_ = false;
+};
+
+}  // namespace
+
+int result_columns(const GemmProblem& problem) {
+  return problem.epilogue != "acc" && names_gates(Words(problem.epilogue)) ? problem.n / 2 : problem.n;
+}
+
+bool quantizes(const GemmProblem& problem) { return Words(problem.epilogue).names("quantize"); }
+
+Epilogue parse_epilogue(std::string_view text) {
+  Words words(text);
+  const Epilogue epilogue = words.names("quantize") ? QuantizedText(words).parse() : value_of(words);
   if (!words.word().empty()) words.stop("the end");
   return epilogue;
 }

@@ -1,4 +1,4 @@
-/// The function that a GEMM applies to its sums before it stores them.
+/// The function that a GEMM applies to its sums before it stores them, and the form in which it stores the values.
 #pragma once
 
 #include <string>
@@ -29,13 +29,31 @@ namespace kernelwright {
 ///   line(x)    = [ "alpha" "*" ] x [ "+" "bias" ]
 ///
 /// clamped is what gpt-oss has between its GEMMs, with limit 7 and steepness 1.702.
+///
+/// The values of any of these may be quantised, with scales that the kernel makes of them and writes to an operand of
+/// its own, s (GemmTensors::scale_d):
+///
+///   program    = value | [ name "=" value ";" ] "d" "=" "quantize" "(" ( name | value ) "," format { "," option } ")"
+///                [ ";" ]
+///   value      = epilogue
+///   format     = "e4m3" | "e5m2"
+///   option     = "per" "=" "token_group" "(" "128" ")" | "scale" "=" "s" | "round" "=" "power_of_two"
+///
+/// per and scale are needed. A scale is the largest magnitude of 128 neighbouring columns of a row of d, over the
+/// format's largest number. With round it is the next power of two that is no smaller. The name is any word that the
+/// expressions do not have.
 struct Epilogue {
   bool alpha = false, bias = false, c = false, beta = false;
   Activation activation = Activation::kNone;
   bool gated = false, clamped = false;
   float limit = 0, steepness = 0;  // of clamped
+  bool quantizes = false, power_of_two = false;
+  DType to = DType::kE4m3;  // of a quantised result
   bool operator==(const Epilogue&) const = default;
 };
+
+/// Columns of d that share a scale, where the epilogue quantises.
+inline constexpr int kQuantizedGroup = 128;
 
 /// Neighbouring columns that are gates, ahead of as many that are ups.
 inline constexpr int kGatePairs = 8;
@@ -50,5 +68,7 @@ constexpr int scale_rows_of_b(int n, bool gated) { return gated ? 2 * ((n / 2 + 
 
 /// Columns of d: n, or with gates half of them. An epilogue has gates if it names one, whether or not it parses.
 int result_columns(const GemmProblem& problem);
+/// Whether the epilogue quantises, whether or not it parses.
+bool quantizes(const GemmProblem& problem);
 
 }  // namespace kernelwright

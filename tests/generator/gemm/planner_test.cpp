@@ -62,6 +62,26 @@ TEST(Epilogue, ReadsGatesAndUps) {
   EXPECT_EQ(result_columns(problem), 48);
 }
 
+TEST(Epilogue, ReadsAResultThatIsQuantised) {
+  const auto quantised = [](Epilogue epilogue) {
+    epilogue.quantizes = true;
+    return epilogue;
+  };
+  EXPECT_EQ(parse_epilogue("d = quantize(acc, e4m3, per=token_group(128), scale=s)"), quantised({}));
+  EXPECT_EQ(parse_epilogue("x = silu(gate) * up; d = quantize(x, e4m3, per=token_group(128), scale=s)"),
+            quantised({.activation = Activation::kSilu, .gated = true}));
+  Epilogue other = quantised({.alpha = true, .bias = true, .c = true, .power_of_two = true});
+  other.to = DType::kE5m2;
+  EXPECT_EQ(parse_epilogue("h_1 = alpha * acc + bias + c; "
+                           "d = quantize(h_1, e5m2, scale = s, round = power_of_two, per = token_group(128)) ; "),
+            other);
+
+  GemmProblem problem;
+  problem.n = 512, problem.epilogue = "d = quantize(gate * up, e4m3, per=token_group(128), scale=s)";
+  EXPECT_EQ(result_columns(problem), 256);
+  EXPECT_TRUE(quantizes(problem));
+}
+
 TEST(Epilogue, SaysWhereItStopped) {
   const auto stops = [](std::string_view text) -> std::string {
     try {
@@ -86,6 +106,20 @@ TEST(Epilogue, SaysWhereItStopped) {
   EXPECT_THAT(stops("(clamp(up, -7, 6) + 1) * min(gate, 7) * sigmoid(1.702 * min(gate, 7))"),
               HasSubstr("\"6\" where the same limit would do"));
   EXPECT_THAT(stops("(clamp(up, -x, 7) + 1)"), HasSubstr("\"x\" where the limit, a number would do"));
+  EXPECT_THAT(stops("d = quantize(acc, e4m3, scale=s)"),
+              HasSubstr("\")\" where per=token_group(128) would do; it takes "
+                        "d = quantize(x, e4m3, per=token_group(128), scale=s)"));
+  EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(128))"), HasSubstr("\")\" where scale=s would do"));
+  EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(64), scale=s)"), HasSubstr("\"64\" where 128 would do"));
+  EXPECT_THAT(stops("d = quantize(acc, bf16, per=token_group(128), scale=s)"),
+              HasSubstr("\"bf16\" where e4m3 or e5m2 would do"));
+  EXPECT_THAT(stops("x = acc; d = quantize(acc, e4m3, per=token_group(128), scale=s)"),
+              HasSubstr("\"acc\" where x would do"));
+  EXPECT_THAT(stops("up = acc; d = quantize(up, e4m3, per=token_group(128), scale=s)"),
+              HasSubstr("\"up\" where d, or a new name of the value, would do"));
+  EXPECT_THAT(stops("x = acc d = quantize(x, e4m3, per=token_group(128), scale=s)"), HasSubstr("\"d\" where \";\""));
+  EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(128), scale=s, scale=s)"),
+              HasSubstr("\"scale\" where another option would do"));
 }
 
 TEST(GemmPlan, VariantsCoverEveryRowCountOnce) {
