@@ -88,6 +88,8 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   blackwell.takes("/problem/groups/kind", problem.groups.kind, {GroupKind::kNone});
   if (result_columns(problem) != problem.n)
     blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "every epilogue without gates");
+  if (quantizes(problem))
+    blackwell.refuse("/problem/epilogue", "quantize(...)", "every epilogue whose result is only rounded");
   blackwell.has_only(schedule, kBlackwellFields);
   const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {
     if (!value.is_auto()) blackwell.takes(path, value.value(), built);

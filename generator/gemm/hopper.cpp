@@ -29,7 +29,7 @@ const std::vector<std::string_view>& kHopperFields = *new std::vector<std::strin
 int most_sums(const GemmSpec& spec) {
   const bool gates_alone = spec.gated && !spec.is_grouped();
   const bool activates = spec.gated || spec.activation != Activation::kNone;
-  const bool reads = spec.bias || spec.adds_c || (activates && !gates_alone);
+  const bool reads = spec.bias || spec.adds_c || spec.quantizes || (activates && !gates_alone);
   if (spec.math_warpgroups == 1) return 224;
   if (spec.math_warpgroups == 2) return reads ? 128 : 200;
   return 104;
@@ -41,9 +41,9 @@ int waves(const GemmSpec& spec) {
 /// f32 registers of a thread for the tile's sums.
 int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
 
-/// Columns of the tile in a slab that a warp stores.
+/// Columns of the tile that a warp stores together: a slab, or those that share scales.
 int stored_columns(const GemmSpec& spec) {
-  return contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns());
+  return std::max(contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns()), spec.scaled_columns());
 }
 
 /// TMA stores rows of d from 16-byte boundaries.
@@ -54,6 +54,30 @@ void check_result_rows(const GemmProblem& problem, Violations& violations) {
     violations.push_back({"/problem/n", fmt::format("{} gates and ups leave rows of d, {}, off their 16-byte "
                                                     "boundaries; it takes a multiple of {}",
                                                     problem.n, to_string(problem.dtype.d), 2 * step)});
+}
+
+/// Which columns a tile may have, so that it ends with whole rows of what TMA stores and with whole scales.
+void check_stored_columns(const GemmSpec& spec, Violations& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  if (spec.swap_ab && spec.gated && bits_of(spec.d) == 8)
+    refuse("swap_ab",
+           fmt::format("true: a warp has 8 columns of {}, no whole 16 bytes, which TMA stores; false would do",
+                       to_string(spec.d)));
+  if (spec.halves_columns() && spec.block_n % (2 * kGatePairs) != 0)  // 32-bit d: the next rule has the others
+    if (bits_of(spec.d) == 32)
+      refuse("block_n", fmt::format("{} columns are no whole runs of {} gates and as many ups; {} would do",
+                                    spec.block_n, kGatePairs, spec.block_n + kGatePairs));
+  if (const int columns = 128 / bits_of(spec.d) * (spec.gated ? 2 : 1); !spec.swap_ab && spec.block_n % columns != 0)
+    refuse("block_n", fmt::format("{} columns of {} are rows of no whole 16 bytes, which TMA stores; {} would do",
+                                  spec.block_n, to_string(spec.d), (spec.block_n + columns - 1) / columns * columns));
+  if (const int whole = spec.scaled_columns(); spec.swap_ab && spec.quantizes)
+    refuse("swap_ab", "true: columns of d that share a scale lie in several warps; false would do");
+  else if (spec.block_n % whole != 0)
+    refuse("block_n", fmt::format("{} columns hold a part of the {}that share a scale of d; {} would do", spec.block_n,
+                                  spec.gated ? fmt::format("{} gates and ups ", whole) : fmt::format("{} ", whole),
+                                  (spec.block_n + whole - 1) / whole * whole));
 }
 
 bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec) && spec.product_columns() > 0; }
@@ -121,17 +145,7 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
   if (const int box = columns_slab.width_elements(); columns_slab.mn_major && spec.block_n % box != 0)
     refuse("block_n", fmt::format("{} columns of layout \"{}\" are loaded by the {}; {} would do", spec.block_n,
                                   to_string(spec.layout), box, (spec.block_n + box - 1) / box * box));
-  if (spec.swap_ab && spec.gated && bits_of(spec.d) == 8)
-    refuse("swap_ab",
-           fmt::format("true: a warp has 8 columns of {}, no whole 16 bytes, which TMA stores; false would do",
-                       to_string(spec.d)));
-  if (spec.halves_columns() && spec.block_n % (2 * kGatePairs) != 0)  // 32-bit d: the next rule has the others
-    if (bits_of(spec.d) == 32)
-      refuse("block_n", fmt::format("{} columns are no whole runs of {} gates and as many ups; {} would do",
-                                    spec.block_n, kGatePairs, spec.block_n + kGatePairs));
-  if (const int columns = 128 / bits_of(spec.d) * (spec.gated ? 2 : 1); !spec.swap_ab && spec.block_n % columns != 0)
-    refuse("block_n", fmt::format("{} columns of {} are rows of no whole 16 bytes, which TMA stores; {} would do",
-                                  spec.block_n, to_string(spec.d), (spec.block_n + columns - 1) / columns * columns));
+  check_stored_columns(spec, violations);
   if (spec.stages % spec.k_group != 0 || spec.stages < 2 * spec.k_group)
     refuse("stages", fmt::format("{} are not two groups of {} slabs or more; {} would do", spec.stages, spec.k_group,
                                  std::max(2, spec.stages / spec.k_group) * spec.k_group));

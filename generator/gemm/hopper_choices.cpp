@@ -19,7 +19,7 @@ struct Form {
   bool swap_ab = false;
   int split_k = 1;
   // The problems for which it may be the best.
-  enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks, kOfGroups, kOf8BitGroups, kOf16BitGroups } for_ = kAny;
+  enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks, kOfGroups, kOf8BitGroups, kOf16BitGroups, kOfQuantized } for_ = kAny;
   int cluster_m = 1;
 };
 
@@ -47,10 +47,14 @@ constexpr Form kForms[] = {{64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf
                            {64, 32, 1, Roles::kCooperative, 2, true},
                            {64, 16, 1, Roles::kCooperative, 2, true},
                            {64, 8, 1, Roles::kCooperative, 2, true, 1, Form::kOfGroups},
+                           {64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOfQuantized},
+                           {64, 256, 1, Roles::kCooperative, 1, false, 1, Form::kOfQuantized},
+                           {64, 128, 1, Roles::kCooperative, 1, false, 1, Form::kOfQuantized},
+                           {64, 256, 1, Roles::kCooperative, 1, false, 2, Form::kOfQuantized},
                            {64, 128, 1, Roles::kCooperative, 1, false, 2},
                            {64, 64, 1, Roles::kCooperative, 2, false, 4}};
 
-bool is_for(const Form& form, const GemmProblem& problem) {
+bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) {
   const bool blocks = problem.scales == ScaleKind::kPerBlock;
   switch (form.for_) {
     case Form::kAny: break;
@@ -60,6 +64,7 @@ bool is_for(const Form& form, const GemmProblem& problem) {
     case Form::kOfGroups: return problem.groups.any();
     case Form::kOf8BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 8;
     case Form::kOf16BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 16;
+    case Form::kOfQuantized: return spec.quantizes;
   }
   return true;
 }
@@ -133,7 +138,7 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
     // Parts of k change the order of sums. A row's result would then depend on the number of rows.
     // A CTA of groups walks many tiles, and CTAs that share a tile's k have one.
     const bool whole = problem.batch_invariant || problem.groups.any();
-    if ((whole && form.split_k > 1) || !is_for(form, problem)) continue;
+    if ((whole && form.split_k > 1) || !is_for(form, problem, base)) continue;
     if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
     GemmSpec spec = filled(form, base, schedule);
     const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();
@@ -172,7 +177,9 @@ void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, con
   resolve("raster", schedule.raster, hopper_raster(spec),
           fmt::format("bands of {}, about as tall as what is worked on is wide",
                       hopper_raster(spec) == Raster::kAlongM ? "rows" : "columns"));
-  resolve("swap_ab", schedule.swap_ab, spec.swap_ab, "rows of the result are rows of the tile");
+  resolve(
+      "swap_ab", schedule.swap_ab, spec.swap_ab,
+      spec.quantizes ? "a warp has all columns of d that share a scale" : "rows of the result are rows of the tile");
 }
 
 double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "contract/gemm_portable.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/epilogue.h"
 
 namespace kernelwright::detail {
 namespace {
@@ -32,6 +34,8 @@ struct Form {
 };
 // Small ones first: of tiles with equal cost in the model, the first is planned.
 constexpr Form kForms[] = {{16, 64}, {16, 128}, {32, 64}, {64, 64}, {64, 128}, {128, 64}, {128, 128}};
+// Of quantised results, whose columns of a tile share a scale: 256 of gates and ups, else 128.
+constexpr Form kScaledForms[] = {{16, 128}, {32, 128}, {64, 128}, {128, 128}, {16, 256}, {32, 256}, {64, 256}};
 
 /// The number of slots. kEnough slots hide the memory behind products. If an SM has room for two CTAs with that many,
 /// a CTA takes as many as leave room for the second one. Else it takes all that fit. Both have a limit.
@@ -61,10 +65,25 @@ void check_portable(const GemmProblem& problem, const GemmSchedule& schedule, st
   portable.has_only(schedule, kPortableFields);
   check_slab(problem, schedule, violations);
   if (!schedule.block_m.is_auto()) portable.takes("/schedule/block_m", schedule.block_m.value(), {16, 32, 64, 128});
-  if (!schedule.block_n.is_auto()) portable.takes("/schedule/block_n", schedule.block_n.value(), {32, 64, 128});
+  if (schedule.block_n.is_auto()) return;
+  const bool scaled = quantizes(problem);
+  portable.takes(
+      "/schedule/block_n", schedule.block_n.value(),
+      !scaled ? std::vector<int>{32, 64, 128} : std::vector<int>{result_columns(problem) != problem.n ? 256 : 128});
 }
 
 void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
+  if (spec.quantizes && spec.block_n != spec.scaled_columns()) {
+    violations.push_back({"/schedule/block_n", fmt::format("{}: the columns of a tile share a scale of d; {} would do",
+                                                           spec.block_n, spec.scaled_columns())});
+    return;
+  }
+  if (spec.quantizes && spec.block_m * spec.block_n > 128 * 128) {
+    violations.push_back({"/schedule/block_m",
+                          fmt::format("{} rows of {} columns of results and sums take too many registers; {} would do",
+                                      spec.block_m, spec.block_n, 128 * 128 / spec.block_n)});
+    return;
+  }
   if (spec.stages < 2) {
     violations.push_back({"/schedule/stages",
                           fmt::format("{}: one slab is loaded while another is multiplied; 2 would do", spec.stages)});
@@ -83,7 +102,7 @@ void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations&
 
 std::vector<GemmSpec> portable_tiles(const GemmSpec& base, const GemmProblem&, const GemmSchedule& schedule) {
   std::vector<GemmSpec> specs;
-  for (const Form& form : kForms) {
+  for (const Form& form : base.quantizes ? std::span<const Form>(kScaledForms) : std::span<const Form>(kForms)) {
     GemmSpec spec = base;
     spec.block_m = schedule.block_m.value_or(form.block_m);
     spec.block_n = schedule.block_n.value_or(form.block_n);

@@ -37,6 +37,8 @@ struct GemmSpec {
   Activation activation = Activation::kNone;
   bool gated = false, clamped = false;  // d is of gated products: generator/problem/epilogue.h
   float limit = 0, steepness = 0;       // of clamped gates and ups
+  bool quantizes = false;               // the kernel makes scales of d, one for 128 columns of a row
+  bool power_of_two = false;            // these scales are rounded up to powers of two
   bool swap_ab = false;                 // rows of the kernel's tile are columns of d
   int block_m = 128, block_n = 128, stages = 4;
   int slab_bytes = 128;              // of k in a slot
@@ -74,6 +76,8 @@ struct GemmSpec {
   bool is_grouped() const { return groups != GroupKind::kNone; }
   /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
   bool halves_columns() const { return gated && !swap_ab; }
+  /// Columns of the kernel's tile, or with swap_ab rows, whose results share scales; 1: there are no scales.
+  int scaled_columns() const { return quantizes ? (gated ? 256 : 128) : 1; }
   /// Whether parts of k take turns at a tile, through a workspace.
   bool takes_turns() const {
     return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
@@ -115,6 +119,12 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
     field("bounds", spec.bounds, any{}, "what the bounds of groups say");
     field("most_groups", spec.most_groups, any{}, "groups for which shared memory has room");
     field("gather", spec.gather, any{}, "a launch says which row of the left operand each row is");
+  }
+  // Part of the text only where they are not the defaults of templates/kernels/gemm/gemm_defaults.cuh.
+  if (spec.quantizes) {
+    field("quantizes", spec.quantizes, any{},
+          "128 columns of a row of the result share a scale, which is made of them");
+    field("power_of_two", spec.power_of_two, any{}, "that scale is rounded up to a power of two");
   }
   if (spec.family == Family::kPortable) {
     field("num_warps", spec.num_warps, any{}, "warps of a CTA");

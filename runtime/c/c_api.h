@@ -400,6 +400,8 @@ typedef struct kernelwright_gemm_tensors {
   uint64_t gather;     /* with gather: int32 [m], the row of a for each row of d; outside [0, source_rows): zeros */
   int32_t expected_m;  /* rows of a group that has any; 0: m / count, rounded up */
   int32_t source_rows; /* with gather: rows of a */
+  uint64_t scale_d;    /* where the epilogue quantises: f32 [columns of d / 128, m], which is written */
+  int64_t scale_d_stride;
 } kernelwright_gemm_tensors;
 
 /* Bytes of workspace that a launch with the rows of `tensors` needs (addresses are not read): 0 but for kernels whose

@@ -24,6 +24,11 @@ std::int64_t scaled_rows(const LoadedGemm& kernel, std::int64_t m, std::int64_t 
   return kernel.groups.kind == GroupKind::kMasked ? m / kernel.groups.count : m;
 }
 
+/// Whether each group has scales of its own of blocks of a.
+bool masked_scales(const LoadedGemm& kernel) {
+  return kernel.groups.kind == GroupKind::kMasked && !kernel.groups.gather;
+}
+
 std::int64_t or_contiguous(std::int64_t stride, std::int64_t columns) { return stride ? stride : columns; }
 
 /// For surely_fine(), which has bounded the rows: 2^24 of them, 2^30 elements of 4 bytes apart, are the most bytes that
@@ -44,6 +49,7 @@ class GemmRules : public ArgumentRules {
     operands();
     epilogue();
     scales();
+    result_scales();
     whole_device();
   }
 
@@ -62,6 +68,7 @@ class GemmRules : public ArgumentRules {
   void scales();
   void block_scales();
   void atom_scales();
+  void result_scales();
   void scales_fit(const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes);
   void whole_device();
 
@@ -220,8 +227,7 @@ void GemmRules::scales() {
 
 void GemmRules::block_scales() {
   const std::int64_t k_blocks = (kernel_.k + 127) / 128, rows = scaled_rows(kernel_, tensors_.m, tensors_.source_rows);
-  const std::int64_t of_a =
-      kernel_.groups.kind == GroupKind::kMasked && !kernel_.groups.gather ? kernel_.groups.count : 1;
+  const std::int64_t of_a = masked_scales(kernel_) ? kernel_.groups.count : 1;
   if (!has_no_sources(kernel_, tensors_))
     scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks * of_a, of_.scale_a_stride, 4);
   scales_fit("/scale_b_stride", tensors_.scale_b,
@@ -251,6 +257,41 @@ void GemmRules::atom_scales() {
   };
   atoms("/scale_a", tensors_.scale_a, of_.scale_a_stride);
   atoms("/scale_b", tensors_.scale_b, of_.scale_b_stride);
+}
+
+/// Of a quantised d.
+void GemmRules::result_scales() {
+  optional("/scale_d", tensors_.scale_d, spec_.quantizes, 4, "the epilogue quantises");
+  if (!spec_.quantizes || !tensors_.scale_d) return;
+  const Matrix& written = of_.scale_d;
+  row_holds("/scale_d_stride", written);
+  within_memory("/scale_d_stride", written);
+  const auto apart = [&](const Matrix& other, const char* name) {
+    bad(other.address && written.overlaps(other), "/scale_d",
+        [&] { return fmt::format("overlaps {}, and is written while the kernel uses that", name); });
+  };
+  const std::int64_t groups = kernel_.groups.count;
+  const std::int64_t k_blocks = (kernel_.k + 127) / 128, of_masked = masked_scales(kernel_) ? groups : 1;
+  const bool blocks = spec_.scales == ScaleKind::kPerBlock, tokens = spec_.scales == ScaleKind::kPerToken;
+  const std::int64_t rows_of_a = kernel_.groups.gather ? tensors_.source_rows : tensors_.m;
+  apart(of_.d, "d");
+  if (kernel_.k > 0) apart(of_.a, "a"), apart(of_.b, "b");
+  if (spec_.adds_c) apart(of_.c, "c");
+  apart({tensors_.bias, spec_.c, groups, kernel_.n, kernel_.n}, "bias");
+  if (blocks) {
+    apart({tensors_.scale_a, DType::kF32, k_blocks * of_masked, scaled_rows(kernel_, tensors_.m, tensors_.source_rows),
+           of_.scale_a_stride},
+          "scale_a");
+    apart(
+        {tensors_.scale_b, DType::kF32, scale_rows_of_b(kernel_.n, spec_.gated) * groups, k_blocks, of_.scale_b_stride},
+        "scale_b");
+  } else {
+    apart(of_words(tensors_.scale_a, tokens ? rows_of_a : 1), "scale_a");
+    apart(of_words(tensors_.scale_b, groups * (tokens ? kernel_.n : 1)), "scale_b");
+  }
+  apart(of_words(tensors_.bounds, groups), "bounds");
+  apart(of_words(tensors_.gather, tensors_.m), "gather");
+  apart(of_words(tensors_.status, 1), "status");
 }
 
 void GemmRules::scales_fit(const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes) {
@@ -304,6 +345,11 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
   const bool atoms = is_block_scaled(spec.a);
   of.scale_a_stride = or_contiguous(
       t.scale_a_stride, atoms ? scale_atoms_of_row(k, spec.a) : (scaled_rows(kernel, m, t.source_rows) + 3) / 4 * 4);
+  if (spec.quantizes) {
+    const std::int64_t groups = kernel.groups.kind == GroupKind::kMasked ? kernel.groups.count : 1, rows = m / groups;
+    of.scale_d = {t.scale_d, DType::kF32, kernel.d_columns / kQuantizedGroup * groups, rows,
+                  or_contiguous(t.scale_d_stride, (rows + 3) / 4 * 4)};
+  }
   of.scale_b_stride = or_contiguous(t.scale_b_stride, atoms ? scale_atoms_of_row(k, spec.b) : (k + 127) / 128);
   return of;
 }
@@ -321,7 +367,8 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
   if (of.d.overlaps(of.a) || of.d.overlaps(of.b)) return false;
   if (spec.takes_turns() || (t.sm_budget > 0 && takes_all_sms(spec))) return false;
   if (!std::isfinite(t.alpha) || !std::isfinite(t.beta)) return false;
-  return !t.c && !t.bias && !t.scale_a && !t.scale_b && !spec.adds_c && !spec.bias && spec.scales == ScaleKind::kNone;
+  return !t.c && !t.bias && !t.scale_a && !t.scale_b && !t.scale_d && !spec.adds_c && !spec.bias && !spec.quantizes &&
+         spec.scales == ScaleKind::kNone;
 }
 
 std::vector<Violation> broken_rules(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,

@@ -19,6 +19,7 @@ std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) noexcept;
 /// The operands with the contiguous strides filled in.
 struct GemmMatrices {
   Matrix a, b, c, d;
+  Matrix scale_d;  // of all groups; no rows where the epilogue does not quantise
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
 };
 /// Whether rows of a would be gathered from a matrix that has none. Then a and the scales of its rows may be null, and

@@ -57,6 +57,11 @@ struct GemmTensors {
   /// With GemmGroups::gather: int32 [m], the row of a for each row of d. Outside [0, source_rows) it is a row of zeros.
   DevicePtr gather = 0;
   int source_rows = 0;  // of a, and of its scales
+  /// Where the epilogue quantises: f32 [columns of d / 128, m], and of masked groups [count, columns of d / 128,
+  /// m / count]. It is written, and overlaps nothing else. A GEMM reads it as its scale_a. scale_d_stride: from one row
+  /// of it to the next; 0 stands for m, or m / count, rounded up to 4.
+  DevicePtr scale_d = 0;
+  std::int64_t scale_d_stride = 0;
 };
 
 /// The one list of the fields that the C ABI's struct has too, by the same names. `field` takes a field of `tensors`
@@ -88,6 +93,8 @@ void visit_fields(GemmTensors& tensors, Other& other, Field&& field, IfSet&& if_
   field(tensors.expected_m, other.expected_m);
   field(tensors.gather, other.gather);
   field(tensors.source_rows, other.source_rows);
+  field(tensors.scale_d, other.scale_d);
+  field(tensors.scale_d_stride, other.scale_d_stride);
   if_set(tensors.alpha, other.alpha);
   if_set(tensors.beta, other.beta);
 }

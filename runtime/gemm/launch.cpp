@@ -43,6 +43,13 @@ void set_common(Params& params, const GemmTensors& tensors, const GemmMatrices& 
   params.launch.bands_of_n = bands_of_n;
 }
 
+/// Of kernels that quantise, which have it behind the parameters of their family.
+template <class Params>
+void set_scales(contract::GemmWithScales<Params>& params, const GemmMatrices& of) {
+  params.scale_d = pointer<float>(of.scale_d.address);
+  params.scale_d_stride = of.scale_d.stride;
+}
+
 /// What kernels take that have groups.
 void set_groups(contract::GemmGroupsParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
                 const GemmMatrices& of) {
@@ -194,15 +201,16 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   const GemmExtent extent = kernel.extent_of(tensors);
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
   const LaunchConfig config = config_of(plan, tensors.pdl);
-  const auto launch = [&](auto& params) {
+  const auto launch = [&](auto& params, std::size_t bytes) {
     set_common(params, tensors, of, choose_band(spec, extent, kernel.num_sms, variant.max_clusters, variant.bands_of_n),
                variant.bands_of_n);
-    kernel.device->launch(*variant.kernel, config, &params, sizeof params, stream);
+    kernel.device->launch(*variant.kernel, config, &params, bytes, stream);
   };
   if (spec.family == Family::kPortable) {
-    contract::GemmPortableParams params{};
+    contract::GemmWithScales<contract::GemmPortableParams> params{};
     set_operands(params, kernel, tensors, of);
-    launch(params);
+    set_scales(params, of);
+    launch(params, spec.quantizes ? sizeof params : sizeof(contract::GemmPortableParams));
     return;
   }
   GemmTensors given = tensors;
@@ -211,12 +219,13 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
     contract::BlackwellGemmParams params{};
     set_operands(params, kernel, spec, given, of);
     set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
-    launch(params);
+    launch(params, sizeof params);
   } else {
-    contract::GemmParams params{};
+    contract::GemmWithScales<contract::GemmParams> params{};
     set_operands(params, kernel, spec, given, of);
+    set_scales(params, of);
     set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
-    launch(params);
+    launch(params, spec.quantizes ? sizeof params : sizeof(contract::GemmParams));
   }
 }
 

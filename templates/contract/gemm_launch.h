@@ -13,4 +13,14 @@ struct GemmLaunchParams {
                     // those launches end
 };
 
+// Neighbouring columns of d that share a scale, where d is quantised. Not a variable, which would be in every binary.
+enum : int32_t { kGemmScaledColumns = 128 };
+
+/// The parameters of a kernel that quantises its result: those of its family, and where the scales go.
+template <class Params>
+struct GemmWithScales : Params {
+  float* scale_d;  // [columns of d / kGemmScaledColumns][scale_d_stride]; masked groups: [group][..][..]
+  int64_t scale_d_stride;
+};
+
 }  // namespace kernelwright::contract

@@ -145,7 +145,6 @@ __device__ __forceinline__ void st_global_v4(void* address, const Vector16& valu
                : "memory");
 }
 
-/// st.global.v2: 8 bytes at a multiple of 8.
 /// The same if `exists`. No branch: lanes stay together.
 __device__ __forceinline__ void st_global_v4_if(void* address, const Vector16& value, bool exists) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.u32 [%0], {%1, %2, %3, %4}; }" ::"l"(address),
@@ -154,6 +153,7 @@ __device__ __forceinline__ void st_global_v4_if(void* address, const Vector16& v
                : "memory");
 }
 
+/// st.global.v2: 8 bytes at a multiple of 8.
 __device__ __forceinline__ void st_global_v2_u32(void* address, uint32_t low, uint32_t high) {
   asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(low), "r"(high) : "memory");
 }
@@ -164,6 +164,13 @@ __device__ __forceinline__ void st_global_u8(void* address, uint32_t value) {
 
 __device__ __forceinline__ void st_global_u32(void* address, uint32_t value) {
   asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+/// The same if `exists`. No branch: lanes stay together.
+__device__ __forceinline__ void st_global_u32_if(void* address, uint32_t value, bool exists) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(address), "r"(value),
+               "r"(static_cast<uint32_t>(exists))
+               : "memory");
 }
 
 __device__ __forceinline__ void st_shared_v4(uint32_t address, const Vector16& value) {

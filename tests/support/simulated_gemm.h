@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 #include <vector>
 
@@ -39,12 +40,27 @@ inline float simulated_activation(Activation activation, float x) {
   return x;
 }
 
+/// Replaces values by themselves over their scale, and writes the scales: of kQuantizedGroup values each.
+inline void simulate_scales(const GemmCase& call, std::size_t row, std::vector<float>& values, GemmOutput& output) {
+  const auto largest = static_cast<float>(float_format(call.problem.dtype.d).largest);
+  for (std::size_t first = 0; first < values.size(); first += kQuantizedGroup) {
+    float scale = 0x1p-126f;
+    for (std::size_t i = first; i < first + kQuantizedGroup; ++i)
+      scale = std::max(scale, std::fabs(values[i]) / largest);
+    if (call.epilogue.power_of_two) scale = std::exp2(std::ceil(std::log2(scale)));
+    for (std::size_t i = first; i < first + kQuantizedGroup; ++i) values[i] *= 1 / scale;
+    const std::size_t at = first / kQuantizedGroup * static_cast<std::size_t>(call.m) + row;
+    std::memcpy(output.scale_d.data() + at * sizeof scale, &scale, sizeof scale);
+  }
+}
+
 inline GemmOutput simulate_gemm(const GemmCase& call, const SimulatedGemmFaults& faults = {}) {
   const GemmProblem& problem = call.problem;
   const std::size_t n = static_cast<std::size_t>(problem.n), k = static_cast<std::size_t>(problem.k);
   const std::size_t size = bytes_of(problem.dtype.d);
   GemmOutput output;
   output.d.resize(call.d_elems() * size);
+  output.scale_d.resize(static_cast<std::size_t>(call.scale_d_rows() * call.scale_d_columns()) * sizeof(float));
   std::vector<double> b(n * k);
   for (std::size_t j = 0; j < n; ++j) call.decode_b(static_cast<std::int64_t>(j), 0, k, b.data() + j * k);
   parallel_for(static_cast<std::size_t>(call.m), [&](std::size_t row) {
@@ -92,6 +108,7 @@ inline GemmOutput simulate_gemm(const GemmCase& call, const SimulatedGemmFaults&
       values[j] = simulated_activation(call.epilogue.activation, linear) +
                   static_cast<float>(c) * (call.epilogue.beta ? call.beta : 1);
     }
+    if (call.epilogue.quantizes) simulate_scales(call, row, values, output);
     encode_row(problem.dtype.d, values, output.d.data() + row * n * size);
   });
   return output;

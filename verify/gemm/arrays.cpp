@@ -202,6 +202,11 @@ GemmCase read_case(const GemmProblem& problem, const std::string& folder) { retu
 void write_output(const GemmCase& call, const GemmOutput& output, const std::string& folder) {
   make_output_folder(folder);
   write_elements(folder, "d", {call.m, call.d_columns()}, call.problem.dtype.d, output.d);
+  if (!call.epilogue.quantizes) return;
+  std::vector<std::int64_t> shape{call.scale_d_rows(), call.scale_d_columns()};
+  if (const std::int64_t groups = call.problem.groups.count; call.problem.groups.kind == GroupKind::kMasked)
+    shape = {groups, shape[0] / groups, shape[1]};
+  write_elements(folder, "scale_d", shape, DType::kF32, output.scale_d);
 }
 
 }  // namespace kernelwright

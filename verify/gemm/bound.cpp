@@ -12,6 +12,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/gemm/scaled.h"
 
 namespace kernelwright {
 namespace {
@@ -60,8 +61,8 @@ bool rounds(const Epilogue& epilogue) {
 
 }  // namespace
 
-ErrorBound output_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
-                        const EpilogueValue& value) {
+ErrorBound value_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
+                       const EpilogueValue& value) {
   const bool activates = call.epilogue.activation != Activation::kNone;
   const double slope = (call.epilogue.alpha ? std::fabs(call.alpha) : 1) * (activates ? kSteepest : 1);
   const ErrorBound sum = sum_bound(call, reference.sum[index], reference.magnitude[index], reference.square[index]);
@@ -69,11 +70,10 @@ ErrorBound output_bound(const GemmCase& call, const GemmReference& reference, st
       4 * kUnit *
           (std::fabs(value.scaled) + std::fabs(value.bias) + std::fabs(value.activated) + std::fabs(value.added)) +
       (rounds(call.epilogue) ? kActivationError * std::fabs(value.linear) : 0);
-  return rounded(call.problem.dtype.d, value.value(), slope * sum.limit + rounding,
-                 slope * slope * sum.sigma * sum.sigma + rounding * rounding);
+  return {slope * sum.limit + rounding, std::hypot(slope * sum.sigma, rounding)};
 }
 
-ErrorBound gated_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
+ErrorBound value_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
                        const GatedValue& value) {
   const double alpha = call.epilogue.alpha ? std::fabs(call.alpha) : 1;
   const bool activates = call.epilogue.clamped || call.epilogue.activation != Activation::kNone;
@@ -96,7 +96,19 @@ ErrorBound gated_bound(const GemmCase& call, const GemmReference& reference, std
   const double gate_sigma = slope * of[0].sigma, variance = gate_sigma * gate_sigma * up * up +
                                                             gate * gate * of[1].sigma * of[1].sigma +
                                                             gate_sigma * gate_sigma * of[1].sigma * of[1].sigma;
-  return rounded(call.problem.dtype.d, value.value(), before, variance + steady * steady);
+  return {before, std::sqrt(variance + steady * steady)};
+}
+
+ErrorBound output_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
+                        const EpilogueValue& value) {
+  const ErrorBound before = value_bound(call, reference, index, value);
+  return rounded(call.problem.dtype.d, value.value(), before.limit, before.sigma * before.sigma);
+}
+
+ErrorBound gated_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
+                       const GatedValue& value) {
+  const ErrorBound before = value_bound(call, reference, index, value);
+  return rounded(call.problem.dtype.d, value.value(), before.limit, before.sigma * before.sigma);
 }
 
 namespace {
@@ -125,6 +137,7 @@ struct PieceResult {
   std::size_t not_finite = 0;
   std::string text;
   Tiles tiles;
+  ScalesOfD scales;  // of a quantised d
 };
 
 bool is_exact(const GemmCase& call) { return call.exact && !rounds(call.epilogue); }
@@ -134,6 +147,27 @@ double only_value(DType dtype, double want, bool gated) {
   if (!gated && static_cast<double>(static_cast<float>(want)) != want)
     throw Error(fmt::format("verify: exact inputs whose result, {:.17g}, f32 does not hold; fewer k would do", want));
   return round_to(dtype, static_cast<float>(want));
+}
+
+/// An element of a quantised d.
+void compare_quantized(PieceResult& result, const GemmCase& call, const GemmOutput& output, int row, int column,
+                       double code, double want, const ErrorBound& before) {
+  const bool exact = is_exact(call);
+  const float scale = scale_of_d(call, output, row, column);
+  const ScaledElement element = compare_scaled(call.problem.dtype.d, scale, code, want, before, exact);
+  result.scales.add(row, column, exact ? static_cast<float>(want) : want, exact ? 0 : before.limit);
+  const double have = code * scale;
+  if (element.has_error) {
+    result.max_error = std::max(result.max_error, element.error);
+    result.tiles[{row / kTileSide, column / kTileSide}].add(
+        {element.error * element.error, element.variance, have * have + want * want, 1});
+  }
+  if (std::isfinite(have) != std::isfinite(want)) ++result.not_finite;
+  if (element.ratio > result.worst) {
+    result.worst = element.ratio;
+    result.text = fmt::format("d[{}, {}]: {:.6g} times the scale {:.6g} where {:.6g} +- {:.3g} is right", row, column,
+                              code, scale, want, before.limit);
+  }
 }
 
 PieceResult compare_piece(const GemmCase& call, const GemmOutput& output, const GemmReference& reference) {
@@ -154,6 +188,12 @@ PieceResult compare_piece(const GemmCase& call, const GemmOutput& output, const 
       const EpilogueValue value = gated ? EpilogueValue{} : epilogue_value(call, row, column, reference.sum[index]);
       const GatedValue product =
           gated ? gated_value(call, of_product, reference.sum[index], reference.sum[index + 1]) : GatedValue{};
+      if (call.epilogue.quantizes) {
+        compare_quantized(
+            result, call, output, row, column, have, gated ? product.value() : value.value(),
+            gated ? value_bound(call, reference, index, product) : value_bound(call, reference, index, value));
+        continue;
+      }
       double want = gated ? product.value() : value.value(), ratio;
       ErrorBound bound{0, 0};
       if (!std::isfinite(want)) {  // inputs with NaN or Inf: the result must not hide them, nor have others
@@ -217,6 +257,22 @@ std::string judge_tiles(const Tiles& tiles, GemmVerdict& verdict) {
 
 namespace {
 
+/// The scales of a group's rows.
+std::vector<std::byte> scales_of_group(const GemmCase& call, const GemmOutput& output, int group) {
+  std::vector<std::byte> scales;
+  if (!call.epilogue.quantizes) return scales;
+  const GemmCase::Rows rows = call.rows_of_group(group);
+  const bool masked = call.problem.groups.kind == GroupKind::kMasked;
+  const std::int64_t columns = call.scale_d_columns(), blocks = call.d_columns() / kQuantizedGroup;
+  const std::int64_t first = masked ? group * blocks * columns : rows.first;
+  constexpr std::int64_t kBytes = sizeof(float);
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const auto from = output.scale_d.begin() + (first + block * columns) * kBytes;
+    scales.insert(scales.end(), from, from + rows.count() * kBytes);
+  }
+  return scales;
+}
+
 /// Each group as the dense call that it is.
 GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const GemmVerdictOptions& options) {
   GemmVerdict all;
@@ -229,7 +285,8 @@ GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const 
     if (rows.count() == 0) continue;
     const auto begin = output.d.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rows.first) * row_bytes);
     const auto bytes = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rows.count()) * row_bytes);
-    const GemmVerdict one = verify(call.dense_group(g), {{begin, begin + bytes}}, of_group);
+    const GemmVerdict one =
+        verify(call.dense_group(g), {{begin, begin + bytes}, scales_of_group(call, output, g)}, of_group);
     all.sampled = all.sampled || one.sampled;
     all.rows += one.rows, all.elements += one.elements, all.not_finite += one.not_finite;
     all.columns = std::max(all.columns, one.columns);
@@ -260,10 +317,12 @@ GemmVerdict verify(const GemmCase& call, const GemmOutput& output, const GemmVer
 
   std::mutex mutex;
   Tiles tiles;
+  ScalesOfD scales;
   compute_reference(call, sample, [&](const GemmReference& reference) {
     PieceResult result = compare_piece(call, output, reference);
     const std::lock_guard lock(mutex);
     for (const auto& [tile, squares] : result.tiles) tiles[tile].add(squares);
+    scales.add(result.scales);
     verdict.not_finite += result.not_finite;
     verdict.max_error = std::max(verdict.max_error, result.max_error);
     if (result.worst > verdict.worst_ratio) {
@@ -271,6 +330,10 @@ GemmVerdict verify(const GemmCase& call, const GemmOutput& output, const GemmVer
       verdict.text = std::move(result.text);
     }
   });
+  if (call.epilogue.quantizes) {
+    if (std::string wrong = scales.judge(call, output, verdict.exact); !wrong.empty())
+      verdict.worst_ratio = kInfinity, verdict.text = std::move(wrong);
+  }
   const std::string spread = judge_tiles(tiles, verdict);
   // Without k, all rows are alike: a tile's errors are few.
   const bool statistics = call.random_values && verdict.elements > 0 && call.problem.k > 0;

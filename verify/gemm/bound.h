@@ -16,6 +16,10 @@
 ///    both errors' product. Clamping moves no two numbers apart.
 /// 4. Output: u_out (|d| + what came before) + half_smallest. 8-bit results saturate.
 ///
+/// A quantised d has scales. A scale has to be what one of the largest magnitudes within the error of terms 1 to 3
+/// gives. An element has to be what one of the values within that error rounds to, in units of the scale that was
+/// written.
+///
 /// Worst cases grow with k, actual errors only with its root. So random data has a tighter limit: errors of sums are at
 /// most 8 standard deviations, where one standard deviation is
 ///    u (k / 8 + 8) (|s| + S)              fp32 sums; S^2 the sum of squares of the products. Truncation has a sign
@@ -35,6 +39,12 @@
 #include "kernelwright/verify/gemm/reference.h"
 
 namespace kernelwright {
+
+/// The error of the value of the element of `reference` at `index`, in f32, and of one whose gate it is.
+ErrorBound value_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
+                       const EpilogueValue& value);
+ErrorBound value_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
+                       const GatedValue& value);
 
 /// The bound of the element of `reference` at `index`, which is d[row, column].
 ErrorBound output_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,

@@ -118,6 +118,16 @@ std::int64_t GemmCase::scale_row_of_b(std::int64_t column) const {
   return pair % 2 * (scale_rows_of_b(problem.n, true) / 2) + of_d / kScaleBlock;
 }
 
+std::int64_t GemmCase::scale_d_rows() const {
+  if (!epilogue.quantizes) return 0;
+  return std::int64_t{d_columns() / kQuantizedGroup} *
+         (problem.groups.kind == GroupKind::kMasked ? problem.groups.count : 1);
+}
+std::int64_t GemmCase::scale_d_columns() const {
+  if (!epilogue.quantizes) return 0;
+  return problem.groups.kind == GroupKind::kMasked ? m / problem.groups.count : m;
+}
+
 double GemmCase::operations() const { return 2.0 * static_cast<double>(rows_in_groups()) * problem.n * problem.k; }
 
 double GemmCase::bytes() const {
@@ -128,7 +138,8 @@ double GemmCase::bytes() const {
   const double a_elems = (problem.groups.gather ? std::min<double>(rows, source_rows) : rows) * problem.k,
                b_elems = matrices * problem.n * problem.k, elems = rows * d_columns();
   return (a_elems * operand_bits(problem.dtype.a) + b_elems * operand_bits(problem.dtype.b) +
-          elems * (bits_of(problem.dtype.d) + (epilogue.c ? bits_of(problem.dtype.c) : 0))) /
+          elems * (bits_of(problem.dtype.d) + (epilogue.c ? bits_of(problem.dtype.c) : 0) +
+                   (epilogue.quantizes ? 32.0 / kQuantizedGroup : 0))) /
          8;
 }
 
@@ -159,6 +170,7 @@ void lay_out(GemmCase& call, int padding) {
     call.bias.stride = n;
   }
   call.d_stride = stride_of(problem.dtype.d, call.d_columns());
+  if (call.epilogue.quantizes) call.scale_d_stride = rounded_up(call.scale_d_columns() + padding, 4);
   if (call.has_f32_block_scales()) {
     const bool masked = problem.groups.kind == GroupKind::kMasked && !problem.groups.gather;
     const std::int64_t rows = masked ? m / groups : rows_of_a;

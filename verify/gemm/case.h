@@ -55,7 +55,8 @@ struct GemmCase {
   HostMatrix bias;                      // one row of n, where the epilogue has bias
   std::vector<float> scale_a, scale_b;  // f32, as GemmProblem says; per_block rows are strides apart
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
-  std::int64_t d_stride = 0;  // elements
+  std::int64_t d_stride = 0;        // elements
+  std::int64_t scale_d_stride = 0;  // of a quantised d
   float alpha = 1, beta = 1;
   /// Of problems with groups, as GemmProblem::groups says. b, bias and the scales of b of all groups lie one behind the
   /// other; so do the scales of a masked a that has blocks of them.
@@ -95,6 +96,9 @@ struct GemmCase {
 
   /// Columns of d: n, or with gates half of them.
   int d_columns() const { return epilogue.gated ? problem.n / 2 : problem.n; }
+  /// Rows of the matrix of d's scales, and scales of each; 0 where the epilogue does not quantise.
+  std::int64_t scale_d_rows() const;
+  std::int64_t scale_d_columns() const;
   /// The row of scale_b that column `column` of b has, where blocks have scales.
   std::int64_t scale_row_of_b(std::int64_t column) const;
   std::size_t d_elems() const { return static_cast<std::size_t>(m) * static_cast<std::size_t>(d_columns()); }
@@ -104,9 +108,12 @@ struct GemmCase {
   double bytes() const;
 };
 
-/// The output of a kernel, in problem.dtype.d: [m, n], rows without gaps.
+/// The output of a kernel, in problem.dtype.d: [m, n], rows without gaps. Where the epilogue quantises, with the
+/// scales: [columns of d / kQuantizedGroup, m], and of masked groups [count, columns of d / kQuantizedGroup, m /
+/// count].
 struct GemmOutput {
   std::vector<std::byte> d;
+  std::vector<std::byte> scale_d;  // f32
   bool operator==(const GemmOutput&) const = default;
 };
 

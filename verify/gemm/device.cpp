@@ -57,6 +57,12 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
   d_ = memory_.allocate_guarded(poison_.size());
   tensors_.d = d_.data();
   tensors_.d_stride = call.d_stride;
+  if (call.epilogue.quantizes) {
+    scale_d_ =
+        memory_.allocate_guarded(static_cast<std::size_t>(call.scale_d_rows() * call.scale_d_stride) * sizeof(float));
+    tensors_.scale_d = scale_d_.data();
+    tensors_.scale_d_stride = call.scale_d_stride;
+  }
   grow_workspace();
 }
 
@@ -72,6 +78,11 @@ void GemmDeviceCase::poison() {
   wait();
   memory_.renew_guards(d_);
   if (!poison_.empty()) device().copy_to_device(d_.data(), poison_.data(), poison_.size());
+  if (call_.epilogue.quantizes) {
+    memory_.renew_guards(scale_d_);
+    const std::vector<std::byte> pattern(scale_d_.bytes, static_cast<std::byte>(DeviceMemory::kGuardByte));
+    if (!pattern.empty()) device().copy_to_device(scale_d_.data(), pattern.data(), pattern.size());
+  }
   poison_workspace();
 }
 
@@ -88,7 +99,20 @@ GemmOutput GemmDeviceCase::download() {
   output.d.resize(static_cast<std::size_t>(call_.m) * row_bytes_);
   for (std::int64_t i = 0; i < call_.m; ++i)
     std::memcpy(output.d.data() + static_cast<std::size_t>(i) * row_bytes_, bytes.data() + row(i), row_bytes_);
+  const std::vector<std::byte> scales = read_scales();
+  const auto columns = call_.scale_d_columns() * static_cast<std::int64_t>(sizeof(float));
+  for (std::int64_t i = 0; i < call_.scale_d_rows(); ++i) {
+    const auto from = scales.begin() + i * call_.scale_d_stride * static_cast<std::int64_t>(sizeof(float));
+    output.scale_d.insert(output.scale_d.end(), from, from + columns);
+  }
   return output;
+}
+
+std::vector<std::byte> GemmDeviceCase::read_scales() {
+  wait();
+  std::vector<std::byte> bytes(call_.epilogue.quantizes ? scale_d_.bytes : 0);
+  if (!bytes.empty()) device().copy_to_host(bytes.data(), scale_d_.data(), bytes.size());
+  return bytes;
 }
 
 std::int32_t GemmDeviceCase::status() {
@@ -113,9 +137,32 @@ bool GemmDeviceCase::other_rows_are_intact(const std::vector<std::byte>& bytes) 
   return same(next, call_.m);
 }
 
+bool GemmDeviceCase::scales_are_intact() {
+  if (!call_.epilogue.quantizes) return true;
+  if (!memory_.guards_are_intact(scale_d_)) return false;
+  // Which columns of the matrix of scales belong to rows of d that a launch writes, of each masked group its own.
+  const bool masked = call_.problem.groups.kind == GroupKind::kMasked;
+  const auto blocks = static_cast<std::size_t>(call_.d_columns() / kQuantizedGroup);
+  std::vector<bool> written(static_cast<std::size_t>(call_.m), !call_.problem.groups.any());
+  for (int g = 0; call_.problem.groups.any() && g < call_.problem.groups.count; ++g) {
+    const GemmCase::Rows rows = call_.rows_of_group(g);
+    std::fill(written.begin() + rows.first, written.begin() + rows.end, true);
+  }
+  const std::vector<std::byte> bytes = read_scales();
+  const auto stride = static_cast<std::size_t>(call_.scale_d_stride),
+             columns = static_cast<std::size_t>(call_.scale_d_columns());
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const std::size_t line = i / 4 / stride, column = i / 4 % stride;
+    const std::size_t row = (masked ? line / blocks * columns : 0) + column;
+    if ((column >= columns || !written[row]) && bytes[i] != static_cast<std::byte>(DeviceMemory::kGuardByte))
+      return false;
+  }
+  return true;
+}
+
 bool GemmDeviceCase::guards_are_intact() {
   const std::vector<std::byte> bytes = read_rows();
-  if (!memory_.guards_are_intact(d_)) return false;
+  if (!memory_.guards_are_intact(d_) || !scales_are_intact()) return false;
   if (call_.problem.groups.any() && !other_rows_are_intact(bytes)) return false;
   const auto is_guard = [](std::byte byte) { return byte == DeviceMemory::kGuardByte; };
   for (std::int64_t i = 0; i < call_.m; ++i) {

@@ -19,12 +19,13 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
   /// stride.
   void accumulate_in_place();
 
-  /// Fills d with NaN (or with c), fills the kernel's part of the workspace with NaN, and renews the guards. Waits for
-  /// queued work.
+  /// Fills d with NaN (or with c) and its scales with the guards' pattern, fills the kernel's part of the workspace
+  /// with NaN, and renews the guards. Waits for queued work.
   void poison();
   /// Waits, then reads d.
   GemmOutput download();
-  /// Waits. Returns false if a launch has written in front of, behind or beside d's rows, or in rows of no group.
+  /// Waits. Returns false if a launch has written in front of, behind or beside d's rows, or in rows of no group; or
+  /// beside the scales of d.
   bool guards_are_intact();
   /// Waits. The status of a launch with groups: 1 if bounds did not fit, in any launch.
   std::int32_t status();
@@ -34,11 +35,14 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
   DevicePtr upload(const void* data, std::size_t bytes);
   std::vector<std::byte> read_rows();
   bool other_rows_are_intact(const std::vector<std::byte>& bytes) const;
+  bool scales_are_intact();
+  std::vector<std::byte> read_scales();
   std::size_t row(std::int64_t index) const { return static_cast<std::size_t>(index) * stride_bytes_; }
 
   std::size_t row_bytes_ = 0, stride_bytes_ = 0;  // of d
   DeviceMemory::Guarded d_;
   std::vector<std::byte> poison_;  // d's rows and their gaps
+  DeviceMemory::Guarded scale_d_;  // of a quantised d
 };
 
 inline LaunchedTwice<GemmOutput> launch_twice(Device& device, const GemmCase& call, const GemmKernel& kernel) {

@@ -112,6 +112,14 @@ GemmSample choose_elements(const GemmCase& call, double budget_operations, std::
     return indices;
   };
   const int columns_of_d = call.d_columns();
+  // Of a quantised d, all columns that share a scale are chosen or none.
+  const auto choose_columns = [&](double part, Random& random) {
+    if (!call.epilogue.quantizes) return choose(columns_of_d, part, random);
+    std::vector<int> chosen;
+    for (const int group : choose(columns_of_d / kQuantizedGroup, part, random))
+      for (int i = 0; i < kQuantizedGroup; ++i) chosen.push_back(group * kQuantizedGroup + i);
+    return chosen;
+  };
   const auto sampled = [&](std::vector<int> of_rows, const std::vector<int>& of_columns) -> GemmSample {
     if (!call.epilogue.gated) return {std::move(of_rows), of_columns};
     std::vector<int> pairs;
@@ -124,9 +132,9 @@ GemmSample choose_elements(const GemmCase& call, double budget_operations, std::
   if (share >= 1) return sampled(all(call.m), all(columns_of_d));
   Random rows(seed, 201), columns(seed, 202);
   // If one side is short, all of it is chosen, and the other side gets its share.
-  if (call.m <= kTileSide) return sampled(all(call.m), choose(columns_of_d, share * share, columns));
+  if (call.m <= kTileSide) return sampled(all(call.m), choose_columns(share * share, columns));
   if (columns_of_d <= kTileSide) return sampled(choose(call.m, share * share, rows), all(columns_of_d));
-  return sampled(choose(call.m, share, rows), choose(columns_of_d, share, columns));
+  return sampled(choose(call.m, share, rows), choose_columns(share, columns));
 }
 
 void compute_reference(const GemmCase& call, const GemmSample& sample,

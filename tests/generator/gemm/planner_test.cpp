@@ -122,6 +122,20 @@ TEST(Epilogue, SaysWhereItStopped) {
               HasSubstr("\"scale\" where another option would do"));
 }
 
+TEST(GemmPlan, TilesOfAQuantisedResultHoldWholeScales) {
+  GemmProblem of = problem(4096, 7168);
+  of.dtype.d = DType::kE4m3;
+  for (const char* value : {"acc", "silu(gate) * up"})
+    for (const Arch arch : {Arch::kSm89, Arch::kSm90a, Arch::kSm100a}) {
+      of.epilogue = std::string("x = ") + value + "; d = quantize(x, e4m3, per=token_group(128), scale=s)";
+      for (const GemmVariant& variant : plan_gemm(of, {}, arch).variants) {
+        EXPECT_TRUE(variant.spec.quantizes);
+        EXPECT_EQ((variant.spec.swap_ab ? variant.spec.block_m : variant.spec.block_n) % variant.spec.scaled_columns(),
+                  0);
+      }
+    }
+}
+
 TEST(GemmPlan, VariantsCoverEveryRowCountOnce) {
   for (const auto& [n, k] : {std::pair{4096, 4096}, {7168, 2048}, {512, 7168}, {128256, 4096}, {8, 64}}) {
     const GemmPlan plan = plan_gemm(problem(n, k), {}, Arch::kSm90a);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "kernelwright/generator/error.h"
@@ -80,6 +82,15 @@ INSTANTIATE_TEST_SUITE_P(
         BoundCase{"gelu_tanh", problem_of(DType::kF16, DType::kF32, 100, 200, "gelu_tanh(alpha * acc)"), 70},
         BoundCase{"silu", problem_of(DType::kBf16, DType::kBf16, 100, 200, "silu(acc) + beta * c"), 70},
         BoundCase{"relu", problem_of(DType::kBf16, DType::kBf16, 100, 200, "relu(acc + bias) + c"), 70},
+        BoundCase{"quantised",
+                  problem_of(DType::kBf16, DType::kE4m3, 256, 200,
+                             "d = quantize(gelu(acc + bias), e4m3, per=token_group(128), scale=s)"),
+                  70},
+        BoundCase{"power_of_two",
+                  problem_of(DType::kE4m3, DType::kE5m2, 128, 200,
+                             "d = quantize(acc, e5m2, per=token_group(128), scale=s, round=power_of_two)",
+                             ScaleKind::kPerBlock),
+                  70},
         BoundCase{"tf32", problem_of(DType::kTf32, DType::kF32, 100, 1000), 70},
         BoundCase{"mxfp8", problem_of(DType::kMxfp8, DType::kF32, 100, 1024, "acc", ScaleKind::kPerBlock), 70},
         BoundCase{"mxfp4", problem_of(DType::kMxfp4, DType::kBf16, 100, 992, "alpha * acc", ScaleKind::kPerBlock), 70},
@@ -180,6 +191,35 @@ TEST(VerifyGemm, LetsWideResultsOverflowAndNarrowOnesSaturate) {
   EXPECT_TRUE(verify(call, output).passed);
   overwrite(call, output, 0, 0, std::numeric_limits<float>::quiet_NaN());
   EXPECT_FALSE(verify(call, output).passed);
+}
+
+TEST(VerifyGemm, HoldsScalesAndElementsOfAQuantisedResult) {
+  for (const bool exact : {false, true}) {
+    const GemmCase call = make_gemm_inputs(
+        problem_of(DType::kBf16, DType::kE4m3, 256, 64, "d = quantize(acc, e4m3, per=token_group(128), scale=s)"),
+        {"shape", 9, true}, {.seed = 5, .exact = exact});
+    const GemmOutput right = simulate_gemm(call);
+    ASSERT_TRUE(verify(call, right).passed) << verify(call, right).text;
+    const auto with_scale = [&](std::size_t index, float factor) {
+      GemmOutput output = right;
+      float scale;
+      std::memcpy(&scale, output.scale_d.data() + index * 4, 4);
+      scale *= factor;
+      std::memcpy(output.scale_d.data() + index * 4, &scale, 4);
+      return verify(call, output);
+    };
+    EXPECT_THAT(with_scale(9 + 4, 2).text, HasSubstr("scale_d[1, 4]"));
+    EXPECT_FALSE(with_scale(3, 1.001f).passed);
+    EXPECT_EQ(with_scale(3, 1 + 0x1p-23f).passed, !exact);
+    EXPECT_FALSE(with_scale(3, std::numeric_limits<float>::quiet_NaN()).passed);
+    GemmOutput other = right;  // the scales of another group
+    std::swap_ranges(other.scale_d.begin(), other.scale_d.begin() + 36, other.scale_d.begin() + 36);
+    EXPECT_FALSE(verify(call, other).passed);
+    other = right;
+    std::byte& element = other.d[2 * 256 + 140];
+    element = static_cast<std::byte>(std::to_integer<unsigned>(element) ^ 2);
+    EXPECT_THAT(verify(call, other).text, HasSubstr("d[2, 140]"));
+  }
 }
 
 TEST(VerifyGemm, RefusesExactInputsThatF32DoesNotHold) {

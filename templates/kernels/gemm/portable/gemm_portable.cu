@@ -19,7 +19,7 @@ namespace {
 constexpr bool kBlockScales = spec::kScales == ScaleKind::kPerBlock;
 constexpr bool kPromotes = spec::kPromotion > 0;  // each slab's products are added to the sums in f32
 static_assert(!kPromotes || spec::kPromotion == 1, "slab by slab");
-static_assert(!kBlockScales || (kPromotes && kElementBytes == 1 && spec::kBlockN <= 128),
+static_assert(!kBlockScales || (kPromotes && kElementBytes == 1 && spec::kBlockN <= (kGated ? 256 : 128)),
               "a slab and a tile's columns have a scale");
 
 // Row tiles whose products are held beside the sums at one time. sm_90 and sm_100 have no mma.sync for fp8: there it is
@@ -161,7 +161,7 @@ __device__ __forceinline__ const void* matrix_b(const GemmPortableParams& params
 }  // namespace kernelwright
 
 extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, kernelwright::kLeastCtas)
-    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::GemmPortableParams params) {
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::EntryParams params) {
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const uint32_t shared = ptx::shared_address(shared_memory), a_ring = shared + kLayout.a, b_ring = shared + kLayout.b;
@@ -232,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, kernelwrigh
     // Only stores are left. With groups, a CTA has further tiles, but for the last one.
     if (spec::kArch >= 90 && (!kGrouped || t + static_cast<int>(gridDim.x) >= tiles.count()))
       ptx::griddepcontrol_launch_dependents();
-    store(sums, params, place);
+    store(sums, params, tile, place, shared, warp, lane);
     __syncthreads();  // no warp reads the slots that the next tile's first slabs take
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/gemm/gemm_epilogue.cuh"
+#include "kernels/gemm/gemm_quantize.cuh"
 #include "kernels/gemm/portable/gemm_portable_tiles.cuh"
 #include "ptx/memory.cuh"
 #include "tile/element_store.cuh"
@@ -58,12 +59,13 @@ __device__ __forceinline__ uint32_t load_addend(const tile::Storage<spec::kCDTyp
     return ptx::ld_global_u32_if(from, exists);
 }
 
-/// Results of gates and ups: the second column tile of two has the ups of the gates in the first.
-__device__ __forceinline__ void store_gated(const Sums& sums, const GemmPortableParams& params, const Place& place) {
+/// Makes results of gates and ups: the second column tile of two has the ups of the gates in the first. Calls
+/// then(tile, r, column, count, value): the column tile of d, the thread's row, the first column of d of two, how many
+/// of them exist, and their values.
+template <class Then>
+__device__ __forceinline__ void finish_gated(const Sums& sums, const GemmPortableParams& params, const Place& place,
+                                             const EndScales& scales, const Then& then) {
   using Addend = tile::Storage<spec::kCDType>;
-  using Result = tile::Storage<spec::kDDType>;
-  const EndScales scales(params, place);
-  const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
   const Addend* const bias_row = static_cast<const Addend*>(params.bias) + int64_t{place.group} * params.n;
 #pragma unroll
   for (int n = 0; n < kColumnTiles; n += 2) {
@@ -90,21 +92,17 @@ __device__ __forceinline__ void store_gated(const Sums& sums, const GemmPortable
             finished_pair(scales.scaled(sums[r / 2][n][i], r, of_gate[e]),
                           scales.scaled(sums[r / 2][n + 1][i], r, of_up[e]), params.alpha, gate_bias[e], up_bias[e]);
       }
-      if (place.row_of(r) < place.row_end && left > 0)
-        tile::store_elements<spec::kDDType>(static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + column,
-                                            value[0], value[1], 2, pairs);
+      then(n / 2, r, column, left > 0 ? 2 : 0, value);
     }
   }
 }
 
-/// Rows and columns past the end are neither read nor written. Elements of c for two columns are loaded together. A
-/// thread reads its elements of c before it writes those of d, because d may be c.
-__device__ __forceinline__ void store(const Sums& sums, const GemmPortableParams& params, const Place& place) {
-  if constexpr (kGated) return store_gated(sums, params, place);
+/// The same of sums that are no gates. Elements of c for two columns are loaded together, and before then() is called
+/// for them: d may be c.
+template <class Then>
+__device__ __forceinline__ void finish(const Sums& sums, const GemmPortableParams& params, const Place& place,
+                                       const EndScales& scales, const Then& then) {
   using Addend = tile::Storage<spec::kCDType>;
-  using Result = tile::Storage<spec::kDDType>;
-  const EndScales scales(params, place);
-  const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
   const Addend* const bias_row = static_cast<const Addend*>(params.bias) + int64_t{place.group} * params.n;
 #pragma unroll
   for (int n = 0; n < kColumnTiles; ++n) {
@@ -129,10 +127,98 @@ __device__ __forceinline__ void store(const Sums& sums, const GemmPortableParams
       for (int e = 0; e < 2; ++e)
         value[e] = finished(scales.scaled(sums[r / 2][n][r % 2 * 2 + e], r, of_column[e]), params.alpha,
                             addend_of(bias[e], 0), params.beta, addend_of(c[r][e], 0));
-      if (place.row_of(r) < place.row_end)
-        tile::store_elements<spec::kDDType>(static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + column,
-                                            value[0], value[1], count, pairs);
+      then(n, r, column, count, value);
     }
+  }
+}
+
+/// Results that are quantised. The tile's columns share a scale. So a row's largest magnitude goes over all warps that
+/// have some of its columns. It goes through `shared`, [column warps][block_m] f32 in the ring, once no warp reads
+/// that.
+class QuantizedTile {
+  enum : int { kTiles = kGated ? kColumnTiles / 2 : kColumnTiles };  // not a variable, which would be in every binary
+  static_assert(!spec::kQuantizes || spec::kBlockN == contract::kGemmScaledColumns * (kGated ? 2 : 1),
+                "one scale a row");
+  static_assert(kColumnWarps * 4 <= 2 * spec::kSlabBytes, "what the ring has room for");
+
+ public:
+  __device__ __forceinline__ QuantizedTile(const Sums& sums, const GemmPortableParams& params, const Place& place) {
+    const auto keep = [&](int n, int r, int, int, const float(&value)[2]) {
+      values_[n][r / 2][r % 2 * 2] = value[0], values_[n][r / 2][r % 2 * 2 + 1] = value[1];
+    };
+    if constexpr (kGated)
+      finish_gated(sums, params, place, EndScales(params, place), keep);
+    else
+      finish(sums, params, place, EndScales(params, place), keep);
+  }
+  template <class Params>
+  __device__ __forceinline__ void store(const Params& params, const Tile& tile, const Place& place, uint32_t shared,
+                                        int warp, int lane) const {
+    const uint32_t row_of_tile = static_cast<uint32_t>(warp % kRowWarps * kWarpRows + lane / 4);
+    __syncthreads();  // all warps have read the ring
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      float largest[2] = {};
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) add_magnitudes(largest, values_[n][m]);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        largest[r] = largest_of_quad(largest[r]);
+        if (lane % 4 == 0)
+          ptx::st_shared_f32(at(shared, warp / kRowWarps, row_of_tile + Place::rows_to(2 * m + r)), largest[r]);
+      }
+    }
+    __syncthreads();
+    using Result = tile::Storage<spec::kDDType>;
+    const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
+    const ScaleRows scales(params, params.n / (kGated ? 2 : 1), place.group, params.groups.capacity);
+    const int first = (kGated ? tile.column / 2 : tile.column) + warp / kRowWarps * (kTiles * 8) + lane % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < kRowsOfThread; ++r) {
+      float largest = 0;
+#pragma unroll
+      for (int i = 0; i < kColumnWarps; ++i)
+        largest = ptx::max_nan_f32(largest, ptx::ld_shared_f32(at(shared, i, row_of_tile + Place::rows_to(r))));
+      const float scale = scale_of(largest), factor = factor_of(scale);
+      const bool exists = place.row_of(r) < place.row_end;
+      scales.store(place.row_of(r), kGated ? tile.column / 2 : tile.column, scale,
+                   exists && lane % 4 == 0 && warp < kRowWarps);
+      if (!exists) continue;
+      Result* const row = static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + first;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+        tile::store_elements<spec::kDDType>(row + n * 8, values_[n][r / 2][r % 2 * 2] * factor,
+                                            values_[n][r / 2][r % 2 * 2 + 1] * factor, 2, pairs);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t at(uint32_t shared, int column_warp, uint32_t row) {
+    return shared + (static_cast<uint32_t>(column_warp * spec::kBlockM) + row) * 4;
+  }
+
+  float values_[kTiles][kRowTiles][4];
+};
+
+/// Rows and columns past the end are neither read nor written. A thread reads its elements of c before it writes those
+/// of d, because d may be c. `shared`: the ring, which is free but for warps that still multiply.
+__device__ __forceinline__ void store(const Sums& sums, const EntryParams& params, const Tile& tile, const Place& place,
+                                      uint32_t shared, int warp, int lane) {
+  if constexpr (spec::kQuantizes) {
+    QuantizedTile(sums, params, place).store(params, tile, place, shared, warp, lane);
+  } else {
+    using Result = tile::Storage<spec::kDDType>;
+    const EndScales scales(params, place);
+    const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
+    const auto write = [&](int, int r, int column, int count, const float(&value)[2]) {
+      if (place.row_of(r) < place.row_end && (!kGated || count > 0))
+        tile::store_elements<spec::kDDType>(static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + column,
+                                            value[0], value[1], kGated ? 2 : count, pairs);
+    };
+    if constexpr (kGated)
+      finish_gated(sums, params, place, scales, write);
+    else
+      finish(sums, params, place, scales, write);
   }
 }
 

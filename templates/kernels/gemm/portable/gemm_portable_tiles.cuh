@@ -5,6 +5,7 @@
 
 #include "contract/gemm_portable.h"
 #include "contract/words.h"
+#include "kernels/gemm/gemm_defaults.cuh"
 #include "policy/group_table.cuh"
 #include "policy/tile_raster.cuh"
 #include "tile/element.cuh"
@@ -14,6 +15,7 @@ namespace kernelwright {
 namespace {
 
 using contract::GemmPortableParams;
+using EntryParams = EntryOf<GemmPortableParams>;
 
 constexpr int kThreads = spec::kNumWarps * 32;
 constexpr int kRowWarps = contract::gemm_portable_row_warps(spec::kBlockM), kColumnWarps = spec::kNumWarps / kRowWarps;

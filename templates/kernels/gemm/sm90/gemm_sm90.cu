@@ -65,7 +65,7 @@ class MathWarpgroup {
   using Turns = policy::Turns<kPingPong, spec::kMathWarpgroups>;
 
  public:
-  __device__ __forceinline__ MathWarpgroup(const GemmParams& params, const WarpWork& work, uint32_t base,
+  __device__ __forceinline__ MathWarpgroup(const EntryParams& params, const WarpWork& work, uint32_t base,
                                            uint32_t barriers, const Payload& payload, uint32_t warpgroup)
       : work_(work),
         input_(barriers, payload),
@@ -309,7 +309,7 @@ __device__ __forceinline__ void clear_scales(uint32_t base) {
 }  // namespace kernelwright
 
 extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
-    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::GemmParams params) {
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::EntryParams params) {
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
   const uint32_t base = ptx::shared_address(memory), barriers = base + kLayout.barriers;

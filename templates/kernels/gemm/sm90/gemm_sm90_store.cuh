@@ -1,6 +1,7 @@
 /// The end of a tile of gemm_sm90: parts of k are added up, and results go to memory.
 #pragma once
 
+#include "kernels/gemm/gemm_quantize.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_epilogue.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
 #include "policy/turnstile.cuh"
@@ -15,10 +16,14 @@ constexpr bool kHalvesColumns = kGated && !spec::kSwapAb, kHalvesRows = kGated &
 constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::kDDType>, kHalvesColumns);
 constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 
+// Columns of the tile that are stored together: a slab, or where scales are made those that share one.
+enum : int { kUnitColumns = spec::kQuantizes ? contract::kGemmScaledColumns * (kGated ? 2 : 1) : kStoreColumns };
+static_assert(!spec::kQuantizes || (!spec::kSwapAb && spec::kBlockN % kUnitColumns == 0), "whole scales");
+
 /// A warpgroup's view of a tile's end.
 class TileStore {
  public:
-  __device__ __forceinline__ TileStore(const GemmParams& params, uint32_t base, uint32_t warpgroup)
+  __device__ __forceinline__ TileStore(const EntryParams& params, uint32_t base, uint32_t warpgroup)
       : params_(params),
         base_(base),
         warpgroup_(warpgroup),
@@ -44,7 +49,7 @@ class TileStore {
     if constexpr (kTileCtas > 1)
       exchange_and_store(sums, tile, any);
     else
-      store<0, spec::kBlockN>(sums, tile);
+      store_columns<0, spec::kBlockN>(sums, tile);
   }
   /// Waits until TMA has read shared memory, which must not go before that.
   __device__ __forceinline__ void finish() const {
@@ -56,7 +61,7 @@ class TileStore {
 
   // A CTA adds up and stores a band of columns, whole slabs. Where the tile has too few columns, it is a band of rows,
   // of whole warps.
-  static constexpr bool kOfRows = spec::kBlockN % (kTileCtas * kStoreColumns) != 0;
+  static constexpr bool kOfRows = spec::kBlockN % (kTileCtas * kUnitColumns) != 0;
   static_assert(!kOfRows || kMathWarps % kTileCtas == 0, "bands of whole slabs or of whole warps");
   static constexpr int kBandWarps = kOfRows ? kMathWarps / kTileCtas : kMathWarps;
   static constexpr int kBandColumns = kOfRows ? spec::kBlockN : spec::kBlockN / kTileCtas;
@@ -133,7 +138,7 @@ class TileStore {
 #pragma unroll
       for (int j = 0; j < 4; ++j) here[j] = sum[j];
     }
-    store<kWhich * kBandColumns, kBandColumns>(sums, tile);
+    store_columns<kWhich * kBandColumns, kBandColumns>(sums, tile);
   }
   template <int kWhich>
   __device__ __forceinline__ void add_and_store_columns(Sums& sums, int rank, const Tile& tile) const {
@@ -142,6 +147,14 @@ class TileStore {
   }
 
   // ---- slabs: what a warp stores at once ----
+
+  template <int kFirst, int kCount>
+  __device__ __forceinline__ void store_columns(const Sums& sums, const Tile& tile) const {
+    if constexpr (spec::kQuantizes)
+      store_quantized<kFirst, kCount>(sums, tile);
+    else
+      store<kFirst, kCount>(sums, tile);
+  }
 
   /// Stores columns [kFirst, kFirst + kCount) of the tile. Each warp works alone: it writes 16 rows and a slab's
   /// columns at a time to shared memory, from where TMA stores them. Rows and columns past the end are not stored.
@@ -161,50 +174,106 @@ class TileStore {
     for (int wave = 0; wave < kWaves; ++wave)
 #pragma unroll
       for (int chunk = kFirstChunk; chunk < kFirstChunk + kChunks; ++chunk) {
-        constexpr int kStages = spec::kStoreStages;
         const int number = wave * kChunks + chunk - kFirstChunk;
         if (number + kAhead < kWaves * kChunks) load(number + kAhead);
-        // A tile begins with the first stage. If the last tile had an odd number of slabs, that stage was its last one
-        // too.
-        constexpr bool kEven = kWaves * kChunks % kStages == 0;
-        // Where a CTA has one tile, no earlier store uses the stages of its first slabs.
-        if (kParts == 1 || number >= kStages) {
-          if (lane_ == 0) {
-            if (number > 0 || kEven)
-              ptx::cp_async_bulk_wait_group_read<kStages - 1>();
-            else
-              ptx::cp_async_bulk_wait_group_read<0>();
-          }
-          __syncwarp();
-        }
-        const uint32_t slab = output_ + number % kStages * contract::kGemmStoreSlabBytes;
+        wait_for_slab<kWaves * kChunks>(number);
+        const uint32_t slab = slab_of(number);
         const bool whole = chunk < spec::kBlockN / kStoreColumns;
         if (whole)
           put<kStoreColumns>(slab, sums[wave], chunk, addends[number % (kAhead + 1)]);
         else
           put<kTailColumns>(slab, sums[wave], chunk, addends[number % (kAhead + 1)]);
         const int row = first_row(tile, wave), column = tile.column + chunk * kStoreColumns;
-        if constexpr (kGrouped) {
-          // What lies behind the group's rows is not this tile's to write.
-          const int last = spec::kSwapAb ? column + (whole ? kStoreColumns : kTailColumns) : row + kRowsOfWarp;
-          if (ptx::uniform(last > (spec::kSwapAb ? tile.column_end : tile.row_end)) != 0) {
-            __syncwarp();
-            if (whole)
-              copy_rows<kStoreColumns>(slab, row, column, tile);
-            else
-              copy_rows<kTailColumns>(slab, row, column, tile);
-            if (lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
-            continue;
-          }
+        send(slab, tile, row, column, whole);
+      }
+  }
+
+  /// The same of results that are quantised. All results that share scales are made before the first one is stored: a
+  /// thread has some of two rows, and four lanes have the rest of them.
+  template <int kFirst, int kCount>
+  __device__ __forceinline__ void store_quantized(const Sums& sums, const Tile& tile) const {
+    constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = kCount / kStoreColumns;
+    constexpr int kTogether = kUnitColumns / kStoreColumns;  // slabs
+    static_assert(kCount % kUnitColumns == 0 && kTogether * kStoreColumns == kUnitColumns, "whole scales, whole slabs");
+    const ScaleRows scales(params_, column_of_d(0, params_.n), tile.group, params_.groups.capacity);
+#pragma unroll
+    for (int wave = 0; wave < kWaves; ++wave)
+#pragma unroll
+      for (int first = kFirstChunk; first < kFirstChunk + kChunks; first += kTogether) {
+        float values[kTogether][kStoreColumns / (kGated ? 4 : 2)], factors[2] = {};
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          Addends<kStoreColumns> addends;
+          if constexpr (!kPlainSums) load_addends(addends, tile, wave, first + i);
+          finish<kStoreColumns>(values[i], sums[wave], first + i, addends);
+          add_magnitudes(factors, values[i]);
         }
-        ptx::fence_proxy_async_shared();
-        __syncwarp();
-        if (lane_ == 0) {
-          ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
-                                             spec::kSwapAb ? column : row, slab);
-          ptx::cp_async_bulk_commit_group();
+        const int row = first_row(tile, wave) + static_cast<int>(lane_ / 4);
+        const int column = tile.column + first * kStoreColumns;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float scale = scale_of(largest_of_quad(factors[r]));
+          factors[r] = factor_of(scale);
+          scales.store(row + 8 * r, column_of_d(0, column), scale,
+                       lane_ % 4 == 0 && row + 8 * r < tile.row_end && column < tile.column_end);
+        }
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          const int number = wave * kChunks + first + i - kFirstChunk;
+          wait_for_slab<kWaves * kChunks>(number);
+          float scaled[kStoreColumns / (kGated ? 4 : 2)];
+#pragma unroll
+          for (int j = 0; j < kStoreColumns / (kGated ? 4 : 2); ++j) scaled[j] = values[i][j] * factors[j / 2 % 2];
+          Slab<kStoreColumns>::put(slab_of(number), lane_, scaled);
+          send(slab_of(number), tile, first_row(tile, wave), column + i * kStoreColumns, true);
         }
       }
+  }
+
+  __device__ __forceinline__ uint32_t slab_of(int number) const {
+    return output_ + number % spec::kStoreStages * contract::kGemmStoreSlabBytes;
+  }
+  /// Waits until TMA has read what slab `number` of kSlabs of the tile's overwrites.
+  template <int kSlabs>
+  __device__ __forceinline__ void wait_for_slab(int number) const {
+    constexpr int kStages = spec::kStoreStages;
+    // A tile begins with the first stage. If the last tile had an odd number of slabs, that stage was its last one
+    // too.
+    constexpr bool kEven = kSlabs % kStages == 0;
+    // Where a CTA has one tile, no earlier store uses the stages of its first slabs.
+    if (kParts == 1 || number >= kStages) {
+      if (lane_ == 0) {
+        if (number > 0 || kEven)
+          ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+        else
+          ptx::cp_async_bulk_wait_group_read<0>();
+      }
+      __syncwarp();
+    }
+  }
+  /// Stores a slab that the warp has written to shared memory. `row` and `column` of the tile are its first. `whole`:
+  /// it is no shorter one at the end of the tile.
+  __device__ __forceinline__ void send(uint32_t slab, const Tile& tile, int row, int column, bool whole) const {
+    if constexpr (kGrouped) {
+      // What lies behind the group's rows is not this tile's to write.
+      const int last = spec::kSwapAb ? column + (whole ? kStoreColumns : kTailColumns) : row + kRowsOfWarp;
+      if (ptx::uniform(last > (spec::kSwapAb ? tile.column_end : tile.row_end)) != 0) {
+        __syncwarp();
+        if (whole)
+          copy_rows<kStoreColumns>(slab, row, column, tile);
+        else
+          copy_rows<kTailColumns>(slab, row, column, tile);
+        if (lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
+        return;
+      }
+    }
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane_ == 0) {
+      ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
+                                         spec::kSwapAb ? column : row, slab);
+      ptx::cp_async_bulk_commit_group();
+    }
   }
 
   static constexpr int kRowsOfWarp = contract::kGemmStoreRows;
@@ -252,31 +321,39 @@ class TileStore {
       }
     }
   }
+  template <int kColumns>
+  using Slab =
+      tile::OutputSlab<spec::kDDType, spec::kSwapAb, kHalvesColumns ? kColumns / 2 : kColumns, kHalvesRows ? 8 : 16>;
+  /// Makes the results of a slab of kColumns columns.
+  template <int kColumns, int kCount>
+  __device__ __forceinline__ void finish(float (&values)[kCount], const float (&sums)[spec::kBlockN / 2], int chunk,
+                                         const Addends<kStoreColumns>& addends) const {
+    const float(&own)[kColumns / 2] = reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
+    if constexpr (kGated) {
+      addends.apply_gates(params_, own, values);
+    } else if constexpr (kPlainSums) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) values[i] = own[i];
+    } else {
+      addends.apply(params_, own, values);
+    }
+  }
   /// A tile's last columns, if they are not a whole slab, have a box of their own: a whole slab's box would reach into
   /// the next tile.
   template <int kColumns>
   __device__ __forceinline__ void put(uint32_t slab, const float (&sums)[spec::kBlockN / 2], int chunk,
                                       const Addends<kStoreColumns>& addends) const {
-    if constexpr (kColumns > 0) {
-      using Slab = tile::OutputSlab<spec::kDDType, spec::kSwapAb, kHalvesColumns ? kColumns / 2 : kColumns,
-                                    kHalvesRows ? 8 : 16>;
-      const float(&own)[kColumns / 2] =
-          reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
-      if constexpr (kPlainSums) {
-        Slab::put(slab, lane_, own);
-      } else if constexpr (kGated) {
-        float values[kColumns / 4];
-        addends.apply_gates(params_, own, values);
-        Slab::put(slab, lane_, values);
-      } else {
-        float values[kColumns / 2];  // ptxas makes wgmma wait (C7515) if others write accumulators
-        addends.apply(params_, own, values);
-        Slab::put(slab, lane_, values);
-      }
+    if constexpr (kColumns > 0 && kPlainSums) {
+      Slab<kColumns>::put(slab, lane_,
+                          reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]));
+    } else if constexpr (kColumns > 0) {
+      float values[kColumns / (kGated ? 4 : 2)];  // ptxas makes wgmma wait (C7515) if others write accumulators
+      finish<kColumns>(values, sums, chunk, addends);
+      Slab<kColumns>::put(slab, lane_, values);
     }
   }
 
-  const GemmParams& params_;
+  const EntryParams& params_;
   const uint32_t base_, warpgroup_, warp_, lane_, output_;
 };
 

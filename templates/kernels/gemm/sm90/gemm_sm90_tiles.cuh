@@ -6,6 +6,7 @@
 #include "contract/gemm_params.h"
 #include "contract/shared_slab.h"
 #include "contract/words.h"
+#include "kernels/gemm/gemm_defaults.cuh"
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/tile_pipeline.cuh"
 #include "policy/group_table.cuh"
@@ -19,6 +20,7 @@ namespace kernelwright {
 namespace {
 
 using contract::GemmParams;
+using EntryParams = EntryOf<GemmParams>;
 
 constexpr int kLoadThreads = 128, kMathWarps = 4 * spec::kMathWarpgroups, kThreads = kLoadThreads + 32 * kMathWarps;
 constexpr bool kPingPong = spec::kRoles == Roles::kPingPong;

@@ -1,0 +1,87 @@
+#include "kernelwright/verify/gemm/scaled.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/formats/made_scales.h"
+#include "kernelwright/verify/rows_verdict.h"
+
+namespace kernelwright {
+
+float scale_of_d(const GemmCase& call, const GemmOutput& output, int row, int column) {
+  float scale;
+  const auto at = static_cast<std::size_t>(column / kQuantizedGroup) * static_cast<std::size_t>(call.m) +
+                  static_cast<std::size_t>(row);
+  std::memcpy(&scale, output.scale_d.data() + at * sizeof scale, sizeof scale);
+  return scale;
+}
+
+ScaledElement compare_scaled(DType dtype, float scale, double code, double want, const ErrorBound& before, bool exact) {
+  constexpr double kWrong = std::numeric_limits<double>::infinity();
+  if (!std::isfinite(scale)) return {std::isnan(code * scale) ? 0 : kWrong};
+  if (!std::isfinite(want) || !std::isfinite(code) || !(scale > 0)) return {kWrong};
+  const double right = want / scale;
+  const float nearest = round_to(dtype, static_cast<float>(want) * (1.f / scale));
+  if (exact) return {code == nearest ? 0 : kWrong};
+  // The scale's reciprocal and the product with it round.
+  const double error = before.limit / scale + 4 * kUnit * std::fabs(right) + 0x1p-149;
+  const float low = round_to(dtype, below(right - error)), high = round_to(dtype, above(right + error));
+  const FloatFormat format = float_format(dtype);
+  const double off = std::fabs(code - right);
+  const double limit = error + format.unit_roundoff * (std::fabs(right) + error) + format.half_smallest;
+  const double rounding = format.unit_roundoff * want;
+  ScaledElement result;
+  result.ratio = code == nearest ? 0 : code >= low && code <= high ? off / limit : std::max(2.0, off / limit);
+  result.error = off * scale;
+  result.variance = before.sigma * before.sigma + rounding * rounding / 3 + std::pow(format.half_smallest * scale, 2);
+  result.has_error = true;
+  return result;
+}
+
+void ScalesOfD::Largest::add(const Largest& other) {
+  low = std::max(low, other.low);
+  high = std::max(high, other.high);
+  finite = finite && other.finite;
+  count += other.count;
+}
+
+void ScalesOfD::add(int row, int column, double want, double error) {
+  Largest one{0, 0, std::isfinite(want), 1};
+  if (one.finite) one.low = std::fabs(want) - error, one.high = std::fabs(want) + error;
+  largest_[{row, column / kQuantizedGroup}].add(one);
+}
+
+void ScalesOfD::add(const ScalesOfD& other) {
+  for (const auto& [place, largest] : other.largest_) largest_[place].add(largest);
+}
+
+std::string ScalesOfD::judge(const GemmCase& call, const GemmOutput& output, bool exact) const {
+  const DType dtype = call.problem.dtype.d;
+  for (const auto& [place, largest] : largest_) {
+    const auto [row, group] = place;
+    const float found = scale_of_d(call, output, row, group * kQuantizedGroup);
+    const bool whole = largest.count == kQuantizedGroup;
+    if (!largest.finite || (!whole && !std::isfinite(found))) {
+      if (std::isfinite(found))
+        return fmt::format("scale_d[{}, {}]: {:.9g} of columns that are not all numbers", group, row, found);
+      continue;
+    }
+    const bool power = call.epilogue.power_of_two;
+    const float low = made_scale_at(dtype, largest.low, power, exact ? 0 : -1);
+    const float high =
+        whole ? made_scale_at(dtype, largest.high, power, exact ? 0 : 1) : std::numeric_limits<float>::max();
+    if (!(found >= low && found <= high))
+      return fmt::format("scale_d[{}, {}]: {:.9g} where {:.9g} to {:.9g} is right", group, row, found, low, high);
+    int exponent = 0;
+    if (power && std::frexp(found, &exponent) != 0.5f)
+      return fmt::format("scale_d[{}, {}]: {:.9g} is no power of two", group, row, found);
+  }
+  return "";
+}
+
+}  // namespace kernelwright
