@@ -225,7 +225,8 @@ class GemmCalls:
 
     def _described(self):
         rules = _rules.gemm_rules(self._problem, self._names(self.bind))
-        return rules.described(self, self._function("launch_gemm"), self._function("gemm_workspace_bytes"))
+        return rules.described(self, self._function("launch_gemm"), self._function("gemm_workspace_bytes"),
+                               results=self._problem.results())
 
     def _results(self):
         problem, rows = self._problem, 1 if self._problem.layout[0] == "t" else 0
@@ -239,7 +240,13 @@ class GemmCalls:
             elif len(shape) != 2:
                 return (0, problem.columns), problem.dtypes["d"]
             return (shape[rows], problem.columns), problem.dtypes["d"]
-        return {"out": find}
+
+        def find_scales(a, given):
+            shape, rows_of_d = find(a, given)[0], 1
+            for extent in shape[:-1]:
+                rows_of_d *= extent
+            return problem.scale_d_shape(rows_of_d), "f32"
+        return {"out": find, "scale_d": find_scales} if problem.quantizes else {"out": find}
 
 
 class KvWriteCalls:

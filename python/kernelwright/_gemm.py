@@ -38,14 +38,26 @@ class GemmProblem:
         kind, self.bounds = groups.get("kind", "none"), groups.get("bounds", "starts")
         self.gathers = groups.get("gather", False)
         self.grouped, self.masked, self.count = kind != "none", kind == "masked" and not self.gathers, groups.get("count", 1)
+        self.quantizes = "quantize" in problem.get("epilogue", "acc")
+        self.result_groups = self.count if kind == "masked" else 1  # whose scales of d lie one behind the other
 
     def shape(self, name, m):
         """Rows and columns of a matrix; None: any number. With groups, matrices of b lie one behind the other."""
         n, k, count = self.n, self.k, self.count
         blocks = [-(-k // 128), n // self.columns * -(-self.columns // 128)]
         scale_a = (count * blocks[0], m // count) if self.masked and isinstance(m, int) else (blocks[0], m)
-        return {"a": (m, k) if self.layout[0] == "n" else (k, m), "b": (count * n, k) if self.layout[1] == "t" else (count * k, n),
+        scale_d = (self.result_groups * (self.columns // 128), m // self.result_groups if isinstance(m, int) else m)
+        return {"scale_d": scale_d, "a": (m, k) if self.layout[0] == "n" else (k, m), "b": (count * n, k) if self.layout[1] == "t" else (count * k, n),
                 "c": (m, n), "d": (m, self.columns), "scale_a": scale_a, "scale_b": (count * blocks[1], blocks[0])}[name]
+
+    def results(self):
+        """The names of what a call returns."""
+        return ("out", "scale_d") if self.quantizes else ("out",)
+
+    def scale_d_shape(self, rows):
+        """The scales of a quantised d of so many rows, of masked groups with the group first."""
+        blocks, groups = self.columns // 128, self.result_groups
+        return (groups, blocks, rows // groups) if groups > 1 else (blocks, rows)
 
     def bounds_count(self):
         """How many bounds the groups have; None without groups."""
@@ -72,6 +84,10 @@ class GemmProblem:
         for name in ("scale_a", "scale_b"):
             if name in views and views[name].shape is not None:
                 self.scale(name, views[name], sources if self.gathers else m, c)
+        if "scale_d" in views and views["scale_d"].shape is not None:
+            if not self.quantizes:
+                raise ConfigError("scale_d: is given, and the epilogue does not quantise")
+            self.blocks("scale_d", views["scale_d"], m, c)
         if "bias" in views and views["bias"].shape is not None:
             self.vector("bias", views["bias"], self.dtypes["bias"], self.count * self.n)
         for name, size in (("bounds", self.bounds_count()), ("status", 1), ("gather", m)):
@@ -119,6 +135,10 @@ class GemmProblem:
         if self.scales != "per_block":
             one = 1 if name == "scale_a" else self.count
             return self.vector(name, view, "f32", {"per_token": m if name == "scale_a" else self.count * self.n}.get(self.scales, one))
+        self.blocks(name, view, m, c)
+
+    def blocks(self, name, view, m, c):
+        """Scales of blocks, a matrix."""
         self.dtype(name, view, "f32")
         shape = self.shape(name, m)
         if tuple(view.shape) != tuple(shape) or (view.shape[1] > 1 and view.strides[1] != 1):

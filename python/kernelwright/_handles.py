@@ -116,14 +116,14 @@ class GemmKernel(GemmCalls, _Handle):
     """The kernels of a GEMM, for any number of rows. info() describes the kernel for many rows.
 
     kernel(a, b, out=d, ...) queues the product as a Kernel's call does. It takes the arguments of bind(), with `out` for
-    d, and returns out.
+    d, and returns out. If the epilogue quantises, it returns (out, scale_d).
     """
 
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, GemmProblem(problem), device)
 
     def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None,
-             workspace=None, workspace_bytes=None, bounds=None, status=None, gather=None, source_rows=None,
+             workspace=None, workspace_bytes=None, bounds=None, status=None, gather=None, source_rows=None, scale_d=None,
              expected_m=0, sm_budget=0, pdl=False, constant_b=False):
         """A GemmLaunch of these tensors: read and checked once, launched any number of times.
 
@@ -140,6 +140,10 @@ class GemmKernel(GemmCalls, _Handle):
         and d [count, capacity, ..] and scale_a per_block [count, k / 128, capacity]. bounds are i32, and lie on the device.
         status, i32 [1], becomes 1 where they do not fit. expected_m, the rows of a group that has any, chooses the kernel.
         With gather, which is i32 [m], a is [source_rows, k]; source_rows is needed only beside an address.
+
+        If the epilogue quantises, scale_d is f32 [columns of d / 128, m] and is written. Of masked groups it is [count,
+        columns of d / 128, capacity]. A GEMM with per_block scales takes d and scale_d as a and scale_a, if m, or the
+        capacity, is a multiple of 4.
         """
         tensors, numbers = tensors_and_numbers(structs.GemmTensors, locals())
         built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)

@@ -134,7 +134,7 @@ def attention_rules(problem, names):
 def gemm_rules(problem, names):
     """`problem`: a GemmProblem of _gemm.py."""
     rules = Rules(names, 2, structs.GemmTensors, "d", [("m", "m", True)])
-    if problem.gathers:  # rows of a and of d differ: Python's to check
+    if problem.gathers or (problem.quantizes and problem.grouped):  # rows of a and of d or its scales differ: Python's to check
         return rules
     if problem.grouped:
         return grouped_gemm_rules(problem, rules)
@@ -148,6 +148,8 @@ def gemm_rules(problem, names):
             extent = {"per_token": "m" if name == "scale_a" else problem.n}.get(problem.scales, 1)
             rules.operand(name, ("f32",), COUNT, (extent,), settles=False)
     rules.operand("bias", (problem.dtypes["bias"],), COUNT, (problem.n,), settles=False)
+    if problem.quantizes:
+        rules.operand("scale_d", ("f32",), SCALE_ROWS, problem.shape("scale_d", "m"), "scale_d_stride", settles=False, allocated=True)
     rules.workspace()
     rules.other_numbers(but=("source_rows",))
     return rules

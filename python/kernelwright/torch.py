@@ -115,9 +115,10 @@ def _schemas():
     """The schema of each operator by its name and overload."""
     attention = _arguments(Kernel.bind, structs.AttentionTensors, ("q", "k", "v", "o", "lse", "workspace"))
     common = [argument for argument in attention if argument.partition("=")[0].split()[-1] in COMMON]
-    gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace"))
+    gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace", "scale_d"))
     # torch.compile cannot return a tensor beside an optional one that is written: gemm.out alone says that status is.
     gemm_out = ["Tensor(s!)? status=None" if argument.startswith("Tensor? status") else argument for argument in gemm]
+    gemm_out = ["Tensor(b!)? scale_d=None", *gemm_out]
     quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
     write = [MUTATED.get(argument, argument) for argument in _arguments(KvWriteKernel.bind, structs.KvWriteTensors, (
         "q", "k", "v", "q_out", "k_cache", "v_cache", "num_pages", "batch", "kv_len", "kv_tokens", "cos_sin_rows"))]
@@ -138,7 +139,7 @@ def _schemas():
     rows = (("attention", common, "Tensor"), ("attention.full", attention, "Tensor"),
             ("attention.with_lse", attention, "(Tensor, Tensor)"), ("attention.out", [out, lse, *common], "()"),
             ("attention.out_full", [out, lse, work, *attention], "()"), ("gemm", gemm, "Tensor"),
-            ("gemm.out", [out, work, *gemm_out], "()"), ("quantize", quantize, "(Tensor, Tensor)"),
+            ("gemm.scaled", gemm, "(Tensor, Tensor)"), ("gemm.out", [out, work, *gemm_out], "()"), ("quantize", quantize, "(Tensor, Tensor)"),
             ("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales", *quantize], "()"), ("kv_write", write, "Tensor"),
             ("kv_write.out", ["Tensor(c!) q_out", *write], "()"), ("kv_write.in_place", write, "()"),
             ("kv_write.keys", write, "()"), ("row_op", given, "Tensor"), ("row_op.scaled", rows_of, "(Tensor, Tensor)"),
@@ -186,7 +187,8 @@ def _call(kernel, tensors, named):
 
 
 # What the overloads of operators with several forms return; the first form is that of a problem with fewest results.
-RETURNED = {"row_op": {"row_op": ("out",), "row_op.scaled": ("out", "scale"), "row_op.add": ("out", "residual_out"),
+RETURNED = {"gemm": {"gemm": ("out",), "gemm.scaled": ("out", "scale_d")},
+            "row_op": {"row_op": ("out",), "row_op.scaled": ("out", "scale"), "row_op.add": ("out", "residual_out"),
                        "row_op.add_scaled": ("out", "residual_out", "scale")},
             "route": {"route": ("ids", "weights"), "route.given": ("starts", "source_rows", "positions"),
                       "route.sorted": ("ids", "weights", "starts", "source_rows", "positions")}}
@@ -262,7 +264,7 @@ class _Copy:
             self.tensor.copy_(found.as_strided(self.tensor.shape, self.tensor.stride()))
 
 
-RESULTS = {"attention": ("out", "lse"), "gemm": ("out",), "quantize": ("elements", "scales"),
+RESULTS = {"attention": ("out", "lse"), "quantize": ("elements", "scales"),
            "kv_write": ("q_out", "k_cache", "v_cache", "q_scale", "k_scale", "v_scale")}  # others are their problem's
 
 
@@ -295,7 +297,7 @@ def _on_cpu(name, kind):
             if isinstance(copies.get(result), _Copy):
                 copies[result].write_back()
         found = tuple(named[result] for result in results if named.get(result) is not None)
-        return _returned(name, kernel, found[0] if of in ("gemm", "kv_write") or len(results) == 1 else found)
+        return _returned(name, kernel, found[0] if of == "kv_write" or len(results) == 1 else found)
     return run
 
 
@@ -309,15 +311,20 @@ def _shaped(name, kernel, tensors, named):
             return out
         _returned(name, kernel, out if not problem.lse else (out, out))
         return out, first.new_empty(kernel._lse_shape(first.shape), dtype=torch.float32)
-    if name == "gemm":
+    if name.startswith("gemm"):
         problem = kernel._problem
+        _check_overload(name, kernel)
         if problem.gathers:
             rows = (named["gather"].shape[0],)  # a row of d for each
         elif problem.masked and first.dim() == 3:
             rows = first.shape[:2]
         else:
             rows = (first.shape[1 if problem.layout[0] == "t" else 0],)
-        return first.new_empty((*rows, problem.columns), dtype=_DTYPES[problem.dtypes["d"]])
+        out = first.new_empty((*rows, problem.columns), dtype=_DTYPES[problem.dtypes["d"]])
+        if not problem.quantizes:
+            return out
+        count = rows[0] if len(rows) == 1 else rows[0] * rows[1]
+        return out, first.new_empty(problem.scale_d_shape(count), dtype=torch.float32)
     if name == "kv_write":
         problem = kernel._problem
         rows = problem.tokens_of(named, first.shape[0])

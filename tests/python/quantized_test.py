@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""GEMMs with a quantised result from Python, on the emulator, against sums in plain Python.
+
+Needs no NumPy. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
+"""
+import pathlib
+import random
+import struct
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from kernelwright import ConfigError
+from on_the_emulator import EmulatorTest
+
+ROWS, N, K = 8, 256, 32
+LARGEST = 448.0
+ONE_KERNEL = {"family": "portable", "block_m": 16}  # of a plan's
+
+
+def e4m3(byte):
+    """The value of a byte."""
+    sign, exponent, mantissa = -1.0 if byte & 128 else 1.0, byte >> 3 & 15, byte & 7
+    return sign * (mantissa * 2.0**-9 if exponent == 0 else (8 + mantissa) * 2.0**(exponent - 10))
+
+
+def config(epilogue="relu(acc + bias)", **more):
+    text = f"x = {epilogue}; d = quantize(x, e4m3, per=token_group(128), scale=s)"
+    return {"kind": "gemm", "schedule": ONE_KERNEL,
+            "problem": {"n": N, "k": K, "dtype": {"a": "f16", "b": "f16", "c": "f16", "d": "e4m3"}, "epilogue": text} | more}
+
+
+class OnTheEmulator(EmulatorTest):
+    @classmethod
+    def config(cls):
+        return config()
+
+    def setUp(self):
+        draw = random.Random(1)
+        self.a, self.b, self.bias = ([float(draw.randint(-4, 4)) for _ in range(count)] for count in (ROWS * K, N * K, N))
+        self.a[3 * K:4 * K] = [0.0] * K
+        self.given = {"a": self.array(self.a, "f16", "e", ROWS, K), "b": self.array(self.b, "f16", "e", N, K),
+                      "bias": self.array(self.bias, "f16", "e", N)}
+
+    def value(self, row, column):
+        return max(0.0, sum(x * y for x, y in zip(self.a[row * K:][:K], self.b[column * K:][:K])) + self.bias[column])
+
+    def check(self, d, scales):
+        codes, scales = self.read(d, "B"), self.read(scales, "f")
+        self.assertEqual((len(codes), len(scales)), (ROWS * N, ROWS * N // 128))
+        for row in range(ROWS):
+            for block in range(N // 128):
+                values = [self.value(row, block * 128 + i) for i in range(128)]
+                scale = scales[block * ROWS + row]
+                right, = struct.unpack("f", struct.pack("f", max(values) / LARGEST))
+                self.assertAlmostEqual(scale / right, 1, delta=2**-23)
+                for i, value in enumerate(values):
+                    code = e4m3(codes[row * N + block * 128 + i])
+                    self.assertLessEqual(abs(code * scale - value), max(value / 16, scale * 2**-10) * 1.001, f"row {row}, column {i}")
+        self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_launch(self):
+        d = self.array([7] * (ROWS * N), "e4m3", "B", ROWS, N)
+        scales = self.array([7.0] * (ROWS * 2), "f32", "f", 2, ROWS)
+        self.kernel.launch(**self.given, d=d, scale_d=scales)
+        self.check(d, scales)
+
+    def test_a_call_allocates_both_results(self):
+        for take, _ in self.ways():
+            given = {name: take(array) for name, array in self.given.items()}
+            d, scales = self.kernel(given["a"], given["b"], bias=given["bias"])
+            self.assertEqual((tuple(d.shape), tuple(scales.shape)), ((ROWS, N), (2, ROWS)))
+            self.check(d, scales)
+
+    def test_shapes_are_refused(self):
+        d = self.array([7] * (ROWS * N), "e4m3", "B", ROWS, N)
+        scales = self.array([7.0] * (ROWS * 2), "f32", "f", ROWS, 2)
+        with self.assertRaisesRegex(ConfigError, "scale_d: has shape"):
+            self.kernel.launch(**self.given, d=d, scale_d=scales)
+        with self.assertRaisesRegex(ConfigError, "/tensors/scale_d: is null"):
+            self.kernel.launch(**self.given, d=d)
+        plain = self.engine.prepare(config() | {"problem": config()["problem"] | {"epilogue": "relu(acc + bias)"}})
+        with self.assertRaisesRegex(ConfigError, "scale_d: is given, and the epilogue does not quantise"):
+            plain.launch(**self.given, d=d, scale_d=scales)
+
+    def test_feeds_the_next_gemm(self):
+        """Of masked groups: a call's results are the next call's operands as they are."""
+        groups = {"groups": {"kind": "masked", "count": 2, "bounds": "counts"}}
+        first = self.engine.prepare(config("acc", **groups))
+        second = self.engine.prepare({"kind": "gemm", "schedule": ONE_KERNEL, "problem": {
+            "n": 16, "k": N, "dtype": {"a": "e4m3", "b": "e4m3", "d": "f32"}, "scales": "per_block", **groups}})
+        a = self.array(self.a, "f16", "e", 2, ROWS // 2, K)
+        b = self.array(self.b + self.b, "f16", "e", 2, N, K)
+        counts = self.array([3, 4], "i32", "i", 2)
+        d, scales = first(a, b, bounds=counts)
+        self.assertEqual((tuple(d.shape), tuple(scales.shape)), ((2, 4, N), (2, 2, 4)))
+        ones = self.array([0x38] * (2 * 16 * N), "e4m3", "B", 2, 16, N)
+        of_ones = self.array([1.0] * 4, "f32", "f", 2, 1, 2)
+        sums = self.read(second(d, ones, scale_a=scales, scale_b=of_ones, bounds=counts), "f")
+        codes, factors = self.read(d, "B"), self.read(scales, "f")
+        for row in (0, 1, 2, 4, 5, 6, 7):
+            group, within = divmod(row, 4)
+            want = sum(e4m3(codes[row * N + j]) * factors[(group * 2 + j // 128) * 4 + within] for j in range(N))
+            self.assertAlmostEqual(sums[row * 16], want, delta=abs(want) * 1e-3 + 1e-2)
+        self.assertEqual(self.engine.take_hazards(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
