@@ -61,7 +61,7 @@ void check_stored_columns(const GemmSpec& spec, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
-  if (spec.swap_ab && spec.gated && bits_of(spec.d) == 8)
+  if (spec.swap_ab && spec.gated && bits_of(spec.d) == 8 && !spec.quantizes)
     refuse("swap_ab",
            fmt::format("true: a warp has 8 columns of {}, no whole 16 bytes, which TMA stores; false would do",
                        to_string(spec.d)));
@@ -72,12 +72,27 @@ void check_stored_columns(const GemmSpec& spec, Violations& violations) {
   if (const int columns = 128 / bits_of(spec.d) * (spec.gated ? 2 : 1); !spec.swap_ab && spec.block_n % columns != 0)
     refuse("block_n", fmt::format("{} columns of {} are rows of no whole 16 bytes, which TMA stores; {} would do",
                                   spec.block_n, to_string(spec.d), (spec.block_n + columns - 1) / columns * columns));
-  if (const int whole = spec.scaled_columns(); spec.swap_ab && spec.quantizes)
-    refuse("swap_ab", "true: columns of d that share a scale lie in several warps; false would do");
-  else if (spec.block_n % whole != 0)
-    refuse("block_n", fmt::format("{} columns hold a part of the {}that share a scale of d; {} would do", spec.block_n,
-                                  spec.gated ? fmt::format("{} gates and ups ", whole) : fmt::format("{} ", whole),
-                                  (spec.block_n + whole - 1) / whole * whole));
+  const int whole = spec.scaled_columns();
+  const auto part = [&](int extent, const char* what) {
+    return fmt::format("{} {} hold a part of the {}{} that share a scale of d; {} would do", extent, what, whole,
+                       spec.gated ? " gates and ups" : "", (extent + whole - 1) / whole * whole);
+  };
+  if (spec.swap_ab && spec.block_m % whole != 0) refuse("block_m", part(spec.block_m, "rows"));
+  if (!spec.swap_ab && spec.block_n % whole != 0) refuse("block_n", part(spec.block_n, "columns"));
+  if (!spec.swap_ab || !spec.quantizes || spec.block_m % whole != 0) return;
+  if (spec.split_k > 1 && !spec.takes_turns())
+    refuse("split_k", fmt::format("{}: bands of a swapped tile have parts of the columns that share a scale of d; 1 "
+                                  "would do",
+                                  spec.split_k));
+  const int warpgroups = spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups;
+  const auto bytes = [&](int columns) {
+    return contract::gemm_swapped_result_bytes(spec.block_m, columns, warpgroups, spec.gated);
+  };
+  const int room = 4 * warpgroups * spec.store_stages * contract::kGemmStoreSlabBytes;
+  if (bytes(spec.block_n) > room)
+    refuse("block_n", fmt::format("{} columns of a swapped tile hand {} bytes of a quantised result from warp to warp, "
+                                  "and {} stages of results have {}; {} would fit",
+                                  spec.block_n, bytes(spec.block_n), spec.store_stages, room, room / bytes(8) * 8));
 }
 
 bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec) && spec.product_columns() > 0; }

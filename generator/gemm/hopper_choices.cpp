@@ -19,7 +19,17 @@ struct Form {
   bool swap_ab = false;
   int split_k = 1;
   // The problems for which it may be the best.
-  enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks, kOfGroups, kOf8BitGroups, kOf16BitGroups, kOfQuantized } for_ = kAny;
+  enum {
+    kAny,
+    kOf8Bits,
+    kOfBlocks,
+    kNotOfBlocks,
+    kOfGroups,
+    kOf8BitGroups,
+    kOf16BitGroups,
+    kOfQuantized,
+    kOfScaledGates
+  } for_ = kAny;
   int cluster_m = 1;
 };
 
@@ -47,6 +57,12 @@ constexpr Form kForms[] = {{64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf
                            {64, 32, 1, Roles::kCooperative, 2, true},
                            {64, 16, 1, Roles::kCooperative, 2, true},
                            {64, 8, 1, Roles::kCooperative, 2, true, 1, Form::kOfGroups},
+                           {256, 64, 2, Roles::kCooperative, 1, true, 1, Form::kOfScaledGates},
+                           {256, 32, 2, Roles::kCooperative, 1, true, 1, Form::kOfScaledGates},
+                           {256, 16, 2, Roles::kCooperative, 1, true, 1, Form::kOfScaledGates},
+                           {256, 8, 2, Roles::kCooperative, 1, true, 1, Form::kOfScaledGates},
+                           {128, 32, 2, Roles::kCooperative, 2, true, 1, Form::kOfQuantized},
+                           {128, 16, 2, Roles::kCooperative, 2, true, 1, Form::kOfQuantized},
                            {64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOfQuantized},
                            {64, 256, 1, Roles::kCooperative, 1, false, 1, Form::kOfQuantized},
                            {64, 128, 1, Roles::kCooperative, 1, false, 1, Form::kOfQuantized},
@@ -65,6 +81,7 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
     case Form::kOf8BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 8;
     case Form::kOf16BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 16;
     case Form::kOfQuantized: return spec.quantizes;
+    case Form::kOfScaledGates: return spec.quantizes && spec.gated;
   }
   return true;
 }

@@ -224,6 +224,8 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
     contract::GemmWithScales<contract::GemmParams> params{};
     set_operands(params, kernel, spec, given, of);
     set_scales(params, of);
+    params.groups.d = pointer<void>(of.d.address);
+    params.groups.d_stride = of.d.stride;
     set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
     launch(params, spec.quantizes ? sizeof params : sizeof(contract::GemmParams));
   }

@@ -92,8 +92,9 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
   };
   const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8, spec.halves_columns());
   const int tail = spec.block_n % whole;
-  if ((maps.has_whole = spec.block_n >= whole)) maps.d = stored(whole);
-  if ((maps.has_tail = tail != 0)) maps.d_tail = stored(tail);
+  const bool maps_d = !spec.quantizes || !spec.swap_ab;  // else threads copy rows of d
+  if ((maps.has_whole = maps_d && spec.block_n >= whole)) maps.d = stored(whole);
+  if ((maps.has_tail = maps_d && tail != 0)) maps.d_tail = stored(tail);
   if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0 && !groups.any())) {
     const Matrix scales{tensors.scale_a, DType::kF32, (of.a.columns + 127) / 128, of.a.rows, of.scale_a_stride};
     maps.scales = map_of(scales, spec.swap_ab ? spec.block_n : spec.block_m, 1, Swizzle::kNone);

@@ -13,7 +13,8 @@ struct GemmGroupsParams {
   int32_t count;          // of groups
   int32_t rows;           // of a and d
   int32_t capacity;       // masked: rows from one group to the next
-  void* d;                // for kernels that store through maps: single rows at a group's end go to [rows][d_stride]
+  void* d;                // for kernels that store through maps: single rows at a group's end go to [rows][d_stride].
+                          // With swap_ab, a quantised result goes there too, with groups or without
   int64_t d_stride;       // elements
   const int32_t* gather;  // [rows]: the row of a for each row; one outside [0, source_rows) is of zeros
   int32_t source_rows;    // of a

@@ -76,6 +76,14 @@ constexpr GemmStoreBox gemm_store_box(int32_t d_bytes, bool swap_ab, int32_t til
   return {columns, kGemmStoreRows, columns == gemm_store_columns(d_bytes) ? columns * d_bytes : 0};
 }
 
+/// Bytes in which the warps of a tile with swap_ab hand each other a quantised result. They are elements of d, and
+/// behind them each warp's largest magnitude of each row of d. `warpgroups`: that share the tile.
+constexpr int32_t gemm_swapped_result_bytes(int32_t block_m, int32_t block_n, int32_t warpgroups, bool gated) {
+  const int32_t unit = gated ? 256 : 128, own = block_m / warpgroups;  // rows that share scales, and of a warpgroup
+  const int32_t magnitudes = 4 * warpgroups * (own > unit ? own / unit : 1);
+  return block_m / unit * block_n * 128 + magnitudes * block_n * 4;
+}
+
 /// Whether parts of k can share the end of a tile among them: columns in whole slabs, or rows in whole warps.
 constexpr bool gemm_can_split(int32_t block_n, int32_t store_columns, int32_t math_warpgroups, int32_t split_k) {
   return block_n % (split_k * store_columns) == 0 || math_warpgroups * 4 % split_k == 0;

@@ -18,6 +18,9 @@ namespace spec {
 using namespace spec_defaults;
 }  // namespace spec
 
+// Scales of columns of the tile, or with swap_ab of its rows.
+enum : bool { kScalesColumns = spec::kQuantizes && !spec::kSwapAb, kSwapsScales = spec::kQuantizes && spec::kSwapAb };
+
 /// What the entry of a Spec takes: Params, and where the kernel quantises the place of the scales.
 template <class Params>
 using EntryOf = typename policy::Either<spec::kQuantizes, contract::GemmWithScales<Params>, Params>::type;

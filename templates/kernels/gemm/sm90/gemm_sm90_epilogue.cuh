@@ -134,5 +134,19 @@ class Addends {
   uint32_t c_[!spec::kAddsC ? 1 : kPairs ? kTiles * 2 * kPairWords : kTiles * 4];
 };
 
+/// Makes the results of a slab: of kColumns columns of the tile, with their addends.
+template <int kColumns, int kMost, int kCount>
+__device__ __forceinline__ void finish_slab(const GemmParams& params, float (&values)[kCount],
+                                            const float (&sums)[kColumns / 2], const Addends<kMost>& addends) {
+  if constexpr (kGated) {
+    addends.apply_gates(params, sums, values);
+  } else if constexpr (kPlainSums) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = sums[i];
+  } else {
+    addends.apply(params, sums, values);
+  }
+}
+
 }  // namespace
 }  // namespace kernelwright

@@ -3,6 +3,7 @@
 
 #include "kernels/gemm/gemm_quantize.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_epilogue.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_swapped_scales.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
 #include "policy/turnstile.cuh"
 #include "ptx/memory.cuh"
@@ -17,8 +18,9 @@ constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::
 constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 
 // Columns of the tile that are stored together: a slab, or where scales are made those that share one.
-enum : int { kUnitColumns = spec::kQuantizes ? contract::kGemmScaledColumns * (kGated ? 2 : 1) : kStoreColumns };
-static_assert(!spec::kQuantizes || (!spec::kSwapAb && spec::kBlockN % kUnitColumns == 0), "whole scales");
+enum : int { kUnitColumns = kScalesColumns ? contract::kGemmScaledColumns * (kGated ? 2 : 1) : kStoreColumns };
+static_assert(!kScalesColumns || spec::kBlockN % kUnitColumns == 0, "whole scales");
+static_assert(!kSwapsScales || kTileCtas == 1, "a CTA has whole sums of the columns that share a scale");
 
 /// A warpgroup's view of a tile's end.
 class TileStore {
@@ -46,7 +48,14 @@ class TileStore {
 
   /// `tile`: the warpgroup's part of the tile. `any`: whether a product was made at all.
   __device__ __forceinline__ void operator()(Sums& sums, const Tile& tile, bool any) const {
-    if constexpr (kTileCtas > 1)
+    if constexpr (kSwapsScales)
+      SwappedScales<EntryParams>(
+          params_,
+          base_ + kLayout.output +
+              (kPingPong ? warpgroup_ * 4 * spec::kStoreStages * contract::kGemmStoreSlabBytes : 0),
+          warpgroup_)
+          .store(sums, tile);
+    else if constexpr (kTileCtas > 1)
       exchange_and_store(sums, tile, any);
     else
       store_columns<0, spec::kBlockN>(sums, tile);
@@ -150,9 +159,9 @@ class TileStore {
 
   template <int kFirst, int kCount>
   __device__ __forceinline__ void store_columns(const Sums& sums, const Tile& tile) const {
-    if constexpr (spec::kQuantizes)
+    if constexpr (kScalesColumns)
       store_quantized<kFirst, kCount>(sums, tile);
-    else
+    else if constexpr (!kSwapsScales)
       store<kFirst, kCount>(sums, tile);
   }
 
@@ -205,7 +214,7 @@ class TileStore {
         for (int i = 0; i < kTogether; ++i) {
           Addends<kStoreColumns> addends;
           if constexpr (!kPlainSums) load_addends(addends, tile, wave, first + i);
-          finish<kStoreColumns>(values[i], sums[wave], first + i, addends);
+          finish_slab<kStoreColumns>(params_, values[i], slab_sums<kStoreColumns>(sums[wave], first + i), addends);
           add_magnitudes(factors, values[i]);
         }
         const int row = first_row(tile, wave) + static_cast<int>(lane_ / 4);
@@ -254,7 +263,7 @@ class TileStore {
   /// Stores a slab that the warp has written to shared memory. `row` and `column` of the tile are its first. `whole`:
   /// it is no shorter one at the end of the tile.
   __device__ __forceinline__ void send(uint32_t slab, const Tile& tile, int row, int column, bool whole) const {
-    if constexpr (kGrouped) {
+    if constexpr (kGrouped && !kSwapsScales) {
       // What lies behind the group's rows is not this tile's to write.
       const int last = spec::kSwapAb ? column + (whole ? kStoreColumns : kTailColumns) : row + kRowsOfWarp;
       if (ptx::uniform(last > (spec::kSwapAb ? tile.column_end : tile.row_end)) != 0) {
@@ -324,19 +333,11 @@ class TileStore {
   template <int kColumns>
   using Slab =
       tile::OutputSlab<spec::kDDType, spec::kSwapAb, kHalvesColumns ? kColumns / 2 : kColumns, kHalvesRows ? 8 : 16>;
-  /// Makes the results of a slab of kColumns columns.
-  template <int kColumns, int kCount>
-  __device__ __forceinline__ void finish(float (&values)[kCount], const float (&sums)[spec::kBlockN / 2], int chunk,
-                                         const Addends<kStoreColumns>& addends) const {
-    const float(&own)[kColumns / 2] = reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
-    if constexpr (kGated) {
-      addends.apply_gates(params_, own, values);
-    } else if constexpr (kPlainSums) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) values[i] = own[i];
-    } else {
-      addends.apply(params_, own, values);
-    }
+  /// The sums of a slab.
+  template <int kColumns>
+  __device__ __forceinline__ static const float (&slab_sums(const float (&sums)[spec::kBlockN / 2],
+                                                            int chunk))[kColumns / 2] {
+    return reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
   }
   /// A tile's last columns, if they are not a whole slab, have a box of their own: a whole slab's box would reach into
   /// the next tile.
@@ -344,11 +345,10 @@ class TileStore {
   __device__ __forceinline__ void put(uint32_t slab, const float (&sums)[spec::kBlockN / 2], int chunk,
                                       const Addends<kStoreColumns>& addends) const {
     if constexpr (kColumns > 0 && kPlainSums) {
-      Slab<kColumns>::put(slab, lane_,
-                          reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]));
+      Slab<kColumns>::put(slab, lane_, slab_sums<kColumns>(sums, chunk));
     } else if constexpr (kColumns > 0) {
       float values[kColumns / (kGated ? 4 : 2)];  // ptxas makes wgmma wait (C7515) if others write accumulators
-      finish<kColumns>(values, sums, chunk, addends);
+      finish_slab<kColumns>(params_, values, slab_sums<kColumns>(sums, chunk), addends);
       Slab<kColumns>::put(slab, lane_, values);
     }
   }

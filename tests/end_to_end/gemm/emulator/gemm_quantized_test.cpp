@@ -31,6 +31,9 @@ constexpr Tile kTiles[] = {
     {"two_waves", Family::kHopper, 256, 128, 2},
     {"ping_pong", Family::kHopper, 64, 128, 2, Roles::kPingPong},
     {"pair", Family::kHopper, 64, 128, 1, Roles::kCooperative, false, 2},
+    {"swapped", Family::kHopper, 128, 24, 2, Roles::kCooperative, true},
+    {"swapped_ping_pong", Family::kHopper, 128, 72, 2, Roles::kPingPong, true},
+    {"swapped_alone", Family::kHopper, 256, 16, 1, Roles::kCooperative, true},
 };
 // A gate and an up make a column of d.
 constexpr Tile kGatedTiles[] = {
@@ -39,6 +42,8 @@ constexpr Tile kGatedTiles[] = {
     {"cooperative", Family::kHopper, 128, 256, 2},
     {"ping_pong", Family::kHopper, 64, 256, 2, Roles::kPingPong},
     {"pair", Family::kHopper, 64, 256, 1, Roles::kCooperative, false, 2},
+    {"swapped", Family::kHopper, 256, 40, 2, Roles::kCooperative, true},
+    {"swapped_ping_pong", Family::kHopper, 256, 8, 2, Roles::kPingPong, true},
 };
 
 GemmProblem quantized_problem(DType operands, int n, int k, const std::string& value, const char* options = "",
@@ -76,14 +81,15 @@ class GemmQuantized : public testing::Test {
 TEST_F(GemmQuantized, EveryTileAndForm) {
   for (const Tile& tile : kTiles) {
     SCOPED_TRACE(tile.name);
-    expect_right(quantized_problem(DType::kBf16, 384, 72, "gelu_tanh(alpha * acc + bias) + beta * c", kPowerOfTwo),
-                 {"", 83, true}, schedule_of(tile));
+    const int columns = tile.block_n == 256 ? 384 : 256;  // the last tile has a part of them
+    expect_right(quantized_problem(DType::kBf16, columns, 72, "gelu_tanh(alpha * acc + bias) + beta * c", kPowerOfTwo),
+                 {"", 75, true}, schedule_of(tile));
   }
   for (const Tile& tile : kGatedTiles) {
     SCOPED_TRACE(tile.name);
     expect_right(
-        quantized_problem(DType::kBf16, 768, 72, "gelu_tanh(alpha * gate + bias) * (alpha * up + bias)", kPowerOfTwo),
-        {"", 83, true}, schedule_of(tile));
+        quantized_problem(DType::kBf16, 512, 72, "gelu_tanh(alpha * gate + bias) * (alpha * up + bias)", kPowerOfTwo),
+        {"", 75, true}, schedule_of(tile));
   }
 }
 
@@ -94,22 +100,22 @@ TEST_F(GemmQuantized, OtherFormat) {
 }
 
 TEST_F(GemmQuantized, HaveOneRightValueOfExactInputs) {
-  for (const Tile& tile : {kTiles[0], kTiles[4], kTiles[5]})
+  for (const Tile& tile : {kTiles[0], kTiles[4], kTiles[9]})
     expect_right(quantized_problem(DType::kBf16, 256, 64, "relu(acc + bias)", tile.block_m == 16 ? kPowerOfTwo : ""),
                  {"", 21, true}, schedule_of(tile), {.seed = 2, .exact = true});
-  for (const Tile& tile : {kGatedTiles[1], kGatedTiles[3]})
+  for (const Tile& tile : {kGatedTiles[1], kGatedTiles[5]})
     expect_right(quantized_problem(DType::kBf16, 256, 64, "relu(gate + bias) * (up + bias)"), {"", 21, true},
                  schedule_of(tile), {.seed = 2, .exact = true});
 }
 
 TEST_F(GemmQuantized, ScalesAndGroups) {
-  for (const Tile& tile : {kGatedTiles[1], kGatedTiles[2], kGatedTiles[3]})
+  for (const Tile& tile : {kGatedTiles[1], kGatedTiles[2], kGatedTiles[5]})
     for (const bool gather : {false, true}) {
       SCOPED_TRACE(tile.name);
-      GemmProblem problem = quantized_problem(DType::kE4m3, 512, 272, "silu(gate) * up", "", ScaleKind::kPerBlock);
+      GemmProblem problem = quantized_problem(DType::kE4m3, 512, 144, "silu(gate) * up", "", ScaleKind::kPerBlock);
       problem.groups = {GroupKind::kRows, 4, GroupBounds::kStarts, gather};
-      GemmShape shape{"", 120, true};
-      shape.group_rows = {33, 0, 16, 61};
+      GemmShape shape{"", 80, true};
+      shape.group_rows = {33, 0, 16, 21};
       if (gather) shape.source_rows = 40;
       expect_right(problem, shape, with_two_slots(tile));
     }
@@ -117,7 +123,8 @@ TEST_F(GemmQuantized, ScalesAndGroups) {
   masked.groups = {GroupKind::kMasked, 3, GroupBounds::kCounts};
   GemmShape shape{"", 126, true};
   shape.group_rows = {42, 0, 17};
-  for (const Tile& tile : {kTiles[1], kTiles[3], kTiles[5]}) expect_right(masked, shape, with_two_slots(tile));
+  for (const Tile& tile : {kTiles[1], kTiles[5], kTiles[7], kTiles[8]})
+    expect_right(masked, shape, with_two_slots(tile));
 }
 
 TEST_F(GemmQuantized, PartsOfK) {
@@ -130,6 +137,13 @@ TEST_F(GemmQuantized, PartsOfK) {
       schedule.block_n = columns;
       expect_right(quantized_problem(DType::kBf16, 384, 328, "silu(acc)"), {"", 70, true}, schedule);
     }
+}
+
+TEST_F(GemmQuantized, PartsOfKWithSwappedOperands) {
+  GemmSchedule schedule = schedule_of(kTiles[7]);
+  schedule.split_k = 2;
+  schedule.split_mode = SplitMode::kTurnstile;
+  expect_right(quantized_problem(DType::kBf16, 384, 328, "silu(acc)"), {"", 70, true}, schedule);
 }
 
 TEST_F(GemmQuantized, OfNoProductAreThoseOfBiases) {
@@ -146,7 +160,7 @@ TEST_F(GemmQuantized, RowsOfZerosNanAndInfinity) {
   call.a.set_row(4, row);
   row[7] = std::numeric_limits<float>::infinity();
   call.a.set_row(20, row);
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : {kTiles[0], kTiles[2], kTiles[4], kTiles[7], kTiles[9]}) {
     SCOPED_TRACE(tile.name);
     const GemmOutput output = test::run_checked(engine_, call, schedule_of(tile));
     test::expect_right(call, output);
@@ -186,7 +200,7 @@ RowOpOutput quantised_by_row_op(Engine& engine, const GemmOutput& values, int ro
 TEST_F(GemmQuantized, AreTheBitsOfRowOp) {
   constexpr int kRows = 83, kColumns = 384;
   for (const char* options : {"", kPowerOfTwo})
-    for (const Tile& tile : {kTiles[1], kTiles[3], kTiles[5]}) {
+    for (const Tile& tile : {kTiles[1], kTiles[5], kTiles[7]}) {
       SCOPED_TRACE(tile.name);
       GemmCase call = make_gemm_inputs(quantized_problem(DType::kBf16, kColumns, 72, "acc", options), {"", kRows, true},
                                        {.seed = 5});
@@ -214,13 +228,14 @@ TEST_F(GemmQuantized, FeedTheNextGemm) {
   second.groups = first.groups;
   GemmShape shape{"", 120, true};
   shape.group_rows = {40, 0, 17};
-  const GemmOutput middle = test::run_checked(engine_, make_gemm_inputs(first, shape, {.seed = 3}));
+  const GemmOutput middle =
+      test::run_checked(engine_, make_gemm_inputs(first, shape, {.seed = 3}), schedule_of(kGatedTiles[5]));
   GemmCase call = make_gemm_inputs(second, shape, {.seed = 4});
   ASSERT_EQ(call.a.bytes.size(), middle.d.size());
   ASSERT_EQ(call.scale_a.size() * sizeof(float), middle.scale_d.size());
   call.a.bytes = middle.d;
   std::memcpy(call.scale_a.data(), middle.scale_d.data(), middle.scale_d.size());
-  test::expect_right(call, test::run_checked(engine_, call));
+  test::expect_right(call, test::run_checked(engine_, call, schedule_of(kTiles[5])));
 }
 
 TEST_F(GemmQuantized, SchedulesAndBudgetsChangeNoBits) {
@@ -259,6 +274,17 @@ TEST_F(GemmQuantized, RefuseProblemsAndTiles) {
   schedule.block_n = 192;
   EXPECT_THAT(refusal(problem, schedule),
               HasSubstr("/schedule/block_n: 192 columns hold a part of the 128 that share a scale of d; 256 would do"));
+  schedule = schedule_of(kTiles[7]);
+  schedule.block_m = 64, schedule.math_warpgroups = 1;
+  EXPECT_THAT(refusal(problem, schedule),
+              HasSubstr("/schedule/block_m: 64 rows hold a part of the 128 that share a scale of d; 128 would do"));
+  schedule = schedule_of(kTiles[7]);
+  schedule.block_n = 208;
+  EXPECT_THAT(refusal(problem, schedule), HasSubstr("/schedule/block_n: 208 columns of a swapped tile hand 33280 bytes "
+                                                    "of a quantised result from warp to warp, and 2 stages of results "
+                                                    "have 32768; 200 would fit"));
+  schedule.block_n = 24, schedule.split_k = 2;
+  EXPECT_THAT(refusal(problem, schedule), HasSubstr("/schedule/split_k: 2: bands of a swapped tile have parts"));
   schedule = schedule_of(kTiles[1]);
   schedule.block_n = 64;
   EXPECT_THAT(refusal(problem, schedule), HasSubstr("/schedule/block_n: 64 is not built yet for the portable family"));
