@@ -13,8 +13,9 @@ from .arms import Arm, kernelwright
 from .reference import relative_rmse
 
 TORCH = {"bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn}
-COMPARED = ("cublas", "cublaslt")  # peers whose output is the row's product
+COMPARED = ("cublas", "cublaslt", "row_op")  # peers whose output is the row's product
 BF16_ROUNDING = 2.0**-8
+E4M3_ROUNDING, E4M3_LEAST_ROUNDING = 2.0**-4, 2.0**-10  # the latter of elements below 2^-6, times their scale
 # Hopper's tensor cores keep about 14 bits of a sum of fp8 products: each of k / 32 steps may lose 2^-13 of the largest.
 FP8_STEP = 2.0**-13
 BLOCK = 128
@@ -76,6 +77,10 @@ class Truth:
             off = up.abs() * (1.1 * off_gate + 2.0**-20 * silu.abs()) + silu.abs() * off_up + 1.1 * off_gate * off_up
             self.out = silu * up
         self.bound = self.out.abs().mul_(BF16_ROUNDING).add_(off).add_(1e-6)
+        if case.row.quantized:
+            groups = self.out.view(len(self.out), -1, BLOCK).abs()
+            scales = (groups.amax(2, keepdim=True) / 448).clamp_(min=1e-30)
+            self.bound += groups.mul_(E4M3_ROUNDING).add_(scales * (2 * E4M3_LEAST_ROUNDING)).view_as(self.out)
 
     def rmse(self, out):
         """The root of the mean square of an output's error, over that of the reference."""
@@ -106,18 +111,43 @@ def interleaved(gate, up):
 
 
 def plain(engine, case):
-    """Our kernel of the same operands, which stores gates and ups."""
+    """Our kernel of the same operands, which stores bf16: the row's values, or of a row that does not quantise the gates
+    and ups."""
     case = copy.copy(case)
-    case.row = dataclasses.replace(case.row, gates=False)
+    case.row = dataclasses.replace(case.row, **({"quantized": False} if case.row.quantized else {"gates": False}))
     return ours("plain", engine.prepare(config(case.row, "auto")), case)
+
+
+def quantised_after(engine, case):
+    """The same, and then a launch that quantises what it stored."""
+    values, row = plain(engine, case), case.row
+    kernel = engine.prepare({"kind": "row_op", "problem": {
+        "dtype": {"in": "bf16", "out": "e4m3"}, "width": row.columns, "scales": {"kind": "per_block", "layout": "columns"}}})
+    out, scales = result(row, case.device)
+    launch = kernel.bind(x=values.call(), out=out, scale=scales)
+
+    def call():
+        values.call()
+        launch(torch.cuda.current_stream())
+        return out, scales
+    return Arm("row_op", call, row.work()[0], (values, launch))
+
+
+def result(row, device):
+    """d; of a row that quantises, with its scales."""
+    if not row.quantized:
+        return torch.full((row.m, row.columns), math.nan, device=device, dtype=torch.bfloat16), None
+    out = torch.full((row.m, row.columns), 0x7f, device=device, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    padded = torch.full((row.columns // BLOCK, -(-row.m // 4) * 4), math.nan, device=device)
+    return out, padded[:, :row.m]
 
 
 def ours(name, kernel, case):
     row, b = case.row, case.b
     if row.gates:
         b = interleaved(*b.chunk(2))
-    out = torch.full((row.m, row.n // (2 if row.gates else 1)), math.nan, device=case.device, dtype=torch.bfloat16)
-    tensors = dict(a=case.a, b=b, d=out)
+    out, scales = result(row, case.device)
+    tensors = dict(a=case.a, b=b, d=out) | ({"scale_d": scales} if row.quantized else {})
     if row.scales == "per_block":
         padded = torch.zeros(row.k // BLOCK, -(-row.m // 4) * 4, device=case.device)
         padded[:, :row.m] = case.scale_a.t()
@@ -128,7 +158,7 @@ def ours(name, kernel, case):
 
     def call():
         launch(torch.cuda.current_stream())
-        return out
+        return (out, scales) if row.quantized else out
 
     return Arm(name, call, row.work()[0], (launch,))
 
@@ -179,14 +209,18 @@ def read_stream(case):
 
 
 def peer(name, case, engine, fa3_path):
-    if name == "plain":
-        return plain(engine, case)
+    if name in ("plain", "row_op"):
+        return (plain if name == "plain" else quantised_after)(engine, case)
     made = {"read_stream": read_stream, "cublaslt_tensor": tensor_scales, "cublas_bf16": bf16}
     return made[name](case) if name in made else library(name, case)
 
 
 def shaped(row, arm, out):
-    return out
+    """Values: of a quantised result, elements times their scales."""
+    if not isinstance(out, tuple):
+        return out
+    elements, scales = out
+    return (elements.float().view(row.m, -1, BLOCK) * scales.t()[:, :, None]).view(row.m, -1)
 
 
 __all__ = ["COMPARED", "Case", "Truth", "config", "interleaved", "kernelwright", "ours", "peer", "prepare", "shaped"]

@@ -82,7 +82,7 @@ class Row:
 @dataclasses.dataclass(frozen=True)
 class GemmRow:
     name: str
-    set: str  # gemm, gemm-decode, gemm-fp8, gemm-block or gemm-gates
+    set: str  # gemm, gemm-decode, gemm-fp8, gemm-block, gemm-gates or gemm-quantized
     m: int
     n: int
     k: int
@@ -92,12 +92,22 @@ class GemmRow:
     smoke: bool = False
     fast: bool = False  # fp8: sums stay in the tensor cores
     gates: bool = False  # d is silu(gate) * up, of n / 2 columns
+    quantized: bool = False  # d is e4m3, with a scale for 128 columns of a row
 
     kind = "gemm"
 
+    @property
+    def columns(self):
+        """Of d."""
+        return self.n // 2 if self.gates else self.n
+
     def problem(self):
-        problem = {"n": self.n, "k": self.k, "dtype": {"a": self.dtype, "b": self.dtype, "d": "bf16"}, "scales": self.scales}
-        return problem | ({"fast_accumulation": True} if self.fast else {}) | ({"epilogue": "silu(gate) * up"} if self.gates else {})
+        dtype = {"a": self.dtype, "b": self.dtype, "d": "e4m3" if self.quantized else "bf16"}
+        value = "silu(gate) * up" if self.gates else "acc"
+        if self.quantized:
+            value = f"x = {value}; d = quantize(x, e4m3, per=token_group(128), scale=s)"
+        problem = {"n": self.n, "k": self.k, "dtype": dtype, "scales": self.scales}
+        return problem | ({"fast_accumulation": True} if self.fast else {}) | ({"epilogue": value} if value != "acc" else {})
 
     def flops(self):
         return 2 * self.m * self.n * self.k
@@ -191,6 +201,13 @@ def _block(m, n, k, target):
 def _gates(m, n, k, dtype="bf16"):
     scales = "none" if dtype == "bf16" else "per_block"
     return GemmRow(f"gemm-gates-{dtype}-{m}x{n}x{k}", "gemm-gates", m, n, k, dtype, scales, (("plain", 0.99),), gates=True)
+
+
+def _quantized(m, n, k, dtype="e4m3", gates=True):
+    # Ours with bf16 results is "plain"; "row_op" is that and a launch that quantises them.
+    scales = "none" if dtype == "bf16" else "per_block"
+    return GemmRow(f"gemm-quantized-{dtype}{'-gates' if gates else ''}-{m}x{n}x{k}", "gemm-quantized", m, n, k, dtype, scales,
+                   (("plain", 0.98), ("row_op", 1.0)), gates=gates, quantized=True)
 
 
 def _gemm_decode(m, n, k, dtype="bf16", scales="none"):
@@ -347,6 +364,8 @@ ROWS = [
     _block(2048, 2048, 2048, 1.05),
     *(_gates(m, n, k, dtype) for m, n, k in ((8192, 28672, 4096), (4096, 4096, 7168), (2048, 6144, 2048), (64, 28672, 4096))
       for dtype in ("bf16", "e4m3")),
+    *(_quantized(m, n, k) for m, n, k in ((8192, 28672, 4096), (4096, 4096, 7168), (2048, 6144, 2048), (64, 28672, 4096), (16, 4096, 7168))),
+    *(_quantized(m, 4096, 4096, dtype, False) for m in (8192, 64) for dtype in ("e4m3", "bf16")),
     _gemm_decode(64, 7168, 4096, "e4m3", "per_block"),
     _gemm_decode(128, 4096, 7168, "e4m3", "per_block"),
     *(_grouped(groups, rows, n, k, dtype, target)
@@ -381,6 +400,7 @@ ROWS = [
     GroupedRow("smoke-grouped", "grouped", 5, 700, 384, 256, "e4m3", skew="uniform", smoke=True),
     GroupedRow("smoke-masked", "grouped-decode", 5, 40, 384, 256, "e4m3", "masked", 64, "uniform", smoke=True),
     GemmRow("smoke-gemm", "gemm", 300, 520, 200, smoke=True),
+    GemmRow("smoke-quantized", "gemm-quantized", 300, 512, 256, "e4m3", "per_block", gates=True, quantized=True, smoke=True),
     Row("smoke-dense", "prefill", 2, 512, 512, 4, 4, 128, smoke=True),
     Row("smoke-causal-gqa", "prefill", 2, 384, 700, 8, 2, 64, True, smoke=True),
     Row("smoke-decode", "decode", 4, 1, 1000, 8, 2, 128, smoke=True),
@@ -391,7 +411,8 @@ ROWS = [
     Row("smoke-mixed", "mixed", 6, 1, 512, 8, 2, 128, True, page=64, chunks=2, chunk_len=100, smoke=True),
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
-SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "gemm-gates", "grouped",
+SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "gemm-gates",
+        "gemm-quantized", "grouped",
         "grouped-decode", "layers", "layers-decode", "all", "smoke")
 
 
@@ -425,8 +446,10 @@ def peers_of(row, asked, fa3_form=FUNCTION):
         names = ["vllm", "vllm_h200"] + (["triton_kernels", "torch_grouped"] if row.dtype == "bf16" else [])
         yield from ((name, None) for name in names + (["read_stream"] if row.set == "layers-decode" else []))
         return
-    if row.kind == "gemm" and row.gates:
+    if row.kind == "gemm" and (row.gates or row.quantized):
         yield "plain", None
+        if row.quantized:
+            yield "row_op", None
         return
     if row.kind == "gemm":
         names = ["cublas", "cublaslt"] if row.scales == "none" else ["cublaslt"]
