@@ -42,6 +42,7 @@ constexpr const char* kConfigs[] = {
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":512,"k":256},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":128,"k":4096,"layout":"tn","epilogue":"alpha * acc + beta * c"},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":384,"k":1024,"dtype":{"a":"e4m3","b":"e4m3","d":"bf16"},"scales":"per_block"},"schedule":"auto"})",
+    R"({"version":1,"kind":"gemm","name":"x","problem":{"n":384,"k":512,"dtype":{"a":"bf16","b":"bf16","d":"e4m3"},"epilogue":"d = quantize(acc, e4m3, per=token_group(128), scale=s);"},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":256,"k":512,"dtype":{"a":"mxfp8","b":"mxfp8","d":"bf16"},"scales":"per_block"},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":256,"k":8192},"schedule":{"split_k":4,"split_mode":"turnstile"}})",
     R"({"version":1,"kind":"kv_write","name":"x","problem":{"head_dim":{"qk":128,"v":128},"heads":{"q":8,"kv":2},"kv_layout":{"kind":"paged","page_size":16},"qk_norm":{"kind":"rms"},"rope":{"style":"neox","width":64}},"schedule":"auto"})",
@@ -483,6 +484,7 @@ class Calls {
       if (in_.one_in(2)) tensors.scale_a = 0xd000000, tensors.scale_b = 0xe000000;
       if (in_.one_in(2)) tensors.workspace = 0x10000000, tensors.workspace_bytes = uint64_t{1} << 32;
       if (in_.one_in(3)) tensors.a_stride = 16384;
+      if (in_.one_in(3)) tensors.scale_d = 0xf000000, tensors.scale_d_stride = some(4000);
     }
     worsen(tensors);
     Sized<kernelwright_gemm_tensors> sized(in_, tensors);

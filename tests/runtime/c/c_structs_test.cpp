@@ -215,6 +215,8 @@ TEST(CStructs, EveryFieldOfAGemmLaunchReachesIt) {
   EXPECT_SAME(d_stride);
   EXPECT_SAME(scale_a_stride);
   EXPECT_SAME(scale_b_stride);
+  EXPECT_SAME(scale_d);
+  EXPECT_SAME(scale_d_stride);
   EXPECT_SAME(m);
   EXPECT_SAME(sm_budget);
   EXPECT_SAME(workspace);

@@ -11,6 +11,7 @@
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/kernels.h"
+#include "kernelwright/generator/problem/epilogue.h"
 #include "kernelwright/verify/random.h"
 #include "support/emulated_gemm.h"
 
@@ -67,8 +68,17 @@ class Draw {
       problem.fast_accumulation = chance(30);
     }
     problem.batch_invariant = chance(20);
-    problem.epilogue = arch_ == Arch::kSm90a && chance(20) ? gates(problem) : epilogue();
+    const bool hopper = arch_ == Arch::kSm90a, gated = hopper && chance(20);
+    problem.epilogue = gated ? gates(problem) : epilogue();
+    if (hopper && bits_of(problem.dtype.d) == 8 && chance(50)) quantize(problem, gated);
     return problem;
+  }
+
+  /// Quantises the result. Makes the columns fit that.
+  void quantize(GemmProblem& problem, bool gated) {
+    problem.n = multiple(gated ? 256 : 128, 600);
+    problem.epilogue = fmt::format("d = quantize({}, {}, per=token_group(128), scale=s{})", problem.epilogue,
+                                   to_string(problem.dtype.d), chance(50) ? ", round=power_of_two" : "");
   }
 
   /// A product of gates and ups. Makes the columns fit it.
@@ -104,6 +114,13 @@ class Draw {
     if (chance(30)) schedule.mma_in_flight = one_of({0, 1});
     if (chance(30)) schedule.swap_ab = true;
     if (chance(15)) schedule.cluster = ClusterShape{one_of({2, 4}), 1};
+    if (quantizes(problem)) {
+      const int whole = result_columns(problem) < problem.n ? 256 : 128;
+      if (schedule.swap_ab.value_or(false))
+        schedule.block_m = whole, schedule.block_n = multiple(8, 100);
+      else
+        schedule.block_n = whole * (chance(70) ? 1 : 2);
+    }
     if (!problem.batch_invariant && chance(15)) {
       schedule.split_k = one_of({2, 4});
       schedule.block_n = 64 * schedule.split_k.value();
