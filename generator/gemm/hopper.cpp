@@ -80,10 +80,11 @@ void check_stored_columns(const GemmSpec& spec, Violations& violations) {
   if (spec.swap_ab && spec.block_m % whole != 0) refuse("block_m", part(spec.block_m, "rows"));
   if (!spec.swap_ab && spec.block_n % whole != 0) refuse("block_n", part(spec.block_n, "columns"));
   if (!spec.swap_ab || !spec.quantizes || spec.block_m % whole != 0) return;
-  if (spec.split_k > 1 && !spec.takes_turns())
-    refuse("split_k", fmt::format("{}: bands of a swapped tile have parts of the columns that share a scale of d; 1 "
-                                  "would do",
-                                  spec.split_k));
+  if (const int step = 8 * spec.split_k; spec.split_k > 1 && !spec.takes_turns() && spec.block_n % step != 0)
+    refuse("split_k",
+           fmt::format("{} parts finish bands of whole eights of a swapped tile's columns, and {} columns have "
+                       "none; block_n {} would do",
+                       spec.split_k, spec.block_n, (spec.block_n + step - 1) / step * step));
   const int warpgroups = spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups;
   const auto bytes = [&](int columns) {
     return contract::gemm_swapped_result_bytes(spec.block_m, columns, warpgroups, spec.gated);
@@ -169,7 +170,7 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
            fmt::format("{}: {}, and warpgroups that take turns have tiles of their own; 1 would do", spec.split_k,
                        spec.takes_turns() ? "parts that take turns are no cluster's"
                                           : "CTAs of a cluster either share a tile or its columns"));
-  if (spec.split_k > 1 && !spec.takes_turns() &&
+  if (spec.split_k > 1 && !spec.takes_turns() && !(spec.swap_ab && spec.quantizes) &&
       !contract::gemm_can_split(spec.block_n, stored_columns(spec), spec.math_warpgroups, spec.split_k))
     refuse("split_k",
            fmt::format("{} parts store bands of whole slabs of {} columns each, or of whole warps' rows, and a "

@@ -61,12 +61,17 @@ constexpr Form kForms[] = {{64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf
                            {256, 32, 2, Roles::kCooperative, 1, true, 1, Form::kOfScaledGates},
                            {256, 16, 2, Roles::kCooperative, 1, true, 1, Form::kOfScaledGates},
                            {256, 8, 2, Roles::kCooperative, 1, true, 1, Form::kOfScaledGates},
+                           {256, 32, 2, Roles::kCooperative, 1, true, 4, Form::kOfScaledGates},
+                           {256, 16, 2, Roles::kCooperative, 1, true, 2, Form::kOfScaledGates},
+                           {128, 32, 2, Roles::kCooperative, 1, true, 4, Form::kOfQuantized},
+                           {128, 16, 2, Roles::kCooperative, 1, true, 2, Form::kOfQuantized},
                            {128, 32, 2, Roles::kCooperative, 2, true, 1, Form::kOfQuantized},
                            {128, 16, 2, Roles::kCooperative, 2, true, 1, Form::kOfQuantized},
                            {64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOfQuantized},
                            {64, 256, 1, Roles::kCooperative, 1, false, 1, Form::kOfQuantized},
                            {64, 128, 1, Roles::kCooperative, 1, false, 1, Form::kOfQuantized},
                            {64, 256, 1, Roles::kCooperative, 1, false, 2, Form::kOfQuantized},
+                           {64, 256, 1, Roles::kCooperative, 1, false, 4, Form::kOfQuantized},
                            {64, 128, 1, Roles::kCooperative, 1, false, 2},
                            {64, 64, 1, Roles::kCooperative, 2, false, 4}};
 

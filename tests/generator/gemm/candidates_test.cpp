@@ -119,5 +119,20 @@ TEST(GemmCandidates, AreRefusedWithTheModel) {
   EXPECT_THROW(enumerate_candidates(mlp_of(4096, 4095), {}, Arch::kSm90a, rows(16)), ConfigError);
 }
 
+TEST(GemmCandidates, OfAQuantisedResultHoldWholeScales) {
+  for (const char* value : {"acc", "silu(gate) * up"})
+    for (const int rows : {8, 4096}) {
+      GemmProblem problem;
+      problem.n = problem.k = 4096, problem.dtype.d = DType::kE4m3;
+      problem.epilogue = std::string("d = quantize(") + value + ", e4m3, per=token_group(128), scale=s)";
+      const GemmCandidates found = enumerate_candidates(problem, {}, Arch::kSm90a, {{"", rows}});
+      EXPECT_GT(found.kept.size(), 4u) << value << ", " << rows << " rows";
+      for (const GemmCandidate& candidate : found.kept) {
+        const GemmSpec& spec = candidate.plan.variants.back().spec;
+        EXPECT_EQ((spec.swap_ab ? spec.block_m : spec.block_n) % spec.scaled_columns(), 0);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace kernelwright

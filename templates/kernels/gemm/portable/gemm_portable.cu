@@ -146,9 +146,9 @@ class Fragments {
   const BSlab::Fragments<true> b_;
 };
 
-// ptxas aims at some number of CTAs an SM by itself, and for that spills a register of groups with scales of blocks.
-// With a 1 it takes the registers that it needs. 0: as it chooses.
-constexpr int kLeastCtas = kGrouped && kBlockScales ? 1 : 0;
+// ptxas aims at some number of CTAs an SM by itself, and for that spills a register of groups with scales of blocks, or
+// of a quantised result. With a 1 it takes the registers that it needs. 0: as it chooses.
+constexpr int kLeastCtas = (kGrouped && kBlockScales) || spec::kQuantizes ? 1 : 0;
 
 /// The right operand of a group; without groups, the only one.
 __device__ __forceinline__ const void* matrix_b(const GemmPortableParams& params, int group) {

@@ -17,10 +17,14 @@ constexpr bool kHalvesColumns = kGated && !spec::kSwapAb, kHalvesRows = kGated &
 constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::kDDType>, kHalvesColumns);
 constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 
-// Columns of the tile that are stored together: a slab, or where scales are made those that share one.
-enum : int { kUnitColumns = kScalesColumns ? contract::kGemmScaledColumns * (kGated ? 2 : 1) : kStoreColumns };
+// Columns of the tile that are stored together: a slab, or where scales are made those that share one. With swap_ab,
+// columns of the tile are rows of d, and any eight of them.
+enum : int {
+  kUnitColumns = kScalesColumns ? contract::kGemmScaledColumns * (kGated ? 2 : 1)
+                 : kSwapsScales ? 8
+                                : kStoreColumns
+};
 static_assert(!kScalesColumns || spec::kBlockN % kUnitColumns == 0, "whole scales");
-static_assert(!kSwapsScales || kTileCtas == 1, "a CTA has whole sums of the columns that share a scale");
 
 /// A warpgroup's view of a tile's end.
 class TileStore {
@@ -48,14 +52,7 @@ class TileStore {
 
   /// `tile`: the warpgroup's part of the tile. `any`: whether a product was made at all.
   __device__ __forceinline__ void operator()(Sums& sums, const Tile& tile, bool any) const {
-    if constexpr (kSwapsScales)
-      SwappedScales<EntryParams>(
-          params_,
-          base_ + kLayout.output +
-              (kPingPong ? warpgroup_ * 4 * spec::kStoreStages * contract::kGemmStoreSlabBytes : 0),
-          warpgroup_)
-          .store(sums, tile);
-    else if constexpr (kTileCtas > 1)
+    if constexpr (kTileCtas > 1)
       exchange_and_store(sums, tile, any);
     else
       store_columns<0, spec::kBlockN>(sums, tile);
@@ -71,7 +68,7 @@ class TileStore {
   // A CTA adds up and stores a band of columns, whole slabs. Where the tile has too few columns, it is a band of rows,
   // of whole warps.
   static constexpr bool kOfRows = spec::kBlockN % (kTileCtas * kUnitColumns) != 0;
-  static_assert(!kOfRows || kMathWarps % kTileCtas == 0, "bands of whole slabs or of whole warps");
+  static_assert(!kOfRows || (kMathWarps % kTileCtas == 0 && !kSwapsScales), "bands of whole slabs or of whole warps");
   static constexpr int kBandWarps = kOfRows ? kMathWarps / kTileCtas : kMathWarps;
   static constexpr int kBandColumns = kOfRows ? spec::kBlockN : spec::kBlockN / kTileCtas;
   static constexpr int kBandPieces = kWaves * kBandColumns / 2 / 4, kBandThreads = 32 * kBandWarps;
@@ -161,7 +158,14 @@ class TileStore {
   __device__ __forceinline__ void store_columns(const Sums& sums, const Tile& tile) const {
     if constexpr (kScalesColumns)
       store_quantized<kFirst, kCount>(sums, tile);
-    else if constexpr (!kSwapsScales)
+    else if constexpr (kSwapsScales)
+      SwappedScales<EntryParams, kFirst, kCount>(
+          params_,
+          base_ + kLayout.output +
+              (kPingPong ? warpgroup_ * 4 * spec::kStoreStages * contract::kGemmStoreSlabBytes : 0),
+          warpgroup_)
+          .store(sums, tile);
+    else
       store<kFirst, kCount>(sums, tile);
   }
 

@@ -13,25 +13,26 @@
 namespace kernelwright {
 namespace {
 
-/// A template, so that kernels of other tiles do not compile it.
-template <class Params>
+/// Of columns [kFirst, kFirst + kColumns) of the tile, which are rows of d. A template, so that kernels of other tiles
+/// do not compile it.
+template <class Params, int kFirst, int kColumns>
 class SwappedScales {
   // Rows of the tile that share scales, and how they and the warps divide the tile. Not variables, which would be in
   // every binary.
   enum : int {
     kUnitRows = contract::kGemmScaledColumns * (kGated ? 2 : 1),
     kUnits = spec::kBlockM / kUnitRows,
-    kOwnRows = kWaves * 64,                                        // of a warpgroup
-    kOwnUnits = kOwnRows > kUnitRows ? kOwnRows / kUnitRows : 1,   // in which a warp has rows
-    kSharers = kUnitRows > kOwnRows ? kUnitRows / kOwnRows : 1,    // warpgroups with rows of one
-    kWarps = 4 * kTileWarpgroups,                                  // of the tile
-    kPairValues = kGated ? 2 : 4,                                  // of a wave's tile of 8 columns that a thread has
-    kSlab = contract::gemm_store_columns(1),                       // columns whose addends are loaded together
-    kElementBytes = contract::kGemmScaledColumns * spec::kBlockN,  // of a unit
-    kMagnitudes = kUnits * kElementBytes,                          // where they begin, behind the elements
-    kBarrier = 4                                                   // behind those of policy::Turns
+    kOwnRows = kWaves * 64,                                       // of a warpgroup
+    kOwnUnits = kOwnRows > kUnitRows ? kOwnRows / kUnitRows : 1,  // in which a warp has rows
+    kSharers = kUnitRows > kOwnRows ? kUnitRows / kOwnRows : 1,   // warpgroups with rows of one
+    kWarps = 4 * kTileWarpgroups,                                 // of the tile
+    kPairValues = kGated ? 2 : 4,                                 // of a wave's tile of 8 columns that a thread has
+    kSlab = contract::gemm_store_columns(1),                      // columns whose addends are loaded together
+    kElementBytes = contract::kGemmScaledColumns * kColumns,      // of a unit
+    kMagnitudes = kUnits * kElementBytes,                         // where they begin, behind the elements
+    kBarrier = 4                                                  // behind those of policy::Turns
   };
-  using Values = float[kWaves][spec::kBlockN / 8 * kPairValues];
+  using Values = float[kWaves][kColumns / 8 * kPairValues];
 
  public:
   /// `memory`: the slabs of results of the tile's warps. `warpgroup`: which of the tile's.
@@ -55,8 +56,7 @@ class SwappedScales {
 #pragma unroll
     for (int wave = 0; wave < kWaves; ++wave)
 #pragma unroll
-      for (int column = 0; column < spec::kBlockN; column += kSlab)
-        finish(values[wave], sums[wave], tile, wave, column);
+      for (int column = 0; column < kColumns; column += kSlab) finish(values[wave], sums[wave], tile, wave, column);
     put_magnitudes(values);
     ptx::bar_sync(barrier_, 32 * kWarps);
 #pragma unroll
@@ -66,33 +66,32 @@ class SwappedScales {
   }
 
  private:
-  __device__ __forceinline__ void finish(float (&values)[spec::kBlockN / 8 * kPairValues],
+  __device__ __forceinline__ void finish(float (&values)[kColumns / 8 * kPairValues],
                                          const float (&sums)[spec::kBlockN / 2], const Tile& tile, int wave,
                                          int column) const {
-    constexpr int kTail = spec::kBlockN % kSlab;
-    if constexpr (spec::kBlockN >= kSlab) {
-      if (column + kSlab <= spec::kBlockN) return finish_columns<kSlab>(values, sums, tile, wave, column);
+    constexpr int kTail = kColumns % kSlab;
+    if constexpr (kColumns >= kSlab) {
+      if (column + kSlab <= kColumns) return finish_columns<kSlab>(values, sums, tile, wave, column);
     }
     if constexpr (kTail > 0) finish_columns<kTail>(values, sums, tile, wave, column);
   }
-  template <int kColumns>
-  __device__ __forceinline__ void finish_columns(float (&values)[spec::kBlockN / 8 * kPairValues],
+  template <int kCount>
+  __device__ __forceinline__ void finish_columns(float (&values)[kColumns / 8 * kPairValues],
                                                  const float (&sums)[spec::kBlockN / 2], const Tile& tile, int wave,
                                                  int column) const {
     Addends<kSlab> addends;
     if constexpr (!kPlainSums)
-      addends.template load<kColumns>(params_, tile, tile.row + wave * 64 + warp_ * contract::kGemmStoreRows,
-                                      tile.column + column, static_cast<uint32_t>(lane_));
-    finish_slab<kColumns>(params_,
-                          reinterpret_cast<float(&)[kColumns / 8 * kPairValues]>(values[column / 8 * kPairValues]),
-                          reinterpret_cast<const float(&)[kColumns / 2]>(sums[column / 2]), addends);
+      addends.template load<kCount>(params_, tile, tile.row + wave * 64 + warp_ * contract::kGemmStoreRows,
+                                    tile.column + kFirst + column, static_cast<uint32_t>(lane_));
+    finish_slab<kCount>(params_, reinterpret_cast<float(&)[kCount / 8 * kPairValues]>(values[column / 8 * kPairValues]),
+                        reinterpret_cast<const float(&)[kCount / 2]>(sums[(kFirst + column) / 2]), addends);
   }
 
   /// Which unit of the tile the warp's unit is.
   __device__ __forceinline__ int unit_of_tile(int unit) const { return warpgroup_ / kSharers * kOwnUnits + unit; }
   /// The largest magnitudes that warp `warp` of the tile has of rows of d, in its unit.
   __device__ __forceinline__ uint32_t magnitudes(int warp, int unit) const {
-    return memory_ + kMagnitudes + static_cast<uint32_t>((warp * kOwnUnits + unit) * spec::kBlockN * 4);
+    return memory_ + kMagnitudes + static_cast<uint32_t>((warp * kOwnUnits + unit) * kColumns * 4);
   }
 
   /// values[4 j + 2 r + e] are of column 2 (lane % 4) + e of tile j of 8 columns, and of row lane / 4 + 8 r of 16. With
@@ -101,7 +100,7 @@ class SwappedScales {
 #pragma unroll
     for (int unit = 0; unit < kOwnUnits; ++unit)
 #pragma unroll
-      for (int j = 0; j < spec::kBlockN / 8; ++j) {
+      for (int j = 0; j < kColumns / 8; ++j) {
         float largest[2] = {};
 #pragma unroll
         for (int wave = unit * kWaves / kOwnUnits; wave < (unit + 1) * kWaves / kOwnUnits; ++wave)
@@ -126,7 +125,7 @@ class SwappedScales {
     const ScaleRows scales(params_, params_.m / (kGated ? 2 : 1), tile.group, params_.groups.capacity);
     const uint32_t elements = memory_ + static_cast<uint32_t>(unit_of_tile(unit) * kElementBytes);
 #pragma unroll
-    for (int j = 0; j < spec::kBlockN / 8; ++j) {
+    for (int j = 0; j < kColumns / 8; ++j) {
       float factors[2] = {};
 #pragma unroll
       for (int warp = 0; warp < 4 * kSharers; ++warp) {
@@ -139,7 +138,7 @@ class SwappedScales {
       for (int e = 0; e < 2; ++e) {
         const float scale = scale_of(factors[e]);
         factors[e] = factor_of(scale);
-        const int row = tile.column + j * 8 + lane_ % 4 * 2 + e;  // of d
+        const int row = tile.column + kFirst + j * 8 + lane_ % 4 * 2 + e;  // of d
         scales.store(row, row_of_unit / (kGated ? 2 : 1), scale, stores && row < tile.column_end);
       }
 #pragma unroll
@@ -167,13 +166,13 @@ class SwappedScales {
   /// Copies what exists of the tile's rows of d.
   __device__ __forceinline__ void copy_rows(const Tile& tile) const {
     constexpr int kPieces = contract::kGemmScaledColumns / contract::kPieceBytes, kThreadsOfTile = 32 * kWarps;
-    constexpr int kAll = kUnits * spec::kBlockN * kPieces;
+    constexpr int kAll = kUnits * kColumns * kPieces;
     const int thread = (warpgroup_ * 4 + warp_) * 32 + lane_, first_row = tile.row - warpgroup_ * kOwnRows;
     unsigned char* const d = static_cast<unsigned char*>(params_.groups.d);
 #pragma unroll
     for (int first = 0; first < kAll; first += kThreadsOfTile) {
-      const int i = first + thread, unit = i / (spec::kBlockN * kPieces), at = i / kPieces % spec::kBlockN;
-      const int row = tile.column + at, column = (i % kPieces) * contract::kPieceBytes;
+      const int i = first + thread, unit = i / (kColumns * kPieces), at = i / kPieces % kColumns;
+      const int row = tile.column + kFirst + at, column = (i % kPieces) * contract::kPieceBytes;
       const bool exists = i < kAll && row < tile.column_end && first_row + unit * kUnitRows < tile.row_end;
       const ptx::Vector16 value =
           ptx::ld_shared_v4(memory_ + (exists ? static_cast<uint32_t>(unit * kElementBytes) + place(at, column) : 0));

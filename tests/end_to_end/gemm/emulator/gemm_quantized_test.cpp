@@ -144,6 +144,10 @@ TEST_F(GemmQuantized, PartsOfKWithSwappedOperands) {
   schedule.split_k = 2;
   schedule.split_mode = SplitMode::kTurnstile;
   expect_right(quantized_problem(DType::kBf16, 384, 328, "silu(acc)"), {"", 70, true}, schedule);
+  schedule.split_mode = SplitMode::kCluster, schedule.block_n = 32;  // bands of columns, which are rows of d
+  expect_right(quantized_problem(DType::kBf16, 384, 328, "silu(acc) + c"), {"", 70, true}, schedule);
+  schedule.block_m = 256, schedule.split_k = 4;
+  expect_right(quantized_problem(DType::kBf16, 512, 328, "silu(gate + bias) * (up + bias)"), {"", 37, true}, schedule);
 }
 
 TEST_F(GemmQuantized, OfNoProductAreThoseOfBiases) {
@@ -284,7 +288,9 @@ TEST_F(GemmQuantized, RefuseProblemsAndTiles) {
                                                     "of a quantised result from warp to warp, and 2 stages of results "
                                                     "have 32768; 200 would fit"));
   schedule.block_n = 24, schedule.split_k = 2;
-  EXPECT_THAT(refusal(problem, schedule), HasSubstr("/schedule/split_k: 2: bands of a swapped tile have parts"));
+  EXPECT_THAT(refusal(problem, schedule),
+              HasSubstr("/schedule/split_k: 2 parts finish bands of whole eights of a swapped tile's columns, and 24 "
+                        "columns have none; block_n 32 would do"));
   schedule = schedule_of(kTiles[1]);
   schedule.block_n = 64;
   EXPECT_THAT(refusal(problem, schedule), HasSubstr("/schedule/block_n: 64 is not built yet for the portable family"));
