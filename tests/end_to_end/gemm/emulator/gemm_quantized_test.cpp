@@ -25,7 +25,6 @@ constexpr const char* kPowerOfTwo = ", round=power_of_two";
 
 constexpr Tile kTiles[] = {
     {"portable_16", Family::kPortable, 16, 128, 0},
-    {"portable_64", Family::kPortable, 64, 128, 0},
     {"portable_128", Family::kPortable, 128, 128, 0},
     {"cooperative", Family::kHopper, 128, 256, 2},
     {"two_waves", Family::kHopper, 256, 128, 2},
@@ -96,11 +95,11 @@ TEST_F(GemmQuantized, EveryTileAndForm) {
 TEST_F(GemmQuantized, OtherFormat) {
   GemmProblem problem =
       gemm_problem(DType::kF16, DType::kE5m2, 128, 64, "d = quantize(relu(acc), e5m2, scale=s, per=token_group(128));");
-  for (const Tile& tile : {kTiles[1], kTiles[5]}) expect_right(problem, {"", 40, true}, schedule_of(tile));
+  for (const Tile& tile : {kTiles[1], kTiles[4]}) expect_right(problem, {"", 40, true}, schedule_of(tile));
 }
 
 TEST_F(GemmQuantized, HaveOneRightValueOfExactInputs) {
-  for (const Tile& tile : {kTiles[0], kTiles[4], kTiles[9]})
+  for (const Tile& tile : {kTiles[0], kTiles[3], kTiles[8]})
     expect_right(quantized_problem(DType::kBf16, 256, 64, "relu(acc + bias)", tile.block_m == 16 ? kPowerOfTwo : ""),
                  {"", 21, true}, schedule_of(tile), {.seed = 2, .exact = true});
   for (const Tile& tile : {kGatedTiles[1], kGatedTiles[5]})
@@ -111,6 +110,7 @@ TEST_F(GemmQuantized, HaveOneRightValueOfExactInputs) {
 TEST_F(GemmQuantized, ScalesAndGroups) {
   for (const Tile& tile : {kGatedTiles[1], kGatedTiles[2], kGatedTiles[5]})
     for (const bool gather : {false, true}) {
+      if (tile.family == Family::kPortable && !gather) continue;
       SCOPED_TRACE(tile.name);
       GemmProblem problem = quantized_problem(DType::kE4m3, 512, 144, "silu(gate) * up", "", ScaleKind::kPerBlock);
       problem.groups = {GroupKind::kRows, 4, GroupBounds::kStarts, gather};
@@ -123,12 +123,12 @@ TEST_F(GemmQuantized, ScalesAndGroups) {
   masked.groups = {GroupKind::kMasked, 3, GroupBounds::kCounts};
   GemmShape shape{"", 126, true};
   shape.group_rows = {42, 0, 17};
-  for (const Tile& tile : {kTiles[1], kTiles[5], kTiles[7], kTiles[8]})
+  for (const Tile& tile : {kTiles[1], kTiles[4], kTiles[6], kTiles[7]})
     expect_right(masked, shape, with_two_slots(tile));
 }
 
 TEST_F(GemmQuantized, PartsOfK) {
-  GemmSchedule schedule = schedule_of(kTiles[6]);
+  GemmSchedule schedule = schedule_of(kTiles[5]);
   schedule.cluster = ClusterShape{1, 1};
   schedule.split_k = 2;
   for (const SplitMode mode : {SplitMode::kCluster, SplitMode::kTurnstile})
@@ -140,7 +140,7 @@ TEST_F(GemmQuantized, PartsOfK) {
 }
 
 TEST_F(GemmQuantized, PartsOfKWithSwappedOperands) {
-  GemmSchedule schedule = schedule_of(kTiles[7]);
+  GemmSchedule schedule = schedule_of(kTiles[6]);
   schedule.split_k = 2;
   schedule.split_mode = SplitMode::kTurnstile;
   expect_right(quantized_problem(DType::kBf16, 384, 328, "silu(acc)"), {"", 70, true}, schedule);
@@ -151,7 +151,7 @@ TEST_F(GemmQuantized, PartsOfKWithSwappedOperands) {
 }
 
 TEST_F(GemmQuantized, OfNoProductAreThoseOfBiases) {
-  for (const Tile& tile : {kTiles[1], kTiles[5]})
+  for (const Tile& tile : {kTiles[1], kTiles[4]})
     expect_right(quantized_problem(DType::kBf16, 256, 0, "acc + bias"), {"", 21, true}, schedule_of(tile));
 }
 
@@ -164,7 +164,7 @@ TEST_F(GemmQuantized, RowsOfZerosNanAndInfinity) {
   call.a.set_row(4, row);
   row[7] = std::numeric_limits<float>::infinity();
   call.a.set_row(20, row);
-  for (const Tile& tile : {kTiles[0], kTiles[2], kTiles[4], kTiles[7], kTiles[9]}) {
+  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3], kTiles[6], kTiles[8]}) {
     SCOPED_TRACE(tile.name);
     const GemmOutput output = test::run_checked(engine_, call, schedule_of(tile));
     test::expect_right(call, output);
@@ -204,7 +204,7 @@ RowOpOutput quantised_by_row_op(Engine& engine, const GemmOutput& values, int ro
 TEST_F(GemmQuantized, AreTheBitsOfRowOp) {
   constexpr int kRows = 83, kColumns = 384;
   for (const char* options : {"", kPowerOfTwo})
-    for (const Tile& tile : {kTiles[1], kTiles[5], kTiles[7]}) {
+    for (const Tile& tile : {kTiles[1], kTiles[4], kTiles[6]}) {
       SCOPED_TRACE(tile.name);
       GemmCase call = make_gemm_inputs(quantized_problem(DType::kBf16, kColumns, 72, "acc", options), {"", kRows, true},
                                        {.seed = 5});
@@ -239,29 +239,15 @@ TEST_F(GemmQuantized, FeedTheNextGemm) {
   ASSERT_EQ(call.scale_a.size() * sizeof(float), middle.scale_d.size());
   call.a.bytes = middle.d;
   std::memcpy(call.scale_a.data(), middle.scale_d.data(), middle.scale_d.size());
-  test::expect_right(call, test::run_checked(engine_, call, schedule_of(kTiles[5])));
+  test::expect_right(call, test::run_checked(engine_, call, schedule_of(kTiles[4])));
 }
 
 TEST_F(GemmQuantized, SchedulesAndBudgetsChangeNoBits) {
   const GemmCase call = make_gemm_inputs(quantized_problem(DType::kBf16, 384, 136, "silu(acc)"), {"", 150, true});
-  const GemmOutput whole = test::run_checked(engine_, call, schedule_of(kTiles[5]));
+  const GemmOutput whole = test::run_checked(engine_, call, schedule_of(kTiles[4]));
   for (const int budget : {1, 3})
-    EXPECT_EQ(test::run_checked(engine_, call, schedule_of(kTiles[5]), [&](GemmTensors& t) { t.sm_budget = budget; }),
+    EXPECT_EQ(test::run_checked(engine_, call, schedule_of(kTiles[4]), [&](GemmTensors& t) { t.sm_budget = budget; }),
               whole);
-}
-
-TEST_F(GemmQuantized, RefuseArguments) {
-  const GemmCase call = make_gemm_inputs(quantized_problem(DType::kBf16, 256, 64, "acc"), {"", 21, true});
-  const auto refusal = [&](const test::TensorChange& change) { return test::refusal_of_launch(engine_, call, change); };
-  EXPECT_THAT(refusal([](GemmTensors& t) { t.scale_d = 0; }), HasSubstr("/tensors/scale_d: is null, and the epilogue"));
-  EXPECT_THAT(refusal([](GemmTensors& t) { t.scale_d_stride = 20; }), HasSubstr("/tensors/scale_d_stride"));
-  EXPECT_THAT(refusal([](GemmTensors& t) { t.scale_d += 2; }), HasSubstr("/tensors/scale_d"));
-  EXPECT_THAT(refusal([](GemmTensors& t) { t.scale_d = t.d; }), HasSubstr("/tensors/scale_d: overlaps d"));
-  EXPECT_THAT(refusal([](GemmTensors& t) { t.scale_d = t.a; }), HasSubstr("/tensors/scale_d: overlaps a"));
-  EXPECT_EQ(refusal([](GemmTensors& t) { t.scale_d_stride = 0; }), "");  // 24 scales a row
-  const GemmCase plain = make_gemm_inputs(gemm_problem(DType::kBf16, DType::kE4m3, 256, 64), {"", 21, true});
-  EXPECT_THAT(test::refusal_of_launch(engine_, plain, [](GemmTensors& t) { t.scale_d = t.a; }),
-              HasSubstr("/tensors/scale_d: is given, and nothing reads it"));
 }
 
 TEST_F(GemmQuantized, RefuseProblemsAndTiles) {
@@ -274,15 +260,15 @@ TEST_F(GemmQuantized, RefuseProblemsAndTiles) {
     return "";
   };
   GemmProblem problem = quantized_problem(DType::kBf16, 256, 64, "acc");
-  GemmSchedule schedule = schedule_of(kTiles[5]);
+  GemmSchedule schedule = schedule_of(kTiles[4]);
   schedule.block_n = 192;
   EXPECT_THAT(refusal(problem, schedule),
               HasSubstr("/schedule/block_n: 192 columns hold a part of the 128 that share a scale of d; 256 would do"));
-  schedule = schedule_of(kTiles[7]);
+  schedule = schedule_of(kTiles[6]);
   schedule.block_m = 64, schedule.math_warpgroups = 1;
   EXPECT_THAT(refusal(problem, schedule),
               HasSubstr("/schedule/block_m: 64 rows hold a part of the 128 that share a scale of d; 128 would do"));
-  schedule = schedule_of(kTiles[7]);
+  schedule = schedule_of(kTiles[6]);
   schedule.block_n = 208;
   EXPECT_THAT(refusal(problem, schedule), HasSubstr("/schedule/block_n: 208 columns of a swapped tile hand 33280 bytes "
                                                     "of a quantised result from warp to warp, and 2 stages of results "

@@ -1,0 +1,101 @@
+/// What a launch of a GEMM with a quantised result passes to the device, and which arguments it refuses.
+#include "contract/gemm_params.h"
+#include "contract/gemm_portable.h"
+#include "kernelwright/runtime/gemm/arguments.h"
+#include "runtime/gemm/launch_fixture.h"
+
+namespace kernelwright::test::quantized_launch_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kEpilogue = "x = acc + bias; d = quantize(x, e4m3, per=token_group(128), scale=s)";
+
+GemmProblem quantized() {
+  GemmProblem problem = mlp_of_depth(256, DType::kE4m3, ScaleKind::kPerBlock);
+  problem.dtype.d = DType::kE4m3;
+  problem.epilogue = kEpilogue;
+  return problem;
+}
+GemmTensors operands() {
+  GemmTensors tensors = scaled_operands();
+  tensors.bias = 0x700000;
+  tensors.scale_d = 0x800000;
+  tensors.scale_d_stride = 104;
+  return tensors;
+}
+
+class QuantizedLaunch : public GemmLaunches<contract::GemmWithScales<contract::GemmParams>> {
+ protected:
+  QuantizedLaunch() : GemmLaunches(Arch::kSm90a, 132) {}
+
+  std::string refusal(const GemmTensors& tensors, const GemmProblem& problem = quantized()) {
+    Engine engine(options());
+    const GemmKernel kernel = engine.prepare(problem);
+    return message_of<ConfigError>([&] { kernel.launch(tensors, some_stream()); });
+  }
+};
+
+TEST_F(QuantizedLaunch, PassesTheScalesBehindTheFamilysParameters) {
+  Engine engine(options());
+  for (const bool swapped : {false, true}) {
+    GemmSchedule schedule;
+    schedule.block_m = 128, schedule.block_n = swapped ? 32 : 128, schedule.swap_ab = swapped;
+    engine.prepare(quantized(), schedule).launch(operands(), some_stream());
+    EXPECT_EQ(reinterpret_cast<DevicePtr>(launched().scale_d), 0x800000u);
+    EXPECT_EQ(launched().scale_d_stride, 104);
+    EXPECT_EQ(reinterpret_cast<DevicePtr>(launched().groups.d), 0x400000u);
+    EXPECT_EQ(launched().groups.d_stride, 512);
+  }
+  GemmSchedule portable;
+  portable.family = Family::kPortable;
+  GemmTensors tensors = operands();
+  tensors.scale_d_stride = 0;
+  engine.prepare(quantized(), portable).launch(tensors, some_stream());
+  const auto params = device().launches().back().as<contract::GemmWithScales<contract::GemmPortableParams>>();
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.scale_d), 0x800000u);
+  EXPECT_EQ(params.scale_d_stride, 100);
+}
+
+TEST_F(QuantizedLaunch, ScalesOfTheResultHaveTheirRules) {
+  GemmTensors tensors = operands();
+  tensors.scale_d = 0;
+  EXPECT_THAT(refusal(tensors), HasSubstr("/tensors/scale_d: is null, and the epilogue quantises"));
+  tensors.scale_d = 0x800002, tensors.scale_d_stride = 96;
+  EXPECT_THAT(refusal(tensors), AllOf(HasSubstr("/tensors/scale_d: address 0x800002 is not a multiple of 4"),
+                                      HasSubstr("/tensors/scale_d_stride: 96")));
+  tensors = operands();
+  for (const auto& [address, name] : {std::pair{tensors.a, "a"},
+                                      {tensors.b, "b"},
+                                      {tensors.d, "d"},
+                                      {tensors.bias, "bias"},
+                                      {tensors.scale_a, "scale_a"},
+                                      {tensors.scale_b, "scale_b"}}) {
+    tensors.scale_d = address + 16;
+    EXPECT_THAT(refusal(tensors), HasSubstr(std::string("/tensors/scale_d: overlaps ") + name + ","));
+  }
+  tensors.scale_d = 0x800000, tensors.scale_d_stride = std::int64_t{1} << 62;
+  EXPECT_THAT(refusal(tensors), HasSubstr("/tensors/scale_d_stride: 4611686018427387904"));
+  tensors.scale_d_stride = 0;
+  EXPECT_EQ(refusal(tensors), "nothing was thrown") << "100 rows are a multiple of 4";
+  GemmProblem plain = quantized();
+  plain.epilogue = "acc + bias";
+  EXPECT_THAT(refusal(tensors, plain), HasSubstr("/tensors/scale_d: is given, and nothing reads it"));
+}
+
+TEST_F(QuantizedLaunch, ScalesOfMaskedGroupsAreOfACapacityEach) {
+  GemmProblem problem = quantized();
+  problem.groups = {GroupKind::kMasked, 5, GroupBounds::kCounts};
+  GemmTensors tensors = operands();
+  tensors.bounds = 0x900000, tensors.b = 0x2000000, tensors.scale_d_stride = 0;
+  EXPECT_EQ(refusal(tensors, problem), "nothing was thrown");
+  EXPECT_EQ(launched().scale_d_stride, 20);
+  tensors.scale_d_stride = 19;
+  EXPECT_THAT(refusal(tensors, problem), HasSubstr("/tensors/scale_d_stride: 19"));
+  tensors.scale_d_stride = 20, tensors.bounds = tensors.scale_d + 4 * 20 * 4 * 5 - 4;  // the last scale
+  EXPECT_THAT(refusal(tensors, problem), HasSubstr("/tensors/scale_d: overlaps bounds"));
+}
+
+}  // namespace
+}  // namespace kernelwright::test::quantized_launch_test
