@@ -129,8 +129,11 @@ bool spills(const GemmSpec& spec) {
   // Blocks of gates that begin within a tile take 4 more scales of a slab.
   const bool begins_within = spec.scales == ScaleKind::kPerBlock && halves && (spec.block_n & (spec.block_n - 1)) != 0;
   if (spec.gather && (begins_within || (spec.block_m > 128 && !spec.swap_ab))) return true;
-  // Each column of a group has a scale, and its gate or up another one. Results of f32 take registers too.
-  const int most = halves ? 128 : spec.gather || bits_of(spec.d) == 32 ? 192 : 256;
+  // One register of warpgroups that take turns, whose results of 16-bit gates are quantised.
+  if (spec.gather && spec.quantizes && halves && spec.roles == Roles::kPingPong && bits_of(spec.a) == 16) return true;
+  // Each column of a group has a scale, and its gate or up another one. Results of f32 take registers too, and so do
+  // those that are quantised.
+  const int most = halves ? 128 : spec.gather || spec.quantizes || bits_of(spec.d) == 32 ? 192 : 256;
   return spec.is_grouped() && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && spec.block_n > most;
 }
 

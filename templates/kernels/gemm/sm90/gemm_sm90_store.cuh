@@ -208,7 +208,6 @@ class TileStore {
     constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = kCount / kStoreColumns;
     constexpr int kTogether = kUnitColumns / kStoreColumns;  // slabs
     static_assert(kCount % kUnitColumns == 0 && kTogether * kStoreColumns == kUnitColumns, "whole scales, whole slabs");
-    const ScaleRows scales(params_, column_of_d(0, params_.n), tile.group, params_.groups.capacity);
 #pragma unroll
     for (int wave = 0; wave < kWaves; ++wave)
 #pragma unroll
@@ -223,6 +222,7 @@ class TileStore {
         }
         const int row = first_row(tile, wave) + static_cast<int>(lane_ / 4);
         const int column = tile.column + first * kStoreColumns;
+        const ScaleRows scales(params_, column_of_d(0, params_.n), tile.group, params_.groups.capacity);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const float scale = scale_of(largest_of_quad(factors[r]));
