@@ -54,15 +54,28 @@ void read_sources(Mask& mask, const std::string& path, const std::filesystem::pa
     read_sources(mask.operands[i], pointer_to(path + "/operands", i), folder, violations);
 }
 
+/// Adds what contradicts itself, if all that it rests on could be read. Throws if anything is wrong.
+template <class KindConfig>
+void require_sound(const KindConfig& config, ViolationList& violations) {
+  const std::vector<Violation> unread = violations.shown();
+  for (Violation& violation : contradictions(config))
+    if (!rests_on_unread(violation.path, unread)) violations.add(violation.path, std::move(violation.message));
+  if (!violations.empty()) throw ConfigError(violations.take());
+}
+
+void read_problem(const JsonValue& json, auto& problem, ViolationList& violations) {
+  if (const JsonValue* given = json.find("problem"))
+    detail::read_into(*given, "/problem", problem, violations);
+  else
+    violations.add("/problem", "is missing; it says what to compute");
+}
+
 template <class KindConfig>
 KindConfig read_kind(const JsonValue& json, std::string name, const std::filesystem::path* folder,
                      ViolationList& violations) {
   KindConfig config;
   config.name = std::move(name);
-  if (const JsonValue* problem = json.find("problem"))
-    detail::read_into(*problem, "/problem", config.problem, violations);
-  else
-    violations.add("/problem", "is missing; it says what to compute");
+  read_problem(json, config.problem, violations);
   if constexpr (std::same_as<KindConfig, AttentionConfig>) {
     if (folder) {
       ScoreMod& mod = config.problem.score_mod;
@@ -73,10 +86,18 @@ KindConfig read_kind(const JsonValue& json, std::string name, const std::filesys
   if (const JsonValue* schedule = json.find("schedule"))
     detail::read_into(*schedule, "/schedule", config.schedule, violations);
   if (const JsonValue* shapes = json.find("shapes")) detail::read_into(*shapes, "/shapes", config.shapes, violations);
-  const std::vector<Violation> unread = violations.shown();
-  for (Violation& violation : contradictions(config))
-    if (!rests_on_unread(violation.path, unread)) violations.add(violation.path, std::move(violation.message));
-  if (!violations.empty()) throw ConfigError(violations.take());
+  require_sound(config, violations);
+  return config;
+}
+
+MoeConfig read_layer(const JsonValue& json, std::string name, ViolationList& violations) {
+  MoeConfig config;
+  config.name = std::move(name);
+  read_problem(json, config.problem, violations);
+  for (const char* field : {"schedule", "shapes"})
+    if (json.find(field))
+      violations.add(std::string("/") + field, "has no meaning for a layer of several kernels; leave it out");
+  require_sound(config, violations);
   return config;
 }
 
@@ -102,7 +123,10 @@ std::string read_name(const JsonValue& json, ViolationList& violations) {
   return "";
 }
 
-Config read(const JsonValue& json, std::vector<Violation> duplicates, const std::filesystem::path* folder) {
+bool is_layer(const JsonValue* kind) { return kind && kind->is_string() && kind->as_string() == "moe"; }
+
+std::variant<Config, MoeConfig> read(const JsonValue& json, std::vector<Violation> duplicates,
+                                     const std::filesystem::path* folder, bool takes_layers) {
   if (!json.is_object()) throw ConfigError("", found(json) + " is no config; a config is an object");
   ViolationList violations;
   for (Violation& duplicate : duplicates) violations.add(std::move(duplicate.path), std::move(duplicate.message));
@@ -122,8 +146,13 @@ Config read(const JsonValue& json, std::vector<Violation> duplicates, const std:
     return read_kind<RouteConfig>(json, std::move(name), folder, violations);
   if (kind && kind->is_string() && kind->as_string() == "moe_combine")
     return read_kind<MoeCombineConfig>(json, std::move(name), folder, violations);
-  violations.add("/kind", (kind ? found(*kind) + " is not a kind" : std::string("is missing")) + "; it takes one of " +
-                              join(kKinds));
+  if (is_layer(kind) && takes_layers) return read_layer(json, std::move(name), violations);
+  if (is_layer(kind))
+    violations.add(
+        "/kind", "\"moe\" is a layer of several kernels, which an engine prepares; here stands one of " + join(kKinds));
+  else
+    violations.add("/kind", (kind ? found(*kind) + " is not a kind" : std::string("is missing")) +
+                                "; it takes one of " + join(kKinds));
   throw ConfigError(violations.take());
 }
 
@@ -132,14 +161,19 @@ Config read(const JsonValue& json, std::vector<Violation> duplicates, const std:
 Config read_config(std::string_view text) {
   std::vector<Violation> duplicates;
   const JsonValue json = JsonValue::parse(text, &duplicates);
-  return read(json, std::move(duplicates), nullptr);
+  return std::get<Config>(read(json, std::move(duplicates), nullptr, false));
 }
 Config read_config(std::string_view text, const std::string& folder) {
   const std::filesystem::path path(folder);
   std::vector<Violation> duplicates;
   const JsonValue json = JsonValue::parse(text, &duplicates);
-  return read(json, std::move(duplicates), &path);
+  return std::get<Config>(read(json, std::move(duplicates), &path, false));
 }
-Config config_from_json(const JsonValue& json) { return read(json, {}, nullptr); }
+std::variant<Config, MoeConfig> read_config_or_layer(std::string_view text) {
+  std::vector<Violation> duplicates;
+  const JsonValue json = JsonValue::parse(text, &duplicates);
+  return read(json, std::move(duplicates), nullptr, true);
+}
+Config config_from_json(const JsonValue& json) { return std::get<Config>(read(json, {}, nullptr, false)); }
 
 }  // namespace kernelwright

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/config.h"
+#include "kernelwright/generator/problem/moe.h"
 
 namespace kernelwright {
 
@@ -24,6 +26,9 @@ Config read_config(std::string_view json);
 Config read_config(std::string_view json, const std::string& folder);
 /// As the first read_config(), for a value that is already parsed.
 Config config_from_json(const JsonValue& json);
+
+/// As the first read_config(), and also of kind "moe": a layer of several kernels, which has no schedule and no shapes.
+std::variant<Config, MoeConfig> read_config_or_layer(std::string_view json);
 
 /// As read_config, from a file. Also throws ConfigError, with the file as its place, for a path that is missing or is
 /// no regular file, and for a file larger than 1 MiB. A FIFO or device is refused before it is opened, and a large file

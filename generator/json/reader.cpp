@@ -47,6 +47,9 @@ void read_into(const JsonValue& json, const std::string& path, RouteProblem& pro
 void read_into(const JsonValue& json, const std::string& path, MoeCombineProblem& problem, ViolationList& violations) {
   FieldReader(violations).read(json, path, problem, any{});
 }
+void read_into(const JsonValue& json, const std::string& path, MoeProblem& problem, ViolationList& violations) {
+  FieldReader(violations).read(json, path, problem, any{});
+}
 void read_into(const JsonValue& json, const std::string& path, KvWriteSchedule& schedule, ViolationList& violations) {
   FieldReader(violations).read_schedule(json, path, schedule);
 }

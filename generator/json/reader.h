@@ -9,6 +9,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/generator/problem/config.h"
+#include "kernelwright/generator/problem/moe.h"
 
 namespace kernelwright::detail {
 
@@ -40,6 +41,7 @@ void read_into(const JsonValue& json, const std::string& path, KvWriteProblem& p
 void read_into(const JsonValue& json, const std::string& path, RowOpProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, RouteProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, MoeCombineProblem& problem, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, MoeProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, KvWriteSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, RowOpSchedule& schedule, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, RouteSchedule& schedule, ViolationList& violations);

@@ -6,6 +6,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/config.h"
+#include "kernelwright/generator/problem/moe.h"
 
 namespace kernelwright {
 
@@ -17,5 +18,7 @@ std::vector<Violation> contradictions(const KvWriteConfig& config);
 std::vector<Violation> contradictions(const RowOpConfig& config);
 std::vector<Violation> contradictions(const RouteConfig& config);
 std::vector<Violation> contradictions(const MoeCombineConfig& config);
+/// Also what a part of the layer refuses, with the part's name in the message.
+std::vector<Violation> contradictions(const MoeConfig& config);
 
 }  // namespace kernelwright
