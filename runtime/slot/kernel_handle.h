@@ -11,7 +11,8 @@ namespace kernelwright {
 namespace detail {
 template <class Kind>
 struct KernelSlot;
-}
+struct MoeLayer;
+}  // namespace detail
 
 enum class KernelState {
   kPending,  // compiling, or waiting to compile; a fallback may serve
@@ -53,6 +54,7 @@ class KernelHandle {
   void launch_with(const Tensors& tensors, Stream stream) const;
 
  private:
+  friend struct detail::MoeLayer;  // launches several kernels as one
   Slot* slot_ = nullptr;
 };
 

@@ -45,6 +45,26 @@ const typename Kind::Loaded& KernelSlot<Kind>::await_serving(Stream stream) {
   std::rethrow_exception(failure);
 }
 
+/// The kernel that a launch on `stream` queues.
+template <class Kind>
+const typename Kind::Loaded& serving_kernel(KernelSlot<Kind>& slot, Stream stream) {
+  const typename Kind::Loaded* kernel = slot.serving.load(std::memory_order_acquire);
+  if (!kernel) [[unlikely]]
+    kernel = &slot.await_serving(stream);
+  return *kernel;
+}
+
+/// Queues a launch of `kernel`, which serves `slot`.
+template <class Kind>
+void queue_launch(KernelSlot<Kind>& slot, const typename Kind::Loaded& kernel, const typename Kind::Tensors& tensors,
+                  Stream stream) {
+  if (slot.check_data) [[unlikely]]
+    (*slot.check_data)(kernel, tensors, stream);
+  if (kernel.watched) [[unlikely]]
+    return slot.watched_launch(kernel, [&] { Kind::launch(kernel, tensors, stream); });
+  Kind::launch(kernel, tensors, stream);
+}
+
 }  // namespace detail
 
 template <class Kind, class Problem, class Plan>
@@ -99,14 +119,7 @@ template <class Kind, class Problem, class Plan>
 template <class Tensors>
 void KernelHandle<Kind, Problem, Plan>::launch_with(const Tensors& tensors, Stream stream) const {
   Slot& target = slot();
-  const typename Kind::Loaded* kernel = target.serving.load(std::memory_order_acquire);
-  if (!kernel) [[unlikely]]
-    kernel = &target.await_serving(stream);
-  if (target.check_data) [[unlikely]]
-    (*target.check_data)(*kernel, tensors, stream);
-  if (kernel->watched) [[unlikely]]
-    return target.watched_launch(*kernel, [&] { Kind::launch(*kernel, tensors, stream); });
-  Kind::launch(*kernel, tensors, stream);
+  detail::queue_launch(target, detail::serving_kernel(target, stream), tensors, stream);
 }
 
 }  // namespace kernelwright
