@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/moe.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
 #include "kernelwright/runtime/attention/kernel.h"
@@ -29,6 +30,7 @@
 #include "kernelwright/runtime/device/emulator_options.h"
 #include "kernelwright/runtime/gemm/kernel.h"
 #include "kernelwright/runtime/kv_write/kernel.h"
+#include "kernelwright/runtime/moe/kernel.h"
 #include "kernelwright/runtime/moe_combine/kernel.h"
 #include "kernelwright/runtime/process/events.h"
 #include "kernelwright/runtime/process/latency.h"
@@ -158,6 +160,9 @@ class Engine {
   /// number of tokens.
   MoeCombineKernel prepare(const MoeCombineProblem& problem, const MoeCombineSchedule& schedule = {},
                            const PrepareOptions& options = {});
+  /// The same for a whole layer of experts: all of its kernels, which compile side by side. A violation or a miss names
+  /// the part, as MoeKernel does. Kernels that other problems have prepared already are shared.
+  MoeKernel prepare(const MoeProblem& problem, const PrepareOptions& options = {});
 
   /// The kernel that was first prepared for `problem` on `device`, or an empty handle. No lock, no allocation; ~10 ns.
   /// For masks with operands and expression score mods, it takes a lock.
@@ -168,6 +173,8 @@ class Engine {
   RowOpKernel find(const RowOpProblem& problem, int device = 0) const noexcept;
   RouteKernel find(const RouteProblem& problem, int device = 0) const noexcept;
   MoeCombineKernel find(const MoeCombineProblem& problem, int device = 0) const noexcept;
+  /// It takes a lock.
+  MoeKernel find(const MoeProblem& problem, int device = 0) const noexcept;
 
   /// Scaled dot-product attention, forward: O = softmax(scale * Q K^T + mask) V for each batch and head. It calls
   /// find(), else prepare() with the engine's on_miss (kFallback and kError prepare in the background), then launch().
@@ -192,6 +199,9 @@ class Engine {
 
   /// The weighted sum of the rows that experts made of each token, by problem, like attention().
   void moe_combine(const MoeCombineProblem& problem, const MoeCombineTensors& tensors, Stream stream, int device = 0);
+
+  /// A whole layer of experts, by problem, like attention(): from the choice of experts to the sum over their rows.
+  void moe(const MoeProblem& problem, const MoeTensors& tensors, Stream stream, int device = 0);
 
   /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set. Cached kernels are still loaded.
   /// Each missing kernel is reported once, as kSealedMiss, up to a thousand of them. For further ones nothing is kept,

@@ -15,6 +15,7 @@
 #include "kernelwright/runtime/engine/worker_pool.h"
 #include "kernelwright/runtime/gemm/kind.h"
 #include "kernelwright/runtime/kv_write/kind.h"
+#include "kernelwright/runtime/moe/launch.h"
 #include "kernelwright/runtime/moe_combine/kind.h"
 #include "kernelwright/runtime/quantize/kind.h"
 #include "kernelwright/runtime/route/kind.h"
@@ -140,8 +141,10 @@ struct Engine::State {
   std::atomic<bool> stopped{false};                         // written with shared.mutex held
   std::atomic<bool> sealed{false};
   std::atomic<std::uint64_t> sealed_misses{0}, promotions{0};
-  LatencyHistogram prepares{kFirstStepNs};  // from claim() to finish()
-  WorkerPool pool;                          // last: its jobs use all of the above
+  std::mutex layers_mutex;
+  std::vector<std::unique_ptr<const detail::MoeLayer>> layers;  // guarded by layers_mutex; they never move or go
+  LatencyHistogram prepares{kFirstStepNs};                      // from claim() to finish()
+  WorkerPool pool;                                              // last: its jobs use all of the above
 };
 
 }  // namespace kernelwright
