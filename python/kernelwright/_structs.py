@@ -197,6 +197,15 @@ class MoeCombineTensors(Struct):
                 ("residual_stride", c_int64), ("out_stride", c_int64), ("pdl", c_int32)]
 
 
+class MoeTensors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("x", c_uint64), ("logits", c_uint64), ("bias", c_uint64), ("local_ids", c_uint64),
+                ("ids", c_uint64), ("weights", c_uint64), ("gate_up", c_uint64), ("gate_up_scale", c_uint64),
+                ("gate_up_bias", c_uint64), ("down", c_uint64), ("down_scale", c_uint64), ("down_bias", c_uint64),
+                ("residual", c_uint64), ("out", c_uint64), ("workspace", c_uint64), ("workspace_bytes", c_uint64),
+                ("tokens", c_int64), ("x_stride", c_int64), ("logits_stride", c_int64), ("residual_stride", c_int64),
+                ("out_stride", c_int64), ("pdl", c_int32), ("overrides", c_uint32), ("factor", c_float)]
+
+
 class Rope(Struct):
     _fields_ = [("struct_size", c_size_t), ("scaling", c_char_p), ("width", c_int32), ("no_truncate", c_int32),
                 ("theta", c_double), ("factor", c_double), ("original_positions", c_double), ("low", c_double),

@@ -32,7 +32,7 @@ static_assert(static_cast<int>(KernelState::kPending) == KERNELWRIGHT_PENDING &&
               static_cast<int>(KernelState::kReady) == KERNELWRIGHT_READY &&
               static_cast<int>(KernelState::kFailed) == KERNELWRIGHT_FAILED);
 
-/// The one that info speaks of: a GEMM's for many rows.
+/// The one that info speaks of: a GEMM's for many rows, and a layer's of gates and ups.
 std::shared_ptr<const Binary> main_binary(const AttentionKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const QuantizeKernel& kernel) { return kernel.binary(); }
 std::shared_ptr<const Binary> main_binary(const KvWriteKernel& kernel) { return kernel.binary(); }
@@ -43,6 +43,7 @@ std::shared_ptr<const Binary> main_binary(const GemmKernel& kernel) {
   const auto binaries = kernel.binaries();
   return binaries.empty() ? nullptr : binaries.back();
 }
+std::shared_ptr<const Binary> main_binary(const MoeKernel& kernel) { return main_binary(kernel.gate_up()); }
 const std::string& main_key(const AttentionKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const QuantizeKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const KvWriteKernel& kernel) { return kernel.key(); }
@@ -50,6 +51,18 @@ const std::string& main_key(const RowOpKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const RouteKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const MoeCombineKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const GemmKernel& kernel) { return kernel.key(std::numeric_limits<int>::max()); }
+const std::string& main_key(const MoeKernel& kernel) { return main_key(kernel.gate_up()); }
+
+template <class KindConfig>
+kernelwright_kernel::Kernel prepare(Engine& engine, const KindConfig& config, const PrepareOptions& options) {
+  return engine.prepare(config.problem, config.schedule, options);
+}
+kernelwright_kernel::Kernel prepare(Engine& engine, const MoeConfig& config, const PrepareOptions& options) {
+  return engine.prepare(config.problem, options);
+}
+kernelwright_kernel::Kernel prepare(Engine& engine, const Config& config, const PrepareOptions& options) {
+  return std::visit([&](const auto& of) { return prepare(engine, of, options); }, config);
+}
 
 }  // namespace
 
@@ -111,13 +124,10 @@ kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const
     kernelwright_kernel*& out = not_null(kernel, "kernel");
     kernelwright_engine& owner = not_null(engine, "engine");
     not_null(config, "config");
-    const Config read =
-        with_stack(kStackBytes, kStackBytes, [&] { return read_config(std::string_view(config, length)); });
-    out = std::visit(
-        [&](const auto& of) {
-          return owner.handle(owner.engine.prepare(of.problem, of.schedule, options_of(options)));
-        },
-        read);
+    const std::variant<Config, MoeConfig> read =
+        with_stack(kStackBytes, kStackBytes, [&] { return read_config_or_layer(std::string_view(config, length)); });
+    const PrepareOptions how = options_of(options);
+    out = owner.handle(std::visit([&](const auto& of) { return prepare(owner.engine, of, how); }, read));
   });
 }
 

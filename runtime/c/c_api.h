@@ -238,8 +238,8 @@ typedef struct kernelwright_prepare_options {
 } kernelwright_prepare_options;
 
 /* The kernel for a config: the text of a config file (docs/config.md), `length` bytes of it, with its schedule. A
- * kernel of kind "attention" is launched by kernelwright_launch(), one of kind "gemm" by kernelwright_launch_gemm().
- * `options` may be NULL. */
+ * kernel of kind "attention" is launched by kernelwright_launch(), one of kind "gemm" by kernelwright_launch_gemm(),
+ * and so on. Kind "moe" is a whole layer of experts, several kernels behind one handle. `options` may be NULL. */
 KERNELWRIGHT_API kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const char* config,
                                                                size_t length,
                                                                const kernelwright_prepare_options* options,
@@ -557,6 +557,42 @@ typedef struct kernelwright_moe_combine_tensors {
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_moe_combine(const kernelwright_kernel* kernel,
                                                                      const kernelwright_moe_combine_tensors* tensors,
                                                                      void* stream);
+
+/* MoeTensors of runtime/moe/kernel.h, field for field. Addresses are device addresses; 0: none. Experts are those whose
+ * weights the layer has; wide is the problem's intermediate. */
+typedef struct kernelwright_moe_tensors {
+  size_t struct_size;
+  uint64_t x;             /* [tokens, hidden] of dtype */
+  uint64_t logits;        /* [tokens, route.experts] of route.dtype; 0 where experts are given */
+  uint64_t bias;          /* f32 [route.experts] */
+  uint64_t local_ids;     /* int32 [route.experts]: below local_experts, or -1 */
+  uint64_t ids, weights;  /* int32, f32 [tokens, top_k]: read where experts are given; else written, or 0 */
+  uint64_t gate_up;       /* [experts, 2 wide, hidden]: 8 rows of gates, the 8 rows of their ups, ... */
+  uint64_t gate_up_scale; /* f32 [experts, 2 ceil(wide / 128), hidden / 128], those of gates first */
+  uint64_t gate_up_bias;  /* [experts, 2 wide] of dtype, interleaved as the rows are */
+  uint64_t down;          /* [experts, hidden, wide] */
+  uint64_t down_scale;    /* f32 [experts, hidden / 128, wide / 128] */
+  uint64_t down_bias;     /* [experts, hidden] of dtype */
+  uint64_t residual;      /* [tokens, hidden] of dtype */
+  uint64_t out;           /* [tokens, hidden] of dtype; may be x or the residual */
+  uint64_t workspace, workspace_bytes; /* see kernelwright_moe_workspace_bytes() */
+  int64_t tokens;
+  int64_t x_stride, logits_stride, residual_stride, out_stride; /* elements; 0: rows follow each other */
+  int32_t pdl;
+  uint32_t overrides; /* KERNELWRIGHT_SET_FACTOR: factor is read, or that of the problem */
+  float factor;
+} kernelwright_moe_tensors;
+
+/* Bytes of workspace for any launch of at most as many tokens as tensors->tokens (addresses are not read). It needs no
+ * zeroing; one buffer serves all launches of one stream. */
+KERNELWRIGHT_API kernelwright_status kernelwright_moe_workspace_bytes(const kernelwright_kernel* kernel,
+                                                                      const kernelwright_moe_tensors* tensors,
+                                                                      uint64_t* bytes);
+
+/* Queues a whole layer of experts on `stream`, as kernelwright_launch() queues attention: up to seven kernels.
+ * kernelwright_prepare_json() prepares it, of a config of kind "moe" (docs/moe.md). */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch_moe(const kernelwright_kernel* kernel,
+                                                             const kernelwright_moe_tensors* tensors, void* stream);
 
 /* RopeTable of generator/kv_write/rope_table.h, field for field. A number that is 0 is left out. */
 typedef struct kernelwright_rope {

@@ -20,13 +20,14 @@ KvWriteTensors tensors_of(const kernelwright_kv_write_tensors* given);
 RowOpTensors tensors_of(const kernelwright_row_op_tensors* given);
 RouteTensors tensors_of(const kernelwright_route_tensors* given);
 MoeCombineTensors tensors_of(const kernelwright_moe_combine_tensors* given);
+MoeTensors tensors_of(const kernelwright_moe_tensors* given);
 
 }  // namespace kernelwright
 
 struct kernelwright_kernel {
   using Kernel = std::variant<kernelwright::AttentionKernel, kernelwright::GemmKernel, kernelwright::QuantizeKernel,
                               kernelwright::KvWriteKernel, kernelwright::RowOpKernel, kernelwright::RouteKernel,
-                              kernelwright::MoeCombineKernel>;
+                              kernelwright::MoeCombineKernel, kernelwright::MoeKernel>;
   explicit kernelwright_kernel(Kernel made) : kernel(std::move(made)) {}
 
   Kernel kernel;

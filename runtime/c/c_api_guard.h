@@ -160,6 +160,7 @@ const char* use_of(const KvWriteKernel&);
 const char* use_of(const RowOpKernel&);
 const char* use_of(const RouteKernel&);
 const char* use_of(const MoeCombineKernel&);
+const char* use_of(const MoeKernel&);
 
 /// The handle, if it is of that kind.
 template <class Kernel>

@@ -75,6 +75,51 @@ int c_prepares_and_launches(kernelwright_engine* engine) {
   return 0;
 }
 
+static const char kLayer[] =
+    "{\"version\": 1, \"kind\": \"moe\", \"name\": \"c\","
+    " \"problem\": {\"hidden\": 256, \"intermediate\": 128, \"scales\": \"per_block\", \"residual\": true,"
+    " \"route\": {\"experts\": 16, \"top_k\": 4, \"renormalize\": true}}}";
+
+int c_launches_a_layer_of_experts(kernelwright_engine* engine) {
+  kernelwright_kernel *layer = NULL, *same = NULL;
+  CHECK(kernelwright_prepare_json(engine, kLayer, strlen(kLayer), NULL, &layer) == KERNELWRIGHT_OK);
+  CHECK(kernelwright_prepare_json(engine, kLayer, strlen(kLayer), NULL, &same) == KERNELWRIGHT_OK && same == layer);
+  CHECK(kernelwright_kernel_wait(layer) == KERNELWRIGHT_OK);
+  kernelwright_kernel_info info = {.struct_size = sizeof info};
+  CHECK(kernelwright_kernel_get_info(layer, &info) == KERNELWRIGHT_OK);
+  CHECK(info.state == KERNELWRIGHT_READY && info.cubin_bytes > 0 && strlen(info.key) == 64);
+
+  kernelwright_moe_tensors tensors = {.struct_size = sizeof tensors, .tokens = 20};
+  uint64_t bytes = 0, fewer = 0;
+  CHECK(kernelwright_moe_workspace_bytes(layer, &tensors, &bytes) == KERNELWRIGHT_OK && bytes > 0);
+  tensors.tokens = 3;
+  CHECK(kernelwright_moe_workspace_bytes(layer, &tensors, &fewer) == KERNELWRIGHT_OK && fewer < bytes);
+  tensors.x = 0x10000000;
+  tensors.logits = 0x11000000;
+  tensors.gate_up = 0x12000000;
+  tensors.gate_up_scale = 0x13000000;
+  tensors.down = 0x14000000;
+  tensors.down_scale = 0x15000000;
+  tensors.residual = 0x16000000;
+  tensors.out = 0x17000000;
+  tensors.workspace = 0x18000000;
+  tensors.workspace_bytes = bytes;
+  tensors.pdl = 1;
+  CHECK(kernelwright_launch_moe(layer, &tensors, (void*)0x5000) == KERNELWRIGHT_OK);
+  tensors.tokens = 0;
+  CHECK(kernelwright_launch_moe(layer, &tensors, (void*)0x5000) == KERNELWRIGHT_OK);
+  tensors.tokens = 100;
+  CHECK(kernelwright_launch_moe(layer, &tensors, NULL) == KERNELWRIGHT_INVALID_ARGUMENT);
+  CHECK(strstr(kernelwright_last_error(), "/tensors/workspace: ") == kernelwright_last_error());
+  CHECK(kernelwright_launch_moe(layer, NULL, NULL) == KERNELWRIGHT_INVALID_ARGUMENT);
+
+  kernelwright_route_tensors other = {.struct_size = sizeof other};
+  CHECK(kernelwright_launch_route(layer, &other, NULL) == KERNELWRIGHT_INVALID_ARGUMENT);
+  CHECK(
+      strstr(kernelwright_last_error(), "/kernel: computes a layer of experts; kernelwright_launch_moe() launches it"));
+  return 0;
+}
+
 int c_reports_errors(kernelwright_engine* engine) {
   kernelwright_kernel* kernel = NULL;
   CHECK(kernelwright_prepare_json(engine, "{", 1, NULL, &kernel) == KERNELWRIGHT_INVALID_ARGUMENT);

@@ -9,6 +9,7 @@ extern "C" {
 #endif
 
 int c_prepares_and_launches(kernelwright_engine* engine);
+int c_launches_a_layer_of_experts(kernelwright_engine* engine);
 int c_reports_errors(kernelwright_engine* engine);
 int c_structs_are_sized(kernelwright_engine* engine);
 /* The engine samples every launch. */

@@ -86,6 +86,13 @@ TEST_F(CApiTest, Quantises) {
   EXPECT_STREQ(kernelwright_last_error(), "/tensors/k: 2147483616 is more than a GEMM takes, 16777216");
 }
 
+TEST_F(CApiTest, LaunchesALayerOfExpertsFromC) {
+  EXPECT_EQ(c_launches_a_layer_of_experts(&engine), 0);
+  const auto launches = device().launches();
+  ASSERT_THAT(launches, SizeIs(6));  // the choice, two that quantise, two GEMMs and the sum
+  for (const auto& launch : launches) EXPECT_EQ(launch.stream, some_stream());
+}
+
 TEST_F(CApiTest, ReportsErrorsToC) { EXPECT_EQ(c_reports_errors(&engine), 0); }
 
 TEST_F(CApiTest, SizesItsStructs) { EXPECT_EQ(c_structs_are_sized(&engine), 0); }

@@ -344,6 +344,39 @@ TEST(CStructs, EveryFieldOfAChoiceOfExpertsReachesIt) {
   EXPECT_FALSE(tensors_of(&empty).factor);
 }
 
+TEST(CStructs, EveryFieldOfALayerOfExpertsReachesIt) {
+  auto c = sized<kernelwright_moe_tensors>();
+  c.overrides = KERNELWRIGHT_SET_FACTOR;
+  expect_each_number_reaches("kernelwright_moe_tensors", c);
+  c = distinct("kernelwright_moe_tensors", c);
+  const MoeTensors tensors = tensors_of(&c);
+  EXPECT_SAME(x);
+  EXPECT_SAME(logits);
+  EXPECT_SAME(bias);
+  EXPECT_SAME(local_ids);
+  EXPECT_SAME(ids);
+  EXPECT_SAME(weights);
+  EXPECT_SAME(gate_up);
+  EXPECT_SAME(gate_up_scale);
+  EXPECT_SAME(gate_up_bias);
+  EXPECT_SAME(down);
+  EXPECT_SAME(down_scale);
+  EXPECT_SAME(down_bias);
+  EXPECT_SAME(residual);
+  EXPECT_SAME(out);
+  EXPECT_SAME(workspace);
+  EXPECT_SAME(workspace_bytes);
+  EXPECT_SAME(tokens);
+  EXPECT_SAME(x_stride);
+  EXPECT_SAME(logits_stride);
+  EXPECT_SAME(residual_stride);
+  EXPECT_SAME(out_stride);
+  EXPECT_SAME(factor);
+  EXPECT_TRUE(tensors.pdl);
+  const auto empty = sized<kernelwright_moe_tensors>();
+  EXPECT_FALSE(tensors_of(&empty).factor);
+}
+
 TEST(CStructs, EveryFieldOfASumOverExpertsReachesIt) {
   auto c = sized<kernelwright_moe_combine_tensors>();
   expect_each_number_reaches("kernelwright_moe_combine_tensors", c);
