@@ -76,7 +76,8 @@ PARAMETERS = {
     "data": "_Bytes | bytearray | memoryview", "device": "int", "dtype": "_Dtype", "emulator_arch": "str",
     "engine": "Engine", "emulator_threads": "int", "event_level": 'Literal["debug", "info", "warning", "error"]',
     "from_dtype": 'Literal["f16", "bf16", "f32"]', "hazards": "bool", "k": "int",
-    "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel | RowOpKernel | RouteKernel | MoeCombineKernel",
+    "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel | RowOpKernel | RouteKernel | MoeCombineKernel | "
+              "MoeKernel",
     "launch_sampling": "int",
     "library": "_Path",
     "lock_timeout_ms": "int", "max_cache_bytes": "int", "memory_only_cache": "bool", "nvrtc_path": "_Path",
@@ -117,7 +118,10 @@ RESULTS = {
     "RouteLaunch.tensors": "dict[str, Any]", "RouteLaunch.__call__": "None", "RouteLaunch.needed_workspace_bytes": "int",
     "MoeCombineKernel.bind": "MoeCombineLaunch", "MoeCombineKernel.launch": "None", "MoeCombineKernel.__call__": "Any",
     "MoeCombineLaunch.kernel": "MoeCombineKernel", "MoeCombineLaunch.tensors": "dict[str, Any]",
-    "MoeCombineLaunch.__call__": "None", "Launch.kernel": "Kernel",
+    "MoeCombineLaunch.__call__": "None", "MoeKernel.bind": "MoeLaunch", "MoeKernel.launch": "None",
+    "MoeKernel.workspace_bytes": "int", "MoeKernel.__call__": "Any",
+    "MoeLaunch.kernel": "MoeKernel", "MoeLaunch.tensors": "dict[str, Any]", "MoeLaunch.__call__": "None",
+    "MoeLaunch.needed_workspace_bytes": "int", "Launch.kernel": "Kernel",
     "Launch.tensors": "dict[str, Any]",
     "Launch.__call__": "None", "Launch.needed_workspace_bytes": "int", "GemmLaunch.kernel": "GemmKernel",
     "GemmLaunch.tensors": "dict[str, Any]", "GemmLaunch.__call__": "None", "GemmLaunch.needed_workspace_bytes": "int",
@@ -129,7 +133,7 @@ BASES = {"dict": "dict[str, Any]"}
 # Made by the package alone: a stub must not offer to create them.
 MADE_BY_ENGINE = {"_Handle", "Kernel", "GemmKernel", "QuantizeKernel", "KvWriteKernel", "Launch", "GemmLaunch",
                   "KvWriteLaunch", "RowOpKernel", "RowOpLaunch", "RouteKernel", "RouteLaunch", "MoeCombineKernel",
-                  "MoeCombineLaunch"}
+                  "MoeCombineLaunch", "MoeKernel", "MoeLaunch"}
 
 
 class Untyped(Exception):
@@ -216,7 +220,7 @@ class Stub:
         self.structs = {"Kernel": _structs.AttentionTensors, "GemmKernel": _structs.GemmTensors,
                         "QuantizeKernel": _structs.QuantizeTensors, "KvWriteKernel": _structs.KvWriteTensors,
                         "RowOpKernel": _structs.RowOpTensors, "RouteKernel": _structs.RouteTensors,
-                        "MoeCombineKernel": _structs.MoeCombineTensors}
+                        "MoeCombineKernel": _structs.MoeCombineTensors, "MoeKernel": _structs.MoeTensors}
 
     def kinds(self, name):
         return dict(self.structs[name]._fields_) if name in self.structs else {}

@@ -11,8 +11,8 @@ import. Tensors of PyTorch, CuPy, JAX or any other framework with DLPack can be 
 from ._door import fast_calls
 from ._engine import Array, Engine
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
-from ._handles import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, QuantizeKernel, RouteKernel, RowOpKernel
-from ._launches import GemmLaunch, KvWriteLaunch, Launch, MoeCombineLaunch, RouteLaunch, RowOpLaunch
+from ._handles import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, MoeKernel, QuantizeKernel, RouteKernel, RowOpKernel
+from ._launches import GemmLaunch, KvWriteLaunch, Launch, MoeCombineLaunch, MoeLaunch, RouteLaunch, RowOpLaunch
 from ._library import load
 from ._plan import Plan, plan
 from ._rope import rope_table
@@ -20,6 +20,7 @@ from ._version import __version__
 
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
            "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "MoeCombineKernel", "MoeCombineLaunch",
+           "MoeKernel", "MoeLaunch",
            "NotReadyError", "Plan", "QuantizeKernel", "RouteKernel", "RouteLaunch", "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version"]
 
 

@@ -317,6 +317,48 @@ class MoeCombineLaunch:
     tensors: dict[str, Any]
     def __call__(self, stream: _Stream | None = None) -> None: ...
 
+class MoeKernel(_Handle):
+    def bind(
+        self, *, x: _Tensor, logits: _Tensor | None = None, ids: _Tensor | None = None, weights: _Tensor | None = None,
+        gate_up: _Tensor, down: _Tensor, out: _Tensor, bias: _Tensor | None = None, local_ids: _Tensor | None = None,
+        gate_up_scale: _Tensor | None = None, gate_up_bias: _Tensor | None = None, down_scale: _Tensor | None = None,
+        down_bias: _Tensor | None = None, residual: _Tensor | None = None, workspace: _Tensor | None = None,
+        tokens: int | None = None, factor: float | None = None, workspace_bytes: int | None = None, pdl: bool = False,
+    ) -> MoeLaunch: ...
+    def launch(
+        self, *, x: _Tensor, logits: _Tensor | None = None, ids: _Tensor | None = None, weights: _Tensor | None = None,
+        gate_up: _Tensor, down: _Tensor, out: _Tensor, bias: _Tensor | None = None, local_ids: _Tensor | None = None,
+        gate_up_scale: _Tensor | None = None, gate_up_bias: _Tensor | None = None, down_scale: _Tensor | None = None,
+        down_bias: _Tensor | None = None, residual: _Tensor | None = None, workspace: _Tensor | None = None,
+        tokens: int | None = None, factor: float | None = None, workspace_bytes: int | None = None, pdl: bool = False,
+        stream: _Stream | None = None,
+    ) -> None: ...
+    def workspace_bytes(self, tokens: int) -> int: ...
+    @overload
+    def __call__(
+        self, x: _Tensor, logits: _Tensor, gate_up: _Tensor, down: _Tensor, *, ids: _Tensor | None = None,
+        weights: _Tensor | None = None, out: _Tensor | None = None, bias: _Tensor | None = None,
+        local_ids: _Tensor | None = None, gate_up_scale: _Tensor | None = None, gate_up_bias: _Tensor | None = None,
+        down_scale: _Tensor | None = None, down_bias: _Tensor | None = None, residual: _Tensor | None = None,
+        workspace: _Tensor | None = None, tokens: int | None = None, factor: float | None = None,
+        workspace_bytes: int | None = None, pdl: bool = False, stream: _Stream | None = None,
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self, x: _Tensor, ids: _Tensor, weights: _Tensor, gate_up: _Tensor, down: _Tensor, *,
+        logits: _Tensor | None = None, out: _Tensor | None = None, bias: _Tensor | None = None,
+        local_ids: _Tensor | None = None, gate_up_scale: _Tensor | None = None, gate_up_bias: _Tensor | None = None,
+        down_scale: _Tensor | None = None, down_bias: _Tensor | None = None, residual: _Tensor | None = None,
+        workspace: _Tensor | None = None, tokens: int | None = None, factor: float | None = None,
+        workspace_bytes: int | None = None, pdl: bool = False, stream: _Stream | None = None,
+    ) -> Any: ...
+
+class MoeLaunch:
+    kernel: MoeKernel
+    tensors: dict[str, Any]
+    def __call__(self, stream: _Stream | None = None) -> None: ...
+    def needed_workspace_bytes(self) -> int: ...
+
 class NotReadyError(KernelwrightError): ...
 
 class Plan(dict[str, Any]):
@@ -399,8 +441,8 @@ __version__: str
 __all__ = [
     "Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
     "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "MoeCombineKernel",
-    "MoeCombineLaunch", "NotReadyError", "Plan", "QuantizeKernel", "RouteKernel", "RouteLaunch", "RowOpKernel",
-    "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version",
+    "MoeCombineLaunch", "MoeKernel", "MoeLaunch", "NotReadyError", "Plan", "QuantizeKernel", "RouteKernel",
+    "RouteLaunch", "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version",
 ]
 def fast_calls() -> dict[str, Any]: ...
 def plan(

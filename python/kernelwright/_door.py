@@ -314,6 +314,23 @@ class RouteCalls:
         return _by_tokens(self._problem, lambda first, _: first.shape[0] if first.shape else 0)
 
 
+class MoeCalls:
+    POSITIONAL, RESULT = ("x", "logits", "gate_up", "down"), None
+    FORMS = (POSITIONAL, ("x", "ids", "weights", "gate_up", "down"))
+
+    def _open_door(self):
+        self.names = arguments_of(self.bind, MoeCalls.POSITIONAL, None)  # one order, as RouteCalls has it
+        self.POSITIONAL = self.FORMS[self._problem.given]
+        super()._open_door()
+
+    def _described(self):
+        rules = _rules.moe_rules(self._problem, self.names, 0 if self._problem.given else len(self.POSITIONAL))
+        return rules.described(self, self._function("launch_moe"), self._function("moe_workspace_bytes"))
+
+    def _results(self):
+        return _by_tokens(self._problem, lambda x, _: x.shape[0] if x.shape else 0)
+
+
 class MoeCombineCalls:
     POSITIONAL, RESULT = ("rows", "positions", "weights"), None
     FORMS = (POSITIONAL, ("rows", "positions"))  # of one order of arguments, which the operators of torch count on

@@ -13,7 +13,7 @@ from . import _library as lib
 from . import _structs as structs
 from ._door import Workspaces
 from ._errors import ConfigError, KernelwrightError
-from ._handles import STATES, GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, QuantizeKernel, RouteKernel, RowOpKernel
+from ._handles import STATES, GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, MoeKernel, QuantizeKernel, RouteKernel, RowOpKernel
 from ._tensors import ARRAY_BYTES, View
 
 ON_MISS = {"block": structs.ON_MISS_BLOCK, "fallback": structs.ON_MISS_FALLBACK, "error": structs.ON_MISS_ERROR}
@@ -156,15 +156,15 @@ class Engine:
 
     def prepare(self, config, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
         """The Kernel for a config; for a config of kind "gemm" the GemmKernel, of kind "kv_write" the KvWriteKernel, of kind
-        "row_op" the RowOpKernel, of kind "route" the RouteKernel, and of kind "moe_combine" the MoeCombineKernel. config: a
-        dict, JSON text or the path of a config file (docs/config.md)."""
+        "row_op" the RowOpKernel, of kind "route" the RouteKernel, of kind "moe_combine" the MoeCombineKernel, and of kind "moe"
+        the MoeKernel. config: a dict, JSON text or the path of a config file (docs/config.md)."""
         text = _config_text(config)
         options = _prepare_options(device, on_miss, background, allow_when_sealed)
         handle, data = c_void_p(), text.encode()
         self._lib.prepare_json(self._live(), data, len(data), byref(options), byref(handle))
         config = json.loads(text)
         kinds = {"gemm": GemmKernel, "kv_write": KvWriteKernel, "row_op": RowOpKernel, "route": RouteKernel,
-                 "moe_combine": MoeCombineKernel}
+                 "moe_combine": MoeCombineKernel, "moe": MoeKernel}
         return kinds.get(config["kind"], Kernel)(self, handle, config["problem"], device)
 
     def prepare_quantize(self, from_dtype, to, *, device=0, on_miss="block", background=False, allow_when_sealed=False):

@@ -4,12 +4,13 @@ from ctypes import byref, c_uint64
 
 from . import _structs as structs
 from ._arguments import Arguments, Problem, tensors_and_numbers
-from ._door import AttentionCalls, Calls, GemmCalls, KvWriteCalls, MoeCombineCalls, QuantizeCalls, RouteCalls, RowOpCalls
+from ._door import AttentionCalls, Calls, GemmCalls, KvWriteCalls, MoeCalls, MoeCombineCalls, QuantizeCalls, RouteCalls, RowOpCalls
 from ._errors import ConfigError
 from ._gemm import GemmProblem
 from ._kv_write import KvWriteProblem
-from ._launches import GemmLaunch, KvWriteLaunch, Launch, MoeCombineLaunch, RouteLaunch, RowOpLaunch
+from ._launches import GemmLaunch, KvWriteLaunch, Launch, MoeCombineLaunch, MoeLaunch, RouteLaunch, RowOpLaunch
 from ._moe import MoeCombineProblem, RouteProblem
+from ._moe_layer import MoeProblem
 from ._quantize import check_sizes, quantize_arguments
 from ._row_op import RowOpProblem
 from ._tensors import stream_address
@@ -292,6 +293,51 @@ class RouteKernel(RouteCalls, _Handle):
         """Queues the choice of experts, with tensors given as for bind(), on `stream`, as Kernel.launch() does."""
         self.engine._live()
         self.bind(**tensors)(stream)
+
+
+class MoeKernel(MoeCalls, _Handle):
+    """A whole layer of experts, from the choice of experts to the sum over their rows: several kernels behind one handle.
+
+    kernel(x, logits, gate_up, down, ...) queues the layer as a Kernel's call does; where experts are given (score), it is
+    kernel(x, ids, weights, gate_up, down, ...). It takes the arguments of bind(), and returns out. A result that is not
+    given is allocated, and so is a workspace.
+    """
+
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, MoeProblem(problem), device)
+
+    def bind(self, *, x, logits=None, ids=None, weights=None, gate_up, down, out, bias=None, local_ids=None, gate_up_scale=None,
+             gate_up_bias=None, down_scale=None, down_bias=None, residual=None, workspace=None, tokens=None, factor=None,
+             workspace_bytes=None, pdl=False):
+        """A MoeLaunch of these tensors: read and checked once, launched any number of times.
+
+        Tensors are given as for Kernel.bind(): x, residual and out [tokens, hidden] and logits [tokens, experts], rows
+        contiguous and as far apart as strides say; the others contiguous. gate_up [experts, 2 intermediate, hidden] has 8
+        rows of gates, the 8 rows of ups that belong to them, and so on; gate_up_bias [experts, 2 intermediate] likewise.
+        down is [experts, hidden, intermediate], and down_bias [experts, hidden]. With scales per_block, weights are e4m3,
+        and scales f32: gate_up_scale [experts, 2 ceil(intermediate / 128), hidden / 128], those of gates first, and
+        down_scale [experts, hidden / 128, intermediate / 128]. bias f32 and local_ids i32 are [experts of all ranks].
+
+        ids i32 and weights f32 are [tokens, top_k]. Where experts are given, they are read. Otherwise they are written, if
+        they are given. out may be x or residual, with its strides. workspace: workspace_bytes() bytes of any dtype.
+
+        tokens is needed only beside addresses. factor is the problem's unless given.
+        """
+        tensors, numbers = tensors_and_numbers(structs.MoeTensors, locals())
+        built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
+        return MoeLaunch(self, tensors, built)
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the layer, with tensors given as for bind(), on `stream`, as Kernel.launch() does."""
+        self.engine._live()
+        self.bind(**tensors)(stream)
+
+    def workspace_bytes(self, tokens):
+        """Bytes of workspace for any launch of at most `tokens` tokens."""
+        self.engine._live()
+        count, sizes = c_uint64(), structs.MoeTensors(tokens=tokens)
+        self.engine._lib.moe_workspace_bytes(self._handle, byref(sizes), byref(count))
+        return count.value
 
 
 class MoeCombineKernel(MoeCombineCalls, _Handle):

@@ -63,6 +63,16 @@ class RouteLaunch(_Bound):
         return self._bytes("route_workspace_bytes")
 
 
+class MoeLaunch(_Bound):
+    """A MoeKernel with its tensors, which it keeps alive. Calling it queues the work."""
+
+    def __call__(self, stream=None):
+        self._queue("launch_moe", stream)
+
+    def needed_workspace_bytes(self):
+        return self._bytes("moe_workspace_bytes")
+
+
 class MoeCombineLaunch(_Bound):
     """A MoeCombineKernel with its tensors, which it keeps alive. Calling it queues the work."""
 

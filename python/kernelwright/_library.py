@@ -12,8 +12,8 @@ from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_vo
 from . import _structs as structs
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, MissingError, NotReadyError
 from ._structs import (AttentionTensors, Counters, EngineOptions, GemmTensors, HazardCallback, KernelInfo, KernelRowCallback,
-                       KvWriteTensors, Latency, MoeCombineTensors, PrepareOptions, QuantizeTensors, Rope, RouteTensors,
-                       RowOpTensors, TextCallback)
+                       KvWriteTensors, Latency, MoeCombineTensors, MoeTensors, PrepareOptions, QuantizeTensors, Rope,
+                       RouteTensors, RowOpTensors, TextCallback)
 from ._version import MAJOR, __version__
 
 NAMES = ("libkernelwright_c.so", "libkernelwright_c.so.0")
@@ -55,6 +55,8 @@ FUNCTIONS = {
     "launch_route": (KERNEL, POINTER(RouteTensors), c_void_p),
     "route_workspace_bytes": (KERNEL, POINTER(RouteTensors), POINTER(c_uint64)),
     "launch_moe_combine": (KERNEL, POINTER(MoeCombineTensors), c_void_p),
+    "launch_moe": (KERNEL, POINTER(MoeTensors), c_void_p),
+    "moe_workspace_bytes": (KERNEL, POINTER(MoeTensors), POINTER(c_uint64)),
     "rope_table": (POINTER(Rope), c_int64, c_int64, c_void_p),
 }
 

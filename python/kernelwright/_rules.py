@@ -277,6 +277,22 @@ def route_rules(problem, names, positional):
     return rules
 
 
+def moe_rules(problem, names, positional):
+    """`problem`: a MoeProblem of _moe_layer.py. What a choice writes is Python's to check."""
+    rules = Rules(names, positional, structs.MoeTensors, None, [("tokens", "tokens", True)])
+    for name, (dtype, columns) in problem.matrices.items():
+        made = name == "out"
+        rules.operand(name, (dtype,), ROWS, ("tokens", columns), name + "_stride", required=not made, allocated=made)
+    if problem.given:
+        for name, dtype in problem.pairs.items():
+            rules.operand(name, (dtype,), CONTIGUOUS, ("tokens", problem.top_k), required=True)
+    for name, (dtype, shape) in problem.arrays.items():
+        rules.operand(name, (dtype,), CONTIGUOUS, shape, required=True, settles=False)
+    rules.workspace()
+    rules.other_numbers()
+    return rules
+
+
 def moe_combine_rules(problem, names, positional):
     """`problem`: a MoeCombineProblem of _moe.py, whose order of operands is this one."""
     rules = Rules(names, positional, structs.MoeCombineTensors, None, [("tokens", "tokens", True), ("num_rows", "num_rows", True)])

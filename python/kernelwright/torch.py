@@ -1,4 +1,4 @@
-"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize, kv_write, row_op, route, moe_combine.
+"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize, kv_write, row_op, route, moe_combine, moe.
 
     import kernelwright, kernelwright.torch
     handle = kernelwright.torch.handle(kernel)             # an int, which torch.compile takes as a constant
@@ -15,23 +15,22 @@ the C++ ones miss.
 """
 import ctypes
 import hashlib
-import inspect
 import threading
-from ctypes import c_float, c_uint64
 
 import torch
 
 from . import _stable
-from . import _structs as structs
 from ._errors import ConfigError
 from ._frameworks import TORCH_DTYPES
-from ._handles import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, QuantizeKernel, RouteKernel, RowOpKernel
+from ._handles import (GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, MoeKernel, QuantizeKernel, RouteKernel,
+                       RowOpKernel)
+from ._schemas import SCHEMAS
 from ._tensors import View
 
 _DTYPES = {name: getattr(torch, attribute) for name, attribute in TORCH_DTYPES.items()}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _kernels = {kind: {} for kind in (Kernel, GemmKernel, QuantizeKernel, KvWriteKernel, RowOpKernel, RouteKernel,
-                                  MoeCombineKernel)}  # by handle
+                                  MoeCombineKernel, MoeKernel)}  # by handle
 _handles, _lock = {}, threading.Lock()
 
 
@@ -72,93 +71,17 @@ def kernel_of(number, kind):
     if kernel is None:
         wanted = {Kernel: "an attention kernel", GemmKernel: "a GEMM kernel", QuantizeKernel: "a quantising kernel",
                   KvWriteKernel: "a kernel that writes a cache", RowOpKernel: "a kernel of steps over rows",
-                  RouteKernel: "a kernel that chooses experts", MoeCombineKernel: "a kernel that adds up rows of experts"}[kind]
+                  RouteKernel: "a kernel that chooses experts", MoeCombineKernel: "a kernel that adds up rows of experts",
+                  MoeKernel: "a layer of experts"}[kind]
         raise ConfigError(f"handle: {number} is not that of {wanted}; kernelwright.torch.handle(kernel) gives one")
     return kernel
 
 
-# ---- schemas, made of the arguments of bind() and launch()
-
-def _arguments(function, struct, without):
-    """The named arguments of an operator: tensors, then numbers, each with its type and default."""
-    kinds, tensors, numbers = dict(struct._fields_), [], []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name in ("self", "stream", "workspace_bytes", "page_table_stride", "position_bytes", *without):
-            continue
-        if kinds.get(name) is c_uint64:
-            tensors.append(f"Tensor? {name}=None")
-        elif name == "window":
-            numbers.append("int[]? window=None")
-        elif parameter.default is False:
-            numbers.append(f"bool {name}=False")
-        elif kinds.get(name) is c_float:
-            numbers.append(f"float? {name}=None" if parameter.default is None else f"float {name}={parameter.default}")
-        else:
-            numbers.append(f"SymInt? {name}=None" if parameter.default is None else f"SymInt {name}={parameter.default}")
-    return tensors + numbers
-
-
-# The dispatcher takes about 60 ns for each argument that an operator has. So the first overloads have these alone; those
-# named "full" have all, and torch.ops.kernelwright.attention(...) chooses by what it is given.
-COMMON = ("q_offsets", "kv_offsets", "kv_lengths", "kv_starts", "page_table", "sinks", "q_len", "kv_len", "scale")
-
-# Scales of tokens are written; a schema cannot tell them from those that are only read.
-MUTATED = {f"Tensor? {name}_scale=None": f"Tensor({letter}!)? {name}_scale=None" for name, letter in zip("qkv", "def")}
-
-
-# What route.out writes: all but the first two if the problem sorts.
-ROUTED = ("Tensor(a!) ids", "Tensor(b!) weights", "Tensor(c!)? starts=None", "Tensor(d!)? source_rows=None",
-          "Tensor(e!)? positions=None", "Tensor(f!)? sorted_weights=None")
-
-
-def _schemas():
-    """The schema of each operator by its name and overload."""
-    attention = _arguments(Kernel.bind, structs.AttentionTensors, ("q", "k", "v", "o", "lse", "workspace"))
-    common = [argument for argument in attention if argument.partition("=")[0].split()[-1] in COMMON]
-    gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace", "scale_d"))
-    # torch.compile cannot return a tensor beside an optional one that is written: gemm.out alone says that status is.
-    gemm_out = ["Tensor(s!)? status=None" if argument.startswith("Tensor? status") else argument for argument in gemm]
-    gemm_out = ["Tensor(b!)? scale_d=None", *gemm_out]
-    quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
-    write = [MUTATED.get(argument, argument) for argument in _arguments(KvWriteKernel.bind, structs.KvWriteTensors, (
-        "q", "k", "v", "q_out", "k_cache", "v_cache", "num_pages", "batch", "kv_len", "kv_tokens", "cos_sin_rows"))]
-    rows_of = _arguments(RowOpKernel.bind, structs.RowOpTensors, ("x", "residual", "out", "residual_out", "scale", "rows"))
-    given, made = ["Tensor? scale=None", *rows_of], ["Tensor(a!) out", "Tensor(b!)? scale=None", *rows_of]
-    route = _arguments(RouteKernel.bind, structs.RouteTensors, (
-        "logits", "ids", "weights", "starts", "source_rows", "positions", "sorted_weights", "workspace", "tokens"))
-    combine = _arguments(MoeCombineKernel.bind, structs.MoeCombineTensors, (
-        "rows", "positions", "weights", "out", "num_rows", "tokens"))
-    cache = "Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache"
-    heads = {"attention": "Tensor q, Tensor k, Tensor v", "gemm": "Tensor a, Tensor b", "quantize": "Tensor x",
-             "kv_write": f"Tensor q, {cache}", "kv_write.in_place": f"Tensor(c!) q, {cache}", "kv_write.keys": cache,
-             "row_op": "Tensor x", "row_op.add": "Tensor x, Tensor residual", "row_op.add_scaled": "Tensor x, Tensor residual",
-             "row_op.add_out": "Tensor x, Tensor residual", "row_op.in_place": "Tensor x, Tensor(c!) residual",
-             "route": "Tensor logits", "route.given": "Tensor ids", "moe_combine": "Tensor rows, Tensor positions, Tensor weights",
-             "moe_combine.unweighted": "Tensor rows, Tensor positions", "moe_combine.unweighted_out": "Tensor rows, Tensor positions"}
-    out, lse, work = "Tensor(a!) out", "Tensor(b!)? lse=None", "Tensor(z!)? workspace=None"
-    rows = (("attention", common, "Tensor"), ("attention.full", attention, "Tensor"),
-            ("attention.with_lse", attention, "(Tensor, Tensor)"), ("attention.out", [out, lse, *common], "()"),
-            ("attention.out_full", [out, lse, work, *attention], "()"), ("gemm", gemm, "Tensor"),
-            ("gemm.scaled", gemm, "(Tensor, Tensor)"), ("gemm.out", [out, work, *gemm_out], "()"), ("quantize", quantize, "(Tensor, Tensor)"),
-            ("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales", *quantize], "()"), ("kv_write", write, "Tensor"),
-            ("kv_write.out", ["Tensor(c!) q_out", *write], "()"), ("kv_write.in_place", write, "()"),
-            ("kv_write.keys", write, "()"), ("row_op", given, "Tensor"), ("row_op.scaled", rows_of, "(Tensor, Tensor)"),
-            ("row_op.add", given, "(Tensor, Tensor)"), ("row_op.add_scaled", rows_of, "(Tensor, Tensor, Tensor)"),
-            ("row_op.out", made, "()"), ("row_op.add_out", ["Tensor(c!) residual_out", *made], "()"),
-            ("row_op.in_place", made, "()"), ("route", route, "(Tensor, Tensor)"),
-            ("route.sorted", route, "(Tensor, Tensor, Tensor, Tensor, Tensor)"),
-            ("route.given", route, "(Tensor, Tensor, Tensor)"), ("route.out", [*ROUTED, work, *route], "()"), ("moe_combine", combine, "Tensor"), ("moe_combine.out", [out, *combine], "()"),
-            ("moe_combine.unweighted", combine, "Tensor"), ("moe_combine.unweighted_out", [out, *combine], "()"))
-    return {name: f"{name}(int handle, {heads.get(name, heads[name.partition('.')[0]])}, *, {', '.join(named)}) -> {returned}"
-            for name, named, returned in rows}
-
-
-SCHEMAS = _schemas()
 KINDS = {"attention": Kernel, "gemm": GemmKernel, "quantize": QuantizeKernel, "kv_write": KvWriteKernel, "row_op": RowOpKernel,
-         "route": RouteKernel, "moe_combine": MoeCombineKernel}
+         "route": RouteKernel, "moe_combine": MoeCombineKernel, "moe": MoeKernel}
 
 
-NOTHING = ("out", "out_full", "add_out", "unweighted_out", "in_place", "keys")  # overloads that return nothing
+NOTHING = ("out", "out_full", "add_out", "unweighted_out", "given_out", "in_place", "keys")  # overloads that return nothing
 
 
 # ---- what the operators do
@@ -200,6 +123,9 @@ def _check_overload(name, kernel):
     if of == "moe_combine" and kernel._problem.weighted == overload.startswith("unweighted"):
         right = ("moe_combine", "moe_combine.out") if kernel._problem.weighted else ("moe_combine.unweighted", "moe_combine.unweighted_out")
         raise ConfigError(f"{name}: the problem has {'' if kernel._problem.weighted else 'no '}weights; call {right[overload in NOTHING]}")
+    if of == "moe" and kernel._problem.given != overload.startswith("given"):
+        right = ("moe", "moe.out", "moe.given", "moe.given_out")[2 * kernel._problem.given + (overload in NOTHING)]
+        raise ConfigError(f"{name}: the problem's experts are {'given' if kernel._problem.given else 'chosen by logits'}; call {right}")
     forms = RETURNED.get(of, {})
     if name in forms and forms[name] != (written := tuple(kernel._problem.results())):
         right = next(key for key, results in forms.items() if results == written)
@@ -293,7 +219,7 @@ def _on_cpu(name, kind):
                 value = made.setdefault(id(value), _Copy(kernel.engine, kernel.device, value))
             copies[key] = value
         _call(kernel, (), dict(copies))
-        for result in (*results, "sorted_weights"):
+        for result in (*results, "sorted_weights", *(("ids", "weights") if name == "moe.out" else ())):
             if isinstance(copies.get(result), _Copy):
                 copies[result].write_back()
         found = tuple(named[result] for result in results if named.get(result) is not None)
@@ -329,7 +255,7 @@ def _shaped(name, kernel, tensors, named):
         problem = kernel._problem
         rows = problem.tokens_of(named, first.shape[0])
         return first.new_empty((rows, problem.heads["q_out"], problem.head_dims["q_out"]), dtype=_DTYPES[problem.dtypes["q_out"]])
-    if name.startswith(("row_op", "route", "moe_combine")):
+    if name.startswith(("row_op", "route", "moe")):
         _check_overload(name, kernel)
         rows = tensors[1 if name.startswith("moe_combine") else 0].shape[0]
         made = (find(rows) for find in kernel._problem.results().values())

@@ -11,7 +11,8 @@ _Kernel = TypeVar(
 )
 
 def handle(
-    kernel: Kernel | GemmKernel | QuantizeKernel | KvWriteKernel | RowOpKernel | RouteKernel | MoeCombineKernel,
+
+    kernel: Kernel | GemmKernel | QuantizeKernel | KvWriteKernel | RowOpKernel | RouteKernel | MoeCombineKernel | MoeKernel,
 ) -> int: ...
 def release(number: int) -> None: ...
 def kernel_of(number: int, kind: type[_Kernel]) -> _Kernel: ...

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""route and moe_combine with tensors of torch: the operators on either device, graphs on the GPU.
+"""route, moe_combine and whole layers with tensors of torch: the operators on either device, graphs on the GPU.
 
 Run by hand like torch_test.py.
 """
@@ -69,6 +69,12 @@ class MoeCases:
             rows = OPS.gemm(first, x, interleaved, bounds=starts, gather=source_rows)
             rows = OPS.gemm(second, rows, down, bounds=starts)
             return OPS.moe_combine(self.sums, rows, positions, weights, residual=x)
+        problem = {"dtype": "f16", "hidden": hidden, "intermediate": wide, "residual": True}
+        whole, given = (kernelwright.torch.handle(self.engine.prepare({"kind": "moe", "problem": {
+            **problem, "route": {"experts": experts, "top_k": 2, **route}}})) for route in ({"renormalize": True}, {"score": "given"}))
+
+        def one_call(x, logits):
+            return OPS.moe(whole, x * 1, logits, interleaved, down, residual=x)
         found = layer(self.hidden, self.logits)
         weights, ids = self.logits.double().softmax(-1).topk(2)
         weights /= weights.sum(-1, keepdim=True)
@@ -79,6 +85,31 @@ class MoeCases:
             right = right + weights[:, slot:slot + 1] * products
         torch.testing.assert_close(found.double(), right, rtol=2**-8, atol=2**-8)
         self.assertTrue(torch.equal(torch.compile(layer, **self.compiled)(self.hidden, self.logits), found))
+        self.assertTrue(torch.equal(one_call(self.hidden, self.logits), found))
+        compiled = torch.compile(one_call, fullgraph=True, **self.compiled)
+        for tokens in (20, 7, 1):
+            self.assertTrue(torch.equal(compiled(self.hidden[:tokens], self.logits[:tokens]),
+                                        one_call(self.hidden[:tokens], self.logits[:tokens])))
+        self.check_forms_of_the_one_call(whole, given, interleaved, down, found)
+
+    def check_forms_of_the_one_call(self, whole, given, gate_up, down, right):
+        x = self.hidden
+        out, ids, weights = torch.empty_like(x), *(torch.empty(20, 2, dtype=dtype, device=self.device)
+                                                   for dtype in (torch.int32, torch.float32))
+        OPS.moe.out(whole, x, self.logits, gate_up, down, out=out, ids=ids, weights=weights, residual=x)
+        self.assertTrue(torch.equal(out, right))
+        self.check_choice(ids, weights)
+        self.assertTrue(torch.equal(OPS.moe.given(given, x, ids, weights, gate_up, down, residual=x), right))
+        OPS.moe.given_out(given, x, ids, weights, gate_up, down, out=out.zero_(), residual=x)
+        self.assertTrue(torch.equal(out, right))
+        torch.library.opcheck(OPS.moe.default, (whole, x, self.logits, gate_up, down), {"residual": x})
+        torch.library.opcheck(OPS.moe.given, (given, x, ids, weights, gate_up, down), {"residual": x})
+        with self.assertRaisesRegex(ConfigError, "moe: the problem's experts are given; call moe.given"):
+            OPS.moe(given, x, self.logits, gate_up, down, residual=x)
+        with self.assertRaisesRegex(ConfigError, "moe.given: the problem's experts are chosen by logits; call moe"):
+            OPS.moe.given(whole, x, ids, weights, gate_up, down, residual=x)
+        with self.assertRaisesRegex(ConfigError, "down: has shape"):
+            OPS.moe(whole, x, self.logits, gate_up, down[:8], residual=x)
 
     def test_each_overload_is_right(self):
         ids, weights = OPS.route(self.chooses, self.logits)
@@ -165,6 +196,24 @@ class MoeOnTheEmulator(MoeCases, unittest.TestCase):
 @unittest.skipUnless(HAS_GPU, "there is no GPU")
 class MoeOnTheGpu(MoeCases, unittest.TestCase):
     device, backend, compiled = "cuda", "cuda", {}
+
+    def test_a_graph_of_a_whole_layer_replays_with_other_tokens(self):
+        layer = kernelwright.torch.handle(self.engine.prepare({"kind": "moe", "problem": {
+            "dtype": "f16", "hidden": 64, "intermediate": 32, "route": {"experts": 16, "top_k": 2, "renormalize": True}}}))
+        gate_up, down = (torch.randn(16, 64, k, device="cuda").half() / 8 for k in (64, 32))
+
+        def step():
+            return OPS.moe(layer, self.hidden, self.logits, gate_up, down)
+        step()  # before the capture: allocates the workspace, and the spare one
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = step()
+        for _ in range(2):
+            self.logits.copy_(self.logits.flip(1))
+            self.hidden.mul_(-0.5)
+            graph.replay()
+            self.assertTrue(torch.equal(found, step()))
 
     def test_a_graph_replays_with_other_tokens(self):
         def step():
