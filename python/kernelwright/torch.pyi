@@ -1,4 +1,4 @@
-"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize, kv_write, row_op, route, moe_combine.
+"""Handles as operators of PyTorch: torch.ops.kernelwright.attention, gemm, quantize, kv_write, row_op, route, moe_combine, moe.
 
 scripts/generate_stubs.py writes this file. Do not edit it: change the sources or the script's tables, and run the script.
 """

@@ -17,7 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
 from kernelwright import ConfigError, _door, _library
-from kernelwright._handles import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, QuantizeKernel, RouteKernel, RowOpKernel
+from kernelwright._handles import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, MoeKernel, QuantizeKernel, RouteKernel, RowOpKernel
 from lent import EXTENSION, Lent, table, tables
 
 FAST = kernelwright.fast_calls()["fast"]
@@ -205,6 +205,36 @@ class Draw:
         extra = {"pdl": True, "tokens": tokens, "num_rows": num_rows}
         return MoeCombineKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, ""
 
+    def moe(self):
+        pick = self.random.choice
+        experts, top_k, tokens, hidden, wide, local = pick((8, 12)), pick((1, 4)), pick((1, 2, 5)), 128, pick((128, 256)), pick((0, 4))
+        given, scales, residual, biased = pick((True, False)), pick(("none", "per_block")), pick((False, True)), pick((False, True))
+        own, weights, route = local or experts, "e4m3" if scales == "per_block" else "f16", {"experts": experts, "top_k": top_k}
+        route |= {"local_experts": local} if local else {}
+        route |= {"score": "given"} if given else {"bias": biased, "dtype": pick(("f32", "f16"))}
+        problem = {"dtype": "f16", "hidden": hidden, "intermediate": wide, "route": route, "scales": scales, "residual": residual,
+                   "down_bias": biased} | ({"gates": "silu(gate + bias) * (up + bias)"} if biased else {})
+        tensors = {"x": self.tensor((tokens, hidden)), "gate_up": self.tensor((own, 2 * wide, hidden), weights, False),
+                   "down": self.tensor((own, hidden, wide), weights, False), "out": self.tensor((tokens, hidden))}
+        if given:
+            tensors |= {"ids": self.tensor((tokens, top_k), "i32", False), "weights": self.tensor((tokens, top_k), "f32", False)}
+        else:
+            tensors["logits"] = self.tensor((tokens, experts), route["dtype"])
+        of_all = {"bias": "f32"} if biased and not given else {}
+        for name, dtype in (of_all | ({"local_ids": "i32"} if local else {})).items():
+            tensors[name] = self.tensor((experts,), dtype, False)
+        if scales == "per_block":
+            tensors |= {"gate_up_scale": self.tensor((own, 2 * wide // 128, 1), "f32", False),
+                        "down_scale": self.tensor((own, 1, wide // 128), "f32", False)}
+        if biased:
+            tensors |= {"gate_up_bias": self.tensor((own, 2 * wide), padded=False), "down_bias": self.tensor((own, hidden), padded=False)}
+        if residual:
+            tensors["residual"] = self.tensor((tokens, hidden))
+        if pick((0, 1)):
+            tensors["workspace"] = self.tensor((64,), "f32")
+        extra = {"factor": 2.0, "pdl": True, "tokens": tokens}
+        return MoeKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, ""
+
     def kv_write(self):
         pick = self.random.choice
         heads, kind, entering, kv, tokens = pick(((2, 1), (4, 4), (1, 1))), pick(("padded", "ragged", "paged")), "f16", pick(("f16", "e4m3")), pick((1, 3))
@@ -296,6 +326,11 @@ class RulesAreThoseOfPython(unittest.TestCase):
 
     def test_route(self):
         taken, refused = self.compare(self.draw.route, 300, 12)
+        self.assertGreater(taken, 300)
+        self.assertGreater(refused, 1000)
+
+    def test_moe(self):
+        taken, refused = self.compare(self.draw.moe, 500, 12)
         self.assertGreater(taken, 300)
         self.assertGreater(refused, 1000)
 
