@@ -299,8 +299,8 @@ class MoeKernel(MoeCalls, _Handle):
     """A whole layer of experts, from the choice of experts to the sum over their rows: several kernels behind one handle.
 
     kernel(x, logits, gate_up, down, ...) queues the layer as a Kernel's call does; where experts are given (score), it is
-    kernel(x, ids, weights, gate_up, down, ...). It takes the arguments of bind(), and returns out. A result that is not
-    given is allocated, and so is a workspace.
+    kernel(x, ids, weights, gate_up, down, ...), which the extension takes with all tensors by name. It takes the arguments
+    of bind(), and returns out. A result that is not given is allocated, and so is a workspace.
     """
 
     def __init__(self, engine, handle, problem, device):

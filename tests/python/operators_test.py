@@ -190,6 +190,29 @@ class Operators(unittest.TestCase):
         self.by_c(sums, OPS.moe_combine.out, adds, self.strided(rows), found[4], found[1], out=out, residual=hidden)
         self.assertTrue(torch.equal(out, total))
 
+    def test_layers_of_experts_have_the_bits_of_python(self):
+        python, route = torch.ops.kernelwright, {"experts": 4, "top_k": 2}
+        problem = {"dtype": "f16", "hidden": 64, "intermediate": 16, "residual": True}
+        chosen, given = (self.engine.prepare({"kind": "moe", "problem": {**problem, "route": route | more}})
+                         for more in ({"renormalize": True}, {"score": "given"}))
+        chooses, takes = map(kernelwright.torch.handle, (chosen, given))
+        x, gate_up, down = self.randn(5, 64), self.randn(4, 32, 64), self.randn(4, 64, 16)
+        logits = self.new(5, 4, dtype=torch.float32).copy_(self.randn(5, 4))
+        want = python.moe(chooses, x, logits, gate_up, down, residual=x)
+        # As in setUp(): calls of the handles allocate their workspaces.
+        ids, weights = self.new(5, 2, dtype=torch.int32).zero_(), self.new(5, 2, dtype=torch.float32).zero_()
+        for kernel, first in ((chosen, (x, logits)), (given, (x, ids, weights))):
+            named = dict(zip(kernel.POSITIONAL, (*first, gate_up, down)), residual=x, out=self.new(5, 64))
+            kernel(**{name: self.lent(value) for name, value in named.items()})
+        self.assertTrue(torch.equal(self.by_c(chosen, OPS.moe.default, chooses, self.strided(x), logits, gate_up, down, residual=x), want))
+        out = self.new(5, 64)
+        self.by_c(chosen, OPS.moe.out, chooses, x, logits, gate_up, down, out=out, residual=x)
+        self.assertTrue(torch.equal(out, want))
+        python.moe.out(chooses, x, logits, gate_up, down, out=out, ids=ids, weights=weights, residual=x)
+        self.assertTrue(torch.equal(self.by_c(given, OPS.moe.given, takes, x, ids, weights, gate_up, down, residual=x), want))
+        self.by_c(given, OPS.moe.given_out, takes, x, ids, weights, gate_up, down, out=out.zero_(), residual=x)
+        self.assertTrue(torch.equal(out, want))
+
     def test_a_workspace_comes_from_the_handle_or_from_python(self):
         split = self.engine.prepare({"problem": {**HEADS, "max_q_len": 1}, "schedule": {"splits": 2}})
         handle, q, out = kernelwright.torch.handle(split), self.q[:, :1], self.new(2, 1, 4, 64)
