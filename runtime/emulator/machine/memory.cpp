@@ -20,13 +20,18 @@ constexpr std::size_t kAlignment = 256, kGuardBytes = 256;
 constexpr std::byte kFresh{0xcb}, kFreed{0xdd};  // no usual value in any float format, no small integer
 constexpr std::size_t kQuarantineBytes = std::size_t{256} << 20;
 
-[[noreturn]] void misaligned(std::uint64_t address, std::uint64_t bytes, const char* space) {
+[[noreturn]] void misaligned(std::uint64_t address, std::uint64_t bytes, std::uint64_t alignment, const char* space) {
   throw Fault(fmt::format("a {}-byte access to {} memory at address {:#x}, which is not a multiple of {}", bytes, space,
-                          address, bytes),
+                          address, alignment),
               HazardKind::kOutOfBounds);
 }
 
 bool is_plain_size(std::uint64_t bytes) { return bytes <= 32 && (bytes & (bytes - 1)) == 0; }
+
+/// What an address has to be a multiple of.
+std::uint64_t alignment_of(std::uint64_t bytes, std::uint64_t most) {
+  return bytes > 0 && is_plain_size(bytes) ? std::min(bytes, most) : 1;
+}
 
 }  // namespace
 
@@ -175,7 +180,7 @@ void GlobalMemory::View::track_users() const {
       allocation->users.resize((allocation->end - allocation->begin + kUserGranule - 1) / kUserGranule);
 }
 
-SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes) {
+SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes, std::uint32_t most_alignment) {
   const std::uint32_t rank = address >> kRankShift, offset = address & kSharedOffsetMask;
   const auto& ctas = warp.cta->cluster->ctas;
   if (rank >= ctas.size())
@@ -186,15 +191,18 @@ SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes)
     throw Fault(fmt::format("{} bytes at shared address {:#x}, outside the CTA's {} bytes from {:#x}", bytes, address,
                             cta.shared.size() - kSharedBase, kSharedBase),
                 HazardKind::kOutOfBounds);
-  if (is_plain_size(bytes) && offset % bytes != 0) misaligned(address, bytes, "shared");
+  if (const auto step = alignment_of(bytes, most_alignment); offset % step != 0)
+    misaligned(address, bytes, step, "shared");
   if (&cta != warp.cta && cta.live_warps == 0)
     throw Fault(fmt::format("shared address {:#x} is of CTA {} of the cluster, which has exited", address, rank),
                 HazardKind::kOutOfBounds);
   return {&cta, offset, cta.shared.data() + offset};
 }
 
-std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, Access access) {
-  if (is_plain_size(bytes) && address % bytes != 0) misaligned(address, bytes, "global");
+std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, Access access,
+                        std::uint32_t most_alignment) {
+  if (const auto step = alignment_of(bytes, most_alignment); address % step != 0)
+    misaligned(address, bytes, step, "global");
   auto& last = warp.last_allocation;
   const bool within = address >= last.begin && address < last.end && bytes <= last.end - address;
   if (!within || (access == Access::kWrite && !last.writable)) {
@@ -217,7 +225,7 @@ std::byte* local_place(Warp& warp, int lane, std::uint64_t address, std::uint32_
   if (address > each || bytes > each - address)
     throw Fault(fmt::format("{} bytes at local address {:#x}, outside the thread's {} bytes", bytes, address, each),
                 HazardKind::kOutOfBounds);
-  if (is_plain_size(bytes) && address % bytes != 0) misaligned(address, bytes, "local");
+  if (is_plain_size(bytes) && address % bytes != 0) misaligned(address, bytes, bytes, "local");
   return warp.local.data() + static_cast<std::size_t>(lane) * each + address;
 }
 

@@ -80,15 +80,16 @@ enum class Access : std::uint8_t { kRead, kWrite };
 
 /// The place on the host of `bytes` bytes at an address. Each function throws Fault, with what is at the address, in
 /// two cases. Either the bytes are not all in one object of that space. Or the address is not a multiple of `bytes`
-/// (accesses of 1, 2, 4, 8 and 16 bytes).
+/// (accesses of 1, 2, 4, 8, 16 and 32 bytes), or of `most_alignment` if that is less.
 struct SharedPlace {
   Cta* cta = nullptr;
   std::uint32_t offset = 0;  // from the beginning of the CTA's shared array, kSharedBase included
   std::byte* host = nullptr;
 };
 /// `address` is a shared::cta or shared::cluster address (32 bits, with a rank).
-SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes);
-std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, Access access);
+SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes, std::uint32_t most_alignment = 32);
+std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, Access access,
+                        std::uint32_t most_alignment = 32);
 std::byte* local_place(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes);
 
 /// A resolved generic address: `shared.cta` is null unless the address is in shared memory.

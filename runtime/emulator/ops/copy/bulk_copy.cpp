@@ -13,8 +13,9 @@ void require_multiple(const char* what, std::uint64_t value, std::uint32_t align
 
 SignalledPlace signalled_place(Warp& warp, std::uint64_t to, std::uint64_t mbarrier, std::uint64_t reach,
                                std::uint32_t alignment, bool pair) {
-  SignalledPlace place{.to = shared_place(warp, static_cast<std::uint32_t>(to), static_cast<std::uint32_t>(reach)),
-                       .mbarrier = shared_place(warp, static_cast<std::uint32_t>(mbarrier), 8)};
+  SignalledPlace place{
+      .to = shared_place(warp, static_cast<std::uint32_t>(to), static_cast<std::uint32_t>(reach), alignment),
+      .mbarrier = shared_place(warp, static_cast<std::uint32_t>(mbarrier), 8)};
   require_multiple("the destination in shared memory", place.to.offset, alignment);
   const std::uint32_t far = pair ? ~1u : ~0u;  // rank bits in which the two CTAs must agree
   if ((place.to.cta->rank & far) != (place.mbarrier.cta->rank & far))

@@ -18,6 +18,9 @@ namespace {
 // Op::list: three addresses with kSlotsPerAddress entries each. Op::b is the size, Op::c the mask of a multicast.
 constexpr std::size_t kTo = 0, kFrom = kSlotsPerAddress, kMbarrier = 2 * kSlotsPerAddress;
 
+/// Copies ask for no more, whatever their size: one of 32 bytes is no vector.
+constexpr std::uint32_t kAlignment = 16;
+
 std::uint32_t size_of_copy(const Warp& warp, const Op& op, int lane) {
   const std::uint32_t bytes = warp.lanes<std::uint32_t>(op.b)[lane];
   require_multiple("the size of a bulk copy", bytes, 16);
@@ -26,14 +29,14 @@ std::uint32_t size_of_copy(const Warp& warp, const Op& op, int lane) {
 
 SharedPlace shared_source(Warp& warp, const Op& op, int lane, std::uint32_t bytes) {
   const SharedPlace from =
-      shared_place(warp, static_cast<std::uint32_t>(address_in(warp, op.list + kFrom, lane)), bytes);
+      shared_place(warp, static_cast<std::uint32_t>(address_in(warp, op.list + kFrom, lane)), bytes, kAlignment);
   require_multiple("the source in shared memory", from.offset, 16);
   return from;
 }
 
 std::byte* global_end(Warp& warp, std::uint64_t address, std::uint32_t bytes, Access access) {
   require_multiple("the address in global memory", address, 16);
-  return global_place(warp, address, bytes, access);
+  return global_place(warp, address, bytes, access, kAlignment);
 }
 
 Step run_load(Warp& warp, const Op& op, LaneMask lanes) {

@@ -41,6 +41,33 @@ TEST(EmulatorCopyAsync, CopiesUnderEveryPolicy) {
     }
 }
 
+/// 32 bytes have a vector's size, and still ask for no more than 16 bytes of alignment, on both sides.
+TEST(EmulatorCopyAsync, BulkCopiesOfAnySizeBeginAtMultiplesOf16) {
+  const Words memory = scrambled(1024);
+  for (const int bytes : {16, 32, 48, 64}) {
+    const std::string size = std::to_string(bytes);
+    const PtxResult result = run_clean(run_of(R"(
+        setp.eq.u32 %p0, %lane, 0;
+        add.u32 %r2, %shared, 2048; add.u32 %r3, %shared, 16; add.u64 %rd2, %memory, 16;
+        @%p0 mbarrier.init.shared::cta.b64 [%r2], 1;
+        fence.mbarrier_init.release.cluster;
+        st.shared.v4.b32 [%r1], {%r1, %r1, %r1, %r1};
+        fence.proxy.async.shared::cta;
+        bar.warp.sync 0xffffffff;
+        @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 %rd3, [%r2], )" +
+                                              size + R"(;
+        @%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd2], )" +
+                                              size +
+                                              R"(, [%r2];
+      WAIT:
+        mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r2], 0;
+        @!%p1 bra WAIT;
+        )" + kLoad));
+    for (int lane = 1; lane <= bytes / 16; ++lane)
+      for (int i = 0; i < 4; ++i) EXPECT_EQ(result.outputs[i][lane], memory[lane * 4 + i]) << bytes;
+  }
+}
+
 TEST(EmulatorCopyAsync, FillsWithZerosWhatItIsNotToldToRead) {
   const Words memory = scrambled(1024);
   const std::string fill = "st.shared.v4.b32 [%r1], {%r1, %r1, %r1, %r1};\n";
