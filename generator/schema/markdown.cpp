@@ -67,7 +67,9 @@ a residual or gated product, norm, quantisation. [row-op.md](row-op.md) has the 
 
 **Mixtures of experts.** Kind `route` chooses the experts of each token, and sorts tokens by expert.
 [moe-route.md](moe-route.md) has the formulas and the arrays. Kind `moe_combine` adds up the rows
-that experts made of each token ([moe-combine.md](moe-combine.md)).
+that experts made of each token ([moe-combine.md](moe-combine.md)). A whole layer is kind `moe`,
+which an engine prepares as several kernels. It has no schedule and no shapes, and the command does
+not take it. [moe.md](moe.md) has its fields.
 
 **Auto.** Each field of a schedule may be `"auto"`, which leaves it to the planner.
 
