@@ -26,7 +26,7 @@ kernelwright_engine* taking_engine(Arch arch) {
   return new kernelwright_engine(std::move(options));
 }
 
-enum class Kind { kAttention, kGemm, kQuantize, kKvWrite, kRowOp, kRoute, kMoeCombine };
+enum class Kind { kAttention, kGemm, kQuantize, kKvWrite, kRowOp, kRoute, kMoeCombine, kMoe };
 struct Kernel {
   kernelwright_kernel* handle = nullptr;
   Kind kind = Kind::kAttention;
@@ -56,6 +56,8 @@ constexpr const char* kConfigs[] = {
     R"({"version":1,"kind":"route","name":"x","problem":{"experts":8,"top_k":2,"order":"top_k_first","sort":false},"schedule":{"warps":8}})",
     R"({"version":1,"kind":"moe_combine","name":"x","problem":{"width":7168,"top_k":8,"residual":true},"schedule":"auto"})",
     R"({"version":1,"kind":"moe_combine","name":"x","problem":{"dtype":{"in":"f16","out":"f32"},"width":40,"top_k":3,"weighted":false},"schedule":{"threads":32}})",
+    R"({"version":1,"kind":"moe","name":"x","problem":{"hidden":256,"intermediate":128,"scales":"per_block","residual":true,"route":{"experts":16,"top_k":4,"bias":true}}})",
+    R"({"version":1,"kind":"moe","name":"x","problem":{"hidden":64,"intermediate":48,"dtype":"f16","route":{"experts":12,"top_k":3,"score":"given","local_experts":4}}})",
 };
 constexpr std::pair<std::string_view, Kind> kKinds[] = {
     {"\"kind\":\"gemm\"", Kind::kGemm},
@@ -63,6 +65,7 @@ constexpr std::pair<std::string_view, Kind> kKinds[] = {
     {"\"kind\":\"row_op\"", Kind::kRowOp},
     {"\"kind\":\"route\"", Kind::kRoute},
     {"\"kind\":\"moe_combine\"", Kind::kMoeCombine},
+    {"\"kind\":\"moe\"", Kind::kMoe},
 };
 
 Kind kind_of(std::string_view config) {
@@ -146,6 +149,7 @@ class Calls {
       case 18: return row_op();
       case 19: return route();
       case 20: return moe_combine();
+      case 21: return moe();
       default: return in_.one_in(2) ? attention() : gemm();
     }
   }
@@ -591,6 +595,30 @@ class Calls {
     Sized<kernelwright_moe_combine_tensors> sized(in_, tensors);
     const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kRoute : Kind::kMoeCombine);
     held("launch_moe_combine", kernelwright_launch_moe_combine(kernel, sized.get(), nullptr));
+  }
+
+  void moe() {
+    kernelwright_moe_tensors tensors{};
+    if (in_.one_in(8)) {
+      tensors = in_.fill<kernelwright_moe_tensors>();
+    } else {
+      tensors.x = 0x1000000, tensors.gate_up = 0x2000000, tensors.down = 0x4000000, tensors.out = 0x5000000;
+      tensors.workspace = 0x10000000, tensors.workspace_bytes = 1 << 26, tensors.tokens = some(3000);
+      if (!in_.one_in(3)) tensors.logits = 0x6000000, tensors.bias = 0x6100000, tensors.residual = 0x7000000;
+      if (!in_.one_in(3)) tensors.gate_up_scale = 0x3000000, tensors.down_scale = 0x3100000;
+      if (in_.one_in(3)) tensors.ids = 0x8000000, tensors.weights = 0x8100000, tensors.local_ids = 0x8200000;
+      if (in_.one_in(3)) tensors.overrides = KERNELWRIGHT_SET_FACTOR, tensors.factor = 2.5f;
+    }
+    worsen(tensors);
+    Sized<kernelwright_moe_tensors> sized(in_, tensors);
+    const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kRoute : Kind::kMoe);
+    if (in_.one_in(4)) {
+      uint64_t bytes = kUntouched;
+      const auto status = held("moe_workspace_bytes", kernelwright_moe_workspace_bytes(kernel, sized.get(), &bytes));
+      unwritten("moe_workspace_bytes", status, bytes, kUntouched);
+      return;
+    }
+    held("launch_moe", kernelwright_launch_moe(kernel, sized.get(), nullptr));
   }
 
   /// Rows are few, or so many that no table has them: what lies between would be allocated and computed.
