@@ -47,7 +47,7 @@ void spell_out(Candidate& model, const AttentionSchedule& schedule, const ArchIn
   AttentionSchedule spelt = with_values_of(model.plan, schedule, {"family"});
   if (spelt.family.is_auto()) spelt.family = model.plan.main.family;
   std::vector<std::string> fields;
-  for (const std::vector<Axis>& set : detail::attention_row(spelt.family.value()).axes(problem, info))
+  for (const std::vector<Axis>& set : detail::attention_row(spelt.family.value(), problem.is_latent()).axes(problem, info))
     for (const Axis& axis : set) fields.push_back(axis.field);
   spelt = with_values_of(model.plan, spelt, fields);
   model.schedule = spelt;
@@ -131,6 +131,7 @@ Candidates enumerate_candidates(const AttentionProblem& problem, const Attention
   for (const detail::AttentionFamily* row : detail::attention_families()) {
     const Family family = row->family;
     if (!family_exists_on(family, arch) || schedule.family.value_or(family) != family) continue;
+    if (row->latent != problem.is_latent()) continue;
     AttentionSchedule base = schedule;
     base.family = family;
     for (const std::vector<Axis>& set : row->axes(problem, info))

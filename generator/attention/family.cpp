@@ -10,19 +10,21 @@ namespace kernelwright {
 namespace detail {
 
 std::span<const AttentionFamily* const> attention_families() noexcept {
-  static const AttentionFamily* const rows[] = {&hopper_attention(), &blackwell_attention(), &portable_attention()};
+  static const AttentionFamily* const rows[] = {&hopper_attention(), &hopper_latent_attention(), &blackwell_attention(),
+                                                &portable_latent_attention(), &portable_attention()};
   return rows;
 }
 
-const AttentionFamily& attention_row(Family family) noexcept {
-  for (const AttentionFamily* row : attention_families())
-    if (row->family == family) return *row;
+const AttentionFamily& attention_row(Family family, bool latent) noexcept {
+  for (const bool wanted : {latent, false})
+    for (const AttentionFamily* row : attention_families())
+      if (row->family == family && row->latent == wanted) return *row;
   return *attention_families().back();
 }
 
 std::vector<Violation> lacks(Family family, const AttentionProblem& problem, const AttentionSchedule& schedule) {
   std::vector<Violation> violations;
-  attention_row(family).check(problem, schedule, violations);
+  attention_row(family, problem.is_latent()).check(problem, schedule, violations);
   return violations;
 }
 

@@ -35,6 +35,7 @@ struct TimelineWork;
 /// attention_families().
 struct AttentionFamily {
   Family family;
+  bool latent = false;  // the row is of the family's kernels for values in keys (VLayout::kKeyPrefix)
   /// Finds what the family lacks for a problem and a schedule, with any tile. It finds no contradictions: validate()
   /// has those.
   void (*check)(const AttentionProblem&, const AttentionSchedule&, std::vector<Violation>&);
@@ -67,11 +68,16 @@ struct AttentionFamily {
 
 /// The rows: families of one architecture, then portable.
 std::span<const AttentionFamily* const> attention_families() noexcept;
-const AttentionFamily& attention_row(Family family) noexcept;
-inline const AttentionFamily& family_row(const AttentionSpec& spec) noexcept { return attention_row(spec.family); }
+/// The row of a family. One that has no kernels for latent attention has one row: its check() refuses such problems.
+const AttentionFamily& attention_row(Family family, bool latent = false) noexcept;
+inline const AttentionFamily& family_row(const AttentionSpec& spec) noexcept {
+  return attention_row(spec.family, spec.latent);
+}
 const AttentionFamily& portable_attention();
 const AttentionFamily& hopper_attention();
 const AttentionFamily& blackwell_attention();
+const AttentionFamily& hopper_latent_attention();
+const AttentionFamily& portable_latent_attention();
 
 inline bool deals_items(const AttentionSpec& spec) { return family_row(spec).deals_items && !spec.token_gen; }
 
@@ -83,10 +89,14 @@ void plan_portable(const AttentionProblem& problem, const AttentionSchedule& sch
 void plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
 void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
 void plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
+void plan_hopper_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
+void plan_portable_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
 std::vector<SharedRegion> portable_map(const AttentionSpec& spec);
 std::vector<SharedRegion> hopper_map(const AttentionSpec& spec);
 std::vector<SharedRegion> hopper_decode_map(const AttentionSpec& spec);
 std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec);
+std::vector<SharedRegion> hopper_latent_map(const AttentionSpec& spec);
+std::vector<SharedRegion> portable_latent_map(const AttentionSpec& spec);
 TensorMemoryMap blackwell_tensor_memory(const AttentionSpec& spec);
 /// Roles of a kernel in which every warp loads, multiplies and stores.
 std::vector<KernelRole> alike_roles(const AttentionSpec& spec);

@@ -72,7 +72,9 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t rows = static_cast<std::int64_t>(extent.q_len) * (spec.pack_gqa ? spec.group : 1);
   const std::int64_t pairs = heads * extent.batch;
   // The CTAs of a pair go together: the last CTA of a sequence may have no rows.
-  const std::int64_t m_blocks = ceil_div(rows, std::int64_t{spec.block_m} * spec.cta_group) * spec.cta_group;
+  // So do those of a cluster of latent attention: its tiles count as one.
+  const std::int64_t sharers = spec.latent ? spec.cluster_m : 1;
+  const std::int64_t m_blocks = ceil_div(rows, spec.block_m * spec.cta_group * sharers) * spec.cta_group;
   launch.num_m_blocks = static_cast<int>(m_blocks);
 
   if (spec.cluster_n > 1) {
@@ -88,7 +90,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
     // A CTA with rings of bytes takes what an SM gets from memory. A second one hides its beginning and its end, and
     // parts for it would cost more than they give.
     const bool streams = spec.form() == AttentionForm::kHopperDecode && bits_of(spec.kv) == 8;
-    const std::int64_t slots = (streams ? 1 : ctas) * num_sms;
+    const std::int64_t slots = std::max<std::int64_t>(1, (streams ? 1 : ctas) * num_sms / sharers);
     launch.num_splits = forced_splits > 0 ? std::min(forced_splits, contract::kMaxSplits)
                         : streams && pairs * m_blocks >= slots
                             ? 1
@@ -115,7 +117,8 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
 
   // If there are more tiles than a grid can have, the driver must see the large number and refuse it; it must not wrap
   // around.
-  launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(items * launch.num_splits, 0xffffffff));
+  launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(items * launch.num_splits * sharers, 0xffffffff));
+  if (sharers > 1) launch.main.cluster = static_cast<std::uint32_t>(sharers);
   if (spec.cta_group > 1) launch.main.cluster = static_cast<std::uint32_t>(spec.cta_group);
   if (launch.num_splits > 1 && spec.splits_keys()) {
     const std::int64_t output_rows = extent.q_tokens * extent.q_heads;
@@ -126,7 +129,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
         launch.partial_lse_offset + static_cast<std::uint64_t>(launch.num_splits) * output_rows * 4 * spec.row_sums();
     if (spec.merge == Merge::kInKernel) {
       launch.merge_counters_offset = (launch.workspace_bytes + 7) / 8 * 8;
-      launch.workspace_bytes = launch.merge_counters_offset + static_cast<std::uint64_t>(items) * 8;
+      launch.workspace_bytes = launch.merge_counters_offset + static_cast<std::uint64_t>(items * sharers) * 8;
     }
   }
   return launch;

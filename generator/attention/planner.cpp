@@ -63,6 +63,14 @@ std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedu
   const std::optional<Family> own = own_family(arch);
   const Violations of_general = lacks(kGeneralFamily, problem, schedule);
   const Violations of_own = own ? lacks(*own, problem, schedule) : Violations{};
+  if (problem.is_latent()) {
+    if (own && of_own.empty()) list.push_back({*own, "values are a prefix of their keys: each key is read once"});
+    if (of_general.empty())
+      list.push_back({kGeneralFamily, own && !of_own.empty() ? will_not_do(*own, of_own[0])
+                                                             : fmt::format("{} has no family of its own for values in keys",
+                                                                           to_string(arch))});
+    return list;
+  }
   for (const AttentionFamily* row : attention_families())
     if (row->decodes_best && family_exists_on(row->family, arch) && row->decodes_best(problem, schedule))
       list.push_back({row->family, "few rows: bandwidth decides, and TMA keeps most bytes on their way", true});
@@ -117,6 +125,7 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.cache_length = problem.cache_length;
   spec.kv_starts = problem.kv_starts;
   spec.v_columns = problem.v_layout == VLayout::kColumns;
+  spec.latent = problem.is_latent();
   const RangeMask mask = range_mask(problem.mask);
   if (mask.kind != problem.mask.kind)
     resolve.derived("mask", mask.kind,
@@ -136,7 +145,7 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.mask = mask.kind, spec.chunk = mask.chunk, spec.score_mod = problem.score_mod.kind;
   spec.sinks = problem.sinks, spec.lse = problem.lse, spec.scales = problem.scales;
   spec.token_gen = schedule.token_gen.value_or(decodes);
-  const AttentionFamily& row = attention_row(family);
+  const AttentionFamily& row = attention_row(family, problem.is_latent());
   const AttentionSchedule asked = demanded(problem, schedule);
   row.plan(problem, asked, plan);
   row.check_tile(plan.main, asked, arch_info(arch), violations);

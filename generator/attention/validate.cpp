@@ -26,6 +26,7 @@ Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch)
   Violations fewest = of(kGeneralFamily);
   for (const AttentionFamily* row : attention_families()) {
     if (fewest.empty() || (arch && !family_exists_on(row->family, *arch))) continue;
+    if (row->latent != config.problem.is_latent()) continue;
     if (row->decodes_best && row->decodes_best(config.problem, config.schedule)) return {};
     Violations found = of(row->family);
     if (found.size() < fewest.size()) fewest = std::move(found);

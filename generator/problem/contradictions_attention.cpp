@@ -55,6 +55,22 @@ void check_layouts(const AttentionProblem& problem, Violations& violations) {
                           "\"accurate\" would do"});
 }
 
+/// Values that are the first elements of keys.
+void check_key_prefix(const AttentionProblem& problem, Violations& violations) {
+  const HeadDim& head_dim = problem.head_dim;
+  if (!problem.is_latent()) return;
+  if (head_dim.v > head_dim.qk)
+    violations.push_back({"/problem/head_dim/v", std::to_string(head_dim.v) +
+                                                     " does not fit v_layout \"key_prefix\": keys of " +
+                                                     std::to_string(head_dim.qk) +
+                                                     " elements have at most so many for values"});
+  if (problem.dtype.kv != problem.dtype.q)
+    violations.push_back({"/problem/dtype/kv", in_quotes(to_string(problem.dtype.kv)) +
+                                                   " does not fit v_layout \"key_prefix\" with " +
+                                                   std::string(to_string(problem.dtype.q)) +
+                                                   " queries; the same dtype would do"});
+}
+
 /// Whether `name` can name a type, as "mine::MyMask" does: it becomes a type in a kernel's source.
 bool is_type_name(std::string_view name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
@@ -235,6 +251,7 @@ std::vector<Violation> contradictions(const AttentionConfig& config) {
                                                   std::to_string(problem.heads.kv)});
   check_layouts(problem, violations);
   check_v_layout(problem.v_layout, problem.dtype.kv, problem.kv_layout, violations);
+  check_key_prefix(problem, violations);
   check_mask(problem.mask, "/problem/mask", violations);
   check_score_mod(problem.score_mod, violations);
   check_rope(problem, violations);

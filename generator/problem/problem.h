@@ -190,6 +190,8 @@ struct AttentionProblem {
   bool batch_invariant = false;
   bool operator==(const AttentionProblem&) const = default;
   int group() const { return heads.q / heads.kv; }
+  /// Whether keys hold their values: latent attention.
+  bool is_latent() const { return v_layout == VLayout::kKeyPrefix; }
 };
 template <class Visitor>
 void visit_fields(AttentionProblem& problem, Visitor&& field) {
@@ -200,7 +202,8 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
         "padded [batch, q_len, heads, head_dim] or ragged [tokens, heads, head_dim]");
   field("kv_layout", problem.kv_layout, any{}, "layout of keys and values");
   field("v_layout", problem.v_layout, any{},
-        "columns: pages of fp8 values are [heads, head_dim, keys], in the order of kv_write's v_layout");
+        "columns: pages of fp8 values are [heads, head_dim, keys], in the order of kv_write's v_layout; key_prefix: "
+        "values are the first head_dim.v elements of each key, and a launch gives no v");
   field("mask", problem.mask, any{}, "visibility");
   field("score_mod", problem.score_mod, any{}, "score modifier");
   field("sinks", problem.sinks, any{}, "a learnt logit per query head joins each softmax");

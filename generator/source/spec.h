@@ -20,8 +20,10 @@ namespace kernelwright {
 enum class AttentionForm {
   kPortablePrefill,   // attention_portable: all warps do the same
   kPortableDecode,    // attention_decode_portable
+  kPortableLatent,    // attention_latent_portable: all warps do the same
   kHopperPrefill,     // attention_sm90: one warpgroup loads, the others multiply
   kHopperDecode,      // attention_decode_sm90: all warps do the same
+  kHopperLatent,      // attention_latent_sm90: one warpgroup loads, two share the columns of the output
   kBlackwellPrefill,  // attention_sm100: softmax, correction, a warp that multiplies, one that loads
 };
 
@@ -175,6 +177,7 @@ struct AttentionSpec {
   CacheLength cache_length = CacheLength::kAccurate;
   bool kv_starts = false;
   bool v_columns = false;
+  bool latent = false;              // values are the first elements of each key
   MaskKind mask = MaskKind::kNone;  // as range_mask() has it
   int chunk = 0;
   ScoreModKind score_mod = ScoreModKind::kNone;
@@ -217,6 +220,7 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 
   AttentionForm form() const {
+    if (latent) return family == Family::kHopper ? AttentionForm::kHopperLatent : AttentionForm::kPortableLatent;
     switch (family) {
       case Family::kPortable: break;
       case Family::kHopper: return token_gen ? AttentionForm::kHopperDecode : AttentionForm::kHopperPrefill;
@@ -318,9 +322,12 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");
     field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
     if (spec.token_gen) field("merge", spec.merge, any{}, "who merges the parts of split keys");
+    if (spec.form() == AttentionForm::kHopperLatent)
+      field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, along the query rows, that share each load of keys");
   }
   // Part of the text only where they are not the defaults of templates/kernels/attention/attention_defaults.cuh.
   if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");
+  if (spec.latent) field("latent", spec.latent, any{}, "values are the first elements of each key");
   if (spec.v_columns) field("v_columns", spec.v_columns, any{}, "keys of an element of V lie side by side");
   if (!blackwell && spec.exp2_emulated != 0)
     field("exp2_emulated", spec.exp2_emulated, any{}, "exponentials of every 16 by polynomial");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "contract/attention_decode_sm90.h"
+#include "contract/attention_latent_sm90.h"
 #include "contract/attention_params.h"
 #include "contract/attention_sm100.h"
 #include "contract/attention_sm90.h"
@@ -122,7 +123,7 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
   };
 }
 
-/// attention_sm90, attention_decode_sm90 and attention_sm100.
+/// attention_sm90, attention_decode_sm90, attention_latent_sm90 and attention_sm100.
 void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
                    const AttentionLaunch& launch, const AttentionParams& params, Stream stream) {
   const AttentionTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
@@ -130,7 +131,7 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
     if constexpr (requires { all.q; }) encode(*kernel.device, all.q, wanted.q);
     if (!wanted.gathers) {
       encode(*kernel.device, all.k, wanted.k);
-      encode(*kernel.device, all.v, wanted.v);
+      if constexpr (requires { all.v; }) encode(*kernel.device, all.v, wanted.v);
     }
     if constexpr (requires { all.q_rope; })
       if (kernel.spec.rope_width > 0) {
@@ -146,6 +147,10 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
       contract::HopperDecodeParams decode{};
       return launch_with(decode);
     }
+    case AttentionForm::kHopperLatent: {
+      contract::HopperLatentParams latent{};
+      return launch_with(latent);
+    }
     case AttentionForm::kBlackwellPrefill: {
       contract::BlackwellAttentionParams blackwell{};
       return launch_with(blackwell);
@@ -158,6 +163,17 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
       return launch_with(hopper);
     }
   }
+}
+
+/// The tensors of a launch whose keys hold their values.
+AttentionTensors values_in_keys(const AttentionTensors& given) {
+  const TensorStrides& strides = given.v_strides;
+  if (given.v != 0 || (strides.batch | strides.token | strides.head) != 0)
+    throw ConfigError("/tensors/v", "is given, and v_layout \"key_prefix\" takes values from k; leave it out");
+  AttentionTensors tensors = given;
+  tensors.v = given.k;
+  tensors.v_strides = given.k_strides;
+  return tensors;
 }
 
 }  // namespace
@@ -205,8 +221,10 @@ void attach(LoadedAttention& loaded, std::vector<const LoadedKernel*> kernels,
             std::vector<std::shared_ptr<const Binary>> binaries) {
   loaded.main = kernels[0];
   loaded.main_binary = std::move(binaries[0]);
-  if (const AttentionSpec& spec = loaded.spec; spec.form() == AttentionForm::kHopperPrefill && spec.cluster_m > 1) {
-    // A persistent grid of more clusters than the device holds at a time would run twice as long.
+  if (const AttentionSpec& spec = loaded.spec; 
+      spec.cluster_m > 1 && (spec.form() == AttentionForm::kHopperPrefill || spec.latent)) {
+    // A persistent grid of more clusters than the device holds at a time would run twice as long, and so would more
+    // parts of split keys.
     const LaunchConfig config = config_of_cluster(spec.cluster_m, spec.threads(), shared_bytes(spec));
     loaded.num_sms = loaded.device->max_active_clusters(*kernels[0], config) * spec.cluster_m;
   }
@@ -232,7 +250,10 @@ AttentionExtent extent_of(Heads heads, QLayout layout, const AttentionTensors& t
           .q_tokens = query_rows(layout, tensors)};
 }
 
-void launch_attention(const LoadedAttention& kernel, const AttentionTensors& tensors, Stream stream) {
+void launch_attention(const LoadedAttention& kernel, const AttentionTensors& given, Stream stream) {
+  AttentionTensors with_values;  // where keys hold their values, v is k
+  if (kernel.spec.latent) with_values = values_in_keys(given);
+  const AttentionTensors& tensors = kernel.spec.latent ? with_values : given;
   const ResolvedStrides strides = resolve_strides(kernel, tensors);
   const bool ragged = kernel.spec.q_layout == QLayout::kRagged;
   const AttentionExtent extent = extent_of({kernel.q_heads, kernel.kv_heads}, kernel.spec.q_layout, tensors);

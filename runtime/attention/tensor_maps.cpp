@@ -87,7 +87,7 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   if (spec.kv_layout == KvLayoutKind::kPaged)
     kv_rows = spec.page_size, kv_batches = tensors.num_pages > 0 ? tensors.num_pages : kAnyNumberOfPages;
   // What one warp loads of a tile, or one CTA of a cluster.
-  const int tile_rows = spec.block_n / (spec.token_gen ? spec.num_warps : spec.multicast);
+  const int tile_rows = spec.block_n / (spec.token_gen && !spec.latent ? spec.num_warps : spec.multicast);
   // A pair of CTAs shares K's rows, and V's columns.
   const int k_box_rows = contract::hopper_kv_box_rows(tile_rows / spec.cta_group, spec.page_size);
   const int v_box_rows = contract::hopper_kv_box_rows(tile_rows / spec.num_mma_stages, spec.page_size);
@@ -109,6 +109,7 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   const Swizzle kv_swizzle = converts ? half_of(spec.swizzle) : spec.swizzle;
   maps.k = request_for({or_q(tensors.k), spec.kv, spec.plain_depth(), kv_rows, kernel.kv_heads, kv_batches, strides.k,
                         k_box_rows, kv_swizzle});
+  if (spec.latent) return maps;
   if (spec.v_columns)
     maps.v = columns_of_values(spec, tile_rows, or_q(tensors.v), kernel.kv_heads, kv_batches, strides.v);
   else

@@ -39,7 +39,10 @@ class Reader {
     if (!own_kv_offsets_) call_.kv_offsets = call_.q_offsets;
     encode(q_, call_.q);
     encode(k_, call_.k);
-    encode(v_, call_.v);
+    if (problem_.is_latent())
+      call_.share_values();
+    else
+      encode(v_, call_.v);
     if (problem_.rope.width > 0) {
       if (problem_.kv_layout.kind == KvLayoutKind::kPadded)
         call_.k_rope.strides.batch = padded_kv_len_ * problem_.heads.kv * problem_.rope.width;
@@ -77,6 +80,7 @@ class Reader {
     unread("alibi_slopes", problem_.score_mod.kind == ScoreModKind::kAlibi, "the problem's score_mod is not alibi");
     unread("k_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
     unread("v_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
+    unread("v", !problem_.is_latent(), "the problem's values are a prefix of its keys");
     unread("q_scale", call_.has_query_scales(), "the problem's scales are not per_token of e4m3 queries");
     unread("q_rope", problem_.rope.width > 0, "the problem has no rotary part");
     unread("k_rope", problem_.rope.width > 0, "the problem has no rotary part");
@@ -151,7 +155,8 @@ class Reader {
       if (!paged() && !ragged_kv()) second = {k->shape[1], fmt::format("k.npy has {} keys", k->shape[1])};
     }
     const std::vector<Dim> columns{first, heads, v_dim, second};
-    if (const auto v = read_array<float>("v", call_.has_value_columns() ? columns : dims(v_dim))) v_ = v->values;
+    if (!problem_.is_latent())
+      if (const auto v = read_array<float>("v", call_.has_value_columns() ? columns : dims(v_dim))) v_ = v->values;
     if (!k) return;
     if (ragged_kv()) {
       own_kv_offsets_ = problem_.kv_offsets || there("kv_offsets");

@@ -128,6 +128,12 @@ void AttentionCase::decode_value(int sequence, int key, int kv_head, double* to)
   for (std::size_t i = 0; i < elements; ++i, from += problem.kv_layout.page_size) decode_row(v.dtype, from, 1, to + i);
 }
 
+void AttentionCase::share_values() {
+  v.buffer = k.buffer;
+  v.offset_bytes = k.offset_bytes;
+  v.strides = k.strides;
+}
+
 void AttentionCase::put_value(int sequence, int key, int kv_head, std::span<const std::byte> from) const {
   if (!has_value_columns()) {
     std::copy(from.begin(), from.end(), v_row(sequence, key, kv_head));

@@ -113,6 +113,8 @@ struct AttentionCase {
   void decode_value(int sequence, int key, int kv_head, double* to) const;
   /// Writes `from`, a head in the layout of v_row(), to its place.
   void put_value(int sequence, int key, int kv_head, std::span<const std::byte> from) const;
+  /// Makes the values of latent keys: they are the keys' own memory.
+  void share_values();
   bool has_value_columns() const { return problem.v_layout == VLayout::kColumns; }
   /// Whether scales are per_token or per_page.
   bool has_key_scales() const { return scales_differ_by_key(problem.scales); }

@@ -22,7 +22,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
   const AttentionProblem& problem = call.problem;
   tensors_.q = upload(call.q);
   tensors_.k = upload(call.k);
-  tensors_.v = upload(call.v);
+  if (!problem.is_latent()) tensors_.v = upload(call.v);
   tensors_.q_offsets = memory_.upload(call.q_offsets);
   tensors_.kv_offsets = memory_.upload(call.kv_offsets);
   tensors_.kv_lengths = memory_.upload(call.kv_lengths);
@@ -69,7 +69,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
   if (!call.kv_offsets.empty()) tensors_.kv_tokens = call.kv_offsets.back();
   tensors_.q_strides = strides_of(call.q.strides);
   tensors_.k_strides = strides_of(call.k.strides);
-  tensors_.v_strides = strides_of(call.v.strides);
+  if (!problem.is_latent()) tensors_.v_strides = strides_of(call.v.strides);
   tensors_.scale = call.scale;
   if (problem.score_mod.kind == ScoreModKind::kSoftcap) tensors_.softcap = call.softcap;
   if (problem.mask.kind == MaskKind::kSlidingWindow) tensors_.window = call.window;

@@ -87,6 +87,10 @@ void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, c
   tokens += options.padding_tokens;
   const int heads = call.problem.heads.kv;
   for (HostTensor* tensor : {&call.k, &call.v}) {
+    if (tensor == &call.v && call.problem.is_latent()) {
+      call.share_values();
+      continue;
+    }
     const std::int64_t width = tensor->head_dim * (options.interleave_kv ? 2 : 1);
     tensor->strides = {tokens * heads * width, heads * width, width};
     if (options.heads_first) tensor->strides = {tokens * heads * width, width, tokens * width};
@@ -338,7 +342,7 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
           fill_normal(random, problem.dtype.q, call.q.head_dim, options.q_magnitude, call.q_row(b, token, h));
         else if (operand == kKeys)
           fill_normal(random, problem.dtype.kv, call.k.head_dim, 1, call.k_row(b, token, h));
-        else
+        else if (!problem.is_latent())
           fill_value(call, random, b, token, h);
       }
   });

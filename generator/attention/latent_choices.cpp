@@ -1,0 +1,110 @@
+// The choices of latent attention, and its maps of shared memory.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernelwright/generator/attention/latent.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/shared_map.h"
+
+namespace kernelwright::detail {
+namespace {
+
+constexpr int kHopperWarps = 12;   // four load, eight multiply
+constexpr int kPortableWarps = 4;  // each has a quarter of the output's columns
+
+void choose_common(const AttentionSchedule& schedule, AttentionSpec& spec, Resolver& resolve) {
+  spec.token_gen = true;  // keys may be cut into parts
+  spec.pack_gqa = true;
+  resolve.derived("pack_gqa", true, "one KV head serves all query heads: rows are queries x heads");
+  spec.rescale =
+      resolve("rescale", schedule.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
+  spec.block_k = spec.head_dim_qk;
+}
+
+SharedRegion region(std::string name, std::int32_t begin, std::int32_t end, std::string use, int stage = 0) {
+  return {.name = std::move(name),
+          .offset = static_cast<std::uint32_t>(begin),
+          .bytes = static_cast<std::uint32_t>(end - begin),
+          .stage_bytes = static_cast<std::uint32_t>(stage),
+          .use = std::move(use)};
+}
+
+}  // namespace
+
+void plan_hopper_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
+  AttentionSpec& spec = plan.main;
+  Resolver resolve(plan.choices);
+  choose_common(schedule, spec, resolve);
+  spec.block_m = spec.block_n = contract::kLatentRows;
+  resolve.derived("block_m", spec.block_m, "64 rows of the output fill the registers of two warpgroups");
+  resolve.derived("block_n", spec.block_n, "two tiles of 64 keys fill shared memory beside Q");
+  spec.num_warps = kHopperWarps, spec.num_stages = contract::kLatentSlots;
+  spec.swizzle = Swizzle::k128B;
+  const int rows = rows_of_a_kv_head(problem);
+  const bool pair = rows > contract::kLatentRows;
+  const ClusterShape cluster = resolve(
+      "cluster", schedule.cluster, ClusterShape{pair ? 2 : 1, 1},
+      pair ? fmt::format("{} rows of a KV head are several tiles: two CTAs share each load of keys", rows)
+      : rows > 0 ? fmt::format("{} rows of a KV head are one tile", rows)
+                 : "any number of rows may come");
+  spec.cluster_m = spec.multicast = cluster.m;
+  choose_merge(schedule, plan, resolve);
+}
+
+void plan_portable_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
+  AttentionSpec& spec = plan.main;
+  const ArchInfo& machine = arch_info(spec.arch);
+  Resolver resolve(plan.choices);
+  choose_common(schedule, spec, resolve);
+  spec.swizzle = resolve("swizzle", schedule.swizzle, Swizzle::k128B, "no bank conflicts");
+  spec.staging = Staging::kCpAsync;
+  spec.num_warps = kPortableWarps;
+  spec.block_n = kPortableWarps * contract::kLatentWarpKeys;
+  spec.warp_n = contract::kLatentWarpKeys;
+  resolve.derived("num_warps", spec.num_warps, "each has a quarter of the output's columns");
+  resolve.derived("block_n", spec.block_n, "each warp has the scores of eight keys");
+  const auto fits = [&](int rows, int stages) {
+    spec.block_m = rows, spec.num_stages = stages;
+    return static_cast<int>(shared_bytes(spec)) <= machine.shared_bytes_per_cta;
+  };
+  const int rows = rows_of_a_kv_head(problem), least = schedule.num_stages.value_or(2);
+  const int tall = (rows == 0 || rows > 16) && fits(32, least) ? 32 : 16;
+  const int block_m = resolve("block_m", schedule.block_m, tall,
+                              tall == 32  ? "two row tiles: each fragment of keys serves twice"
+                              : rows > 16 ? "32 rows do not fit shared memory beside two tiles of keys"
+                                          : "the rows of a KV head fill one row tile");
+  int stages = least;
+  while (schedule.num_stages.is_auto() && stages < 3 && fits(block_m, stages + 1)) ++stages;
+  spec.block_m = block_m;
+  spec.num_stages = resolve("num_stages", schedule.num_stages, stages, "as many as fit, 3 at most");
+  spec.min_ctas = 1;
+  resolve.derived("min_ctas", spec.min_ctas, "shared memory bounds the CTAs of an SM");
+  choose_merge(schedule, plan, resolve);
+}
+
+std::vector<SharedRegion> hopper_latent_map(const AttentionSpec& spec) {
+  const contract::HopperLatentLayout map = contract::hopper_latent_layout(spec.head_dim_qk);
+  const int slabs = spec.head_dim_qk / 64;
+  return {region("queries", map.queries, map.odd_probabilities, fmt::format("[{}][64][64]", slabs - 1)),
+          region("queries, then odd probabilities", map.odd_probabilities, map.keys, "[64][64]"),
+          region("keys", map.keys, map.probabilities, fmt::format("2 slots of [{}][64][64]", slabs), map.slot),
+          region("even probabilities", map.probabilities, map.maxima, "[64][64]"),
+          region("maxima", map.maxima, map.sums, "[2][64]"),
+          region("sums", map.sums, map.barriers, "[2][64]"),
+          region("barriers", map.barriers, map.last,
+                 fmt::format("{} mbarriers", (map.last - map.barriers) / contract::kBarrierBytes)),
+          region("merges", map.last, map.total, "a flag")};
+}
+
+std::vector<SharedRegion> portable_latent_map(const AttentionSpec& spec) {
+  const contract::PortableLatentLayout map = portable_latent_layout_of(spec);
+  return {region("queries", map.queries, map.keys, fmt::format("[{}][{}]", spec.block_m, spec.head_dim_qk)),
+          region("keys", map.keys, map.scores,
+                 fmt::format("{} stages of [{}][{}]", spec.num_stages, spec.block_n, spec.head_dim_qk), map.slot),
+          region("scores", map.scores, map.total,
+                 fmt::format("2 stages of [{}][{}]", spec.block_m, map.score_stride),
+                 spec.block_m * map.score_stride * 4)};
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,59 @@
+/// attention_latent_sm90: kernel parameters and shared memory, in one place for the host and the kernel. The keys are
+/// latent: values are the first head_dim.v elements of each key.
+#pragma once
+
+#include "contract/attention_params.h"
+#include "contract/attention_sm90.h"
+#include "contract/integers.h"
+#include "contract/shared_slab.h"
+#include "contract/tensor_map.h"
+
+namespace kernelwright::contract {
+
+/// The map of k is that of attention_sm90 (contract/attention_sm90.h) with the swizzle of 128 bytes. Its box has a
+/// CTA's share of a tile: kLatentRows / cluster keys or, of pages, the largest divisor that this number shares with
+/// page_size. q is read by addresses, and v is not read at all.
+struct HopperLatentParams {
+  TensorMap k;
+  AttentionParams attention;
+};
+
+constexpr int32_t kLatentRows = 64;       // query rows of a CTA, and keys of a tile
+constexpr int32_t kLatentSlabBytes = 64 * 128;  // a slab: 64 rows of 128 bytes
+constexpr int32_t kLatentSlots = 2;       // one for tiles of even number, one for the others
+constexpr int32_t kLatentParts = 4;       // of a slot, each with barriers of its own
+constexpr int32_t kLatentPartSlabs = 2;   // of a part; the last part also has the slabs that no value is in
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is [slabs][64 rows][128
+/// bytes], each slab swizzled.
+struct HopperLatentLayout {
+  int32_t queries;        // the last slab of Q is held in registers, and odd probabilities take its place
+  int32_t keys;           // kLatentSlots slots
+  int32_t probabilities;  // of tiles of even number: one slab
+  int32_t odd_probabilities;
+  int32_t maxima;    // [2 warpgroups][64] f32
+  int32_t sums;      // likewise
+  int32_t barriers;  // `full` of each part of each slot, then `empty`; then one for each warpgroup's probabilities
+  int32_t last;      // one word: whether this CTA merges
+  int32_t total;
+  int32_t slot;  // bytes of a slot
+};
+
+/// `depth`: of q and k, a multiple of 64.
+constexpr HopperLatentLayout hopper_latent_layout(int32_t depth) {
+  HopperLatentLayout layout{};
+  const int32_t slabs = depth / 64;
+  layout.slot = slabs * kLatentSlabBytes;
+  layout.queries = 0;
+  layout.keys = layout.queries + slabs * kLatentSlabBytes;
+  layout.probabilities = layout.keys + kLatentSlots * layout.slot;
+  layout.odd_probabilities = layout.queries + (slabs - 1) * kLatentSlabBytes;
+  layout.maxima = layout.probabilities + kLatentSlabBytes;
+  layout.sums = layout.maxima + 2 * kLatentRows * 4;
+  layout.barriers = layout.sums + 2 * kLatentRows * 4;
+  layout.last = layout.barriers + (2 * kLatentSlots * kLatentParts + 2) * kBarrierBytes;
+  layout.total = layout.last + 8;
+  return layout;
+}
+
+}  // namespace kernelwright::contract

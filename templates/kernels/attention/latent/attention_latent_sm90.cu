@@ -1,0 +1,83 @@
+/// Latent attention on Hopper: values are the first elements of each key (multi-head latent attention, DeepSeek-V2,
+/// arXiv:2405.04434, in its absorbed form). One KV head serves all query heads, so that 64 rows read each key. Every
+/// key is read once for both products.
+///
+/// A CTA owns 64 query rows and a part of the keys. Their output, 64 x 512 f32, fills the registers of two warpgroups:
+/// each has half of the columns. Scores are shared out by key tiles, as in FlashMLA's kernel. Side 0 takes the even
+/// tiles and side 1 the odd ones. Each posts its probabilities in shared memory for the other:
+///
+///     side 0   P(0) posted   O += P(0) V(0)   S(2) = Q K(2)^T behind O += P(1) V(1)   ...
+///     side 1   S(1) = Q K(1)^T   O += P(0) V(0) behind it   P(1) posted   O += P(1) V(1)   ...
+///
+/// The exponentials of a side hide behind the products of the other one. Both sides add tiles in the same order and
+/// follow the same maxima, so an output does not depend on which warpgroup was faster.
+///
+/// One thread of a third warpgroup loads keys by TMA. A slot has four parts: scores begin when the first part lands,
+/// and a part is filled again as soon as both products have read it. In a cluster of two, each CTA loads half of every
+/// tile for both: with 128 heads that halves what the L2 must deliver.
+///
+/// attention_latent_sm90_load.cuh has the loading thread, attention_latent_sm90_math.cuh the warpgroups that multiply,
+/// attention_latent_sm90_store.cuh how they end, attention_latent_sm90_tiles.cuh what all share.
+#include "spec.h"
+
+#include "kernels/attention/latent/attention_latent_sm90_load.cuh"
+#include "kernels/attention/latent/attention_latent_sm90_math.cuh"
+#include "kernels/attention/latent/attention_latent_sm90_store.cuh"
+#include "policy/padding_rows.cuh"
+#include "ptx/launch.cuh"
+
+namespace kernelwright {
+namespace {
+
+__device__ __forceinline__ void make_barriers(const Shared& shared) {
+  KeyRing::init_unfenced(shared.key_barriers(), 1, 4 * Release::arrivals_per_warp);
+  for (int side = 0; side < kSides; ++side) shared.posted(side).init();
+  pipeline::fence_barrier_init();
+}
+
+/// No CTA of a cluster uses its barriers before all have made them, or ends while others send to it.
+__device__ __forceinline__ void meet() {
+  if constexpr (kCluster > 1) {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::HopperLatentParams params) {
+  using namespace kernelwright;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Shared shared{ptx::shared_address(memory)};
+  const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, also for the compiler
+  if (threadIdx.x == 0) {
+    ptx::prefetch_tensormap(params.k);
+    make_barriers(shared);
+  }
+  meet();
+  ptx::griddepcontrol_wait();  // the grid ahead may write lengths and offsets, too
+  const contract::AttentionParams& attention = params.attention;
+  const Work work(attention, blockIdx.x);
+  if (warp < 4) {
+    ptx::setmaxnreg_dec<kLoadRegisters>();
+    if (warp == 0) {
+      if (work.cluster.num_rows > 0 && ptx::elect_one()) Loader(params, work, shared).run();
+    } else {
+      policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
+          attention, blockIdx.x * 3 + warp - 1, gridDim.x * 3, static_cast<int>(threadIdx.x % 32));
+    }
+  } else {
+    ptx::setmaxnreg_inc<kMathRegisters>();
+    if (work.cluster.num_rows > 0) {
+      if (warp < 8)
+        MathWarpgroup<0>(attention, work, shared).run();
+      else
+        MathWarpgroup<1>(attention, work, shared).run();
+    }
+  }
+  if constexpr (kCluster > 1) meet();
+}
