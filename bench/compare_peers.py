@@ -43,6 +43,7 @@ def parse_arguments():
     parser.add_argument("--peers", default="cudnn", help="of cudnn, fa2; rows with peers of their own have those too")
     parser.add_argument("--fa3", metavar="PATH",
                         help="FlashAttention-3: a shared object with fa3_fwd, or vLLM's _vllm_fa3_C.abi3.so")
+    parser.add_argument("--flashmla", metavar="PATH", help="vLLM's _flashmla_C.abi3.so, where vLLM is not installed")
     parser.add_argument("--inputs", choices=("normal", "paper"), default="normal",
                         help="of attention: N(0, 1); or that with N(0, 100) added to one element in a thousand")
     parser.add_argument("--hadamard", action="store_true",
@@ -112,9 +113,10 @@ class Run:
 
     def __init__(self, args, out):
         import torch
-        from peers import arms, gemm, grouped, layers, timing
+        from peers import arms, gemm, grouped, latent, layers, timing
+        latent.library = args.flashmla
         self.args, self.out, self.torch, self.arms, self.timing = args, out, torch, arms, timing
-        self.kinds = {"attention": arms, "gemm": gemm, "grouped": grouped, "layers": layers}
+        self.kinds = {"attention": arms, "gemm": gemm, "grouped": grouped, "layers": layers, "latent": latent}
         torch.manual_seed(0)
         self.engine = arms.kernelwright.Engine("cuda", library=args.library)
         self.former_engine, self.former_kernels = None, {}

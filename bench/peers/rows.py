@@ -186,6 +186,43 @@ class LayerRow:
         return 6 * self.tokens * self.top_k * self.width * self.hidden, "TFLOP/s", 1e9
 
 
+@dataclasses.dataclass(frozen=True)
+class LatentRow:
+    """Latent attention, absorbed: keys [pages, page, 1, 576], whose first 512 elements are the values."""
+    name: str
+    set: str  # latent
+    batch: int
+    kv_len: int
+    heads: int
+    q_len: int = 1
+    page: int = 64
+    targets: tuple = ()  # (peer, least ratio of rates)
+    smoke: bool = False
+
+    kind = "latent"
+    QK, V = 576, 512
+
+    def problem(self):
+        return {"dtype": {"q": "bf16", "kv": "bf16", "out": "bf16"}, "head_dim": {"qk": self.QK, "v": self.V},
+                "heads": {"q": self.heads, "kv": 1}, "kv_layout": {"kind": "paged", "page_size": self.page},
+                "v_layout": "key_prefix", "mask": {"kind": "causal"}, "max_q_len": self.q_len}
+
+    def kv_bytes(self):
+        return BF16_BYTES * self.batch * self.kv_len * self.QK
+
+    def work(self):
+        """As Row.work()."""
+        if self.heads * self.q_len >= 128:
+            return 2 * self.batch * self.q_len * self.heads * self.kv_len * (self.QK + self.V), "TFLOP/s", 1e9
+        return self.kv_bytes(), "GB/s of keys", 1e6
+
+
+def _latent(batch, kv_len, heads, q_len=1, page=64, target=1.08):
+    more = ("" if q_len == 1 else f"-q{q_len}") + ("" if page == 64 else f"-page{page}")
+    return LatentRow(f"latent-b{batch}-{_size(kv_len)}-h{heads}{more}", "latent", batch, kv_len, heads, q_len, page,
+                     (("flashmla", target),) if page == 64 else ())
+
+
 def _gemm(m, n, k, *targets):
     return GemmRow(f"gemm-bf16-{m}x{n}x{k}", "gemm", m, n, k, targets=tuple(("cublas", x) for x in targets))
 
@@ -395,6 +432,17 @@ ROWS = [
     _qwen3(64, set="layers-decode"),
     _qwen3(64, "zipf", set="layers-decode"),
     _qwen3(1, set="layers-decode"),
+    _latent(128, 8192, 128),
+    _latent(128, 8192, 128, 2),
+    _latent(64, 4096, 128),
+    _latent(16, 32768, 128),
+    _latent(1, 32768, 128),
+    _latent(128, 4096, 64),
+    _latent(128, 4096, 16),
+    _latent(256, 4096, 16, 2),
+    _latent(128, 8192, 128, page=16),
+    _latent(128, 8192, 128, page=128),
+    LatentRow("smoke-latent", "latent", 3, 192, 20, 2, 64, smoke=True),
     LayerRow("smoke-layer", "layers", 50, 256, 16, 4, 128, smoke=True),
     LayerRow("smoke-layer-fp8", "layers-decode", 50, 256, 32, 4, 128, "e4m3", (4, 2), 2.5, smoke=True),
     GroupedRow("smoke-grouped", "grouped", 5, 700, 384, 256, "e4m3", skew="uniform", smoke=True),
@@ -412,8 +460,7 @@ ROWS = [
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
 SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "gemm-gates",
-        "gemm-quantized", "grouped",
-        "grouped-decode", "layers", "layers-decode", "all", "smoke")
+        "gemm-quantized", "grouped", "grouped-decode", "layers", "layers-decode", "latent", "all", "smoke")
 
 
 def selected(sets, pattern):
@@ -441,6 +488,9 @@ def peers_of(row, asked, fa3_form=FUNCTION):
     if row.kind == "grouped":
         names = ["read_stream"] if row.set == "grouped-decode" else ["torch_grouped"] if row.dtype == "bf16" else []
         yield from ((name, None) for name in ["deepgemm", *names])
+        return
+    if row.kind == "latent":
+        yield from ((name, None) for name in ["flashmla", "read_stream"][row.page != 64:])
         return
     if row.kind == "layers":
         names = ["vllm", "vllm_h200"] + (["triton_kernels", "torch_grouped"] if row.dtype == "bf16" else [])

@@ -42,12 +42,11 @@ void plan_hopper_latent(const AttentionProblem& problem, const AttentionSchedule
   spec.num_warps = kHopperWarps, spec.num_stages = contract::kLatentSlots;
   spec.swizzle = Swizzle::k128B;
   const int rows = rows_of_a_kv_head(problem);
-  const bool pair = rows > contract::kLatentRows;
-  const ClusterShape cluster = resolve(
-      "cluster", schedule.cluster, ClusterShape{pair ? 2 : 1, 1},
-      pair ? fmt::format("{} rows of a KV head are several tiles: two CTAs share each load of keys", rows)
-      : rows > 0 ? fmt::format("{} rows of a KV head are one tile", rows)
-                 : "any number of rows may come");
+  const ClusterShape cluster =
+      resolve("cluster", schedule.cluster, ClusterShape{1, 1},
+              rows > contract::kLatentRows || rows == 0
+                  ? "CTAs of a sequence meet in the L2: a shared load would wait for both of them"
+                  : fmt::format("{} rows of a KV head are one tile", rows));
   spec.cluster_m = spec.multicast = cluster.m;
   choose_merge(schedule, plan, resolve);
 }

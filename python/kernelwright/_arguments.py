@@ -145,6 +145,9 @@ class Problem:
         self.ragged_q = problem.get("q_layout", "padded") == "ragged"
         self.kv_kind, self.page_size = kv_layout.get("kind", "padded"), kv_layout.get("page_size", 0)
         self.v_columns = problem.get("v_layout", "rows") == "columns"
+        self.latent = problem.get("v_layout", "rows") == "key_prefix"  # v is k, or is not given
+        if self.latent:
+            self.head_dims["v"] = self.head_dims["k"]
 
     def rows(self, name):
         """The dimensions of an operand ahead of heads: names of sizes, and the keys of a page."""

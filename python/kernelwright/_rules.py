@@ -104,7 +104,7 @@ def attention_rules(problem, names):
         elif problem.head_dims[name] > 0:
             dims = *problem.rows(name), problem.heads[name], problem.head_dims[name]
             rules.operand(name, (problem.dtypes[name],), HEADS, dims,
-                          name + "_strides", required=name in ("q", "k", "v"), settles=name != "o", allocated=name == "o")
+                          name + "_strides", required=name in ("q", "k") or (name == "v" and not problem.latent), settles=name != "o", allocated=name == "o")
     rules.operand("page_table", ("i32",), PAGES, ("batch", (ANY, None, 0)), "page_table_stride", "page_table_stride")
     for name, more in PER_SEQUENCE.items():
         if name in rules.names:

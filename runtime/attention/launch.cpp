@@ -167,9 +167,8 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
 
 /// The tensors of a launch whose keys hold their values.
 AttentionTensors values_in_keys(const AttentionTensors& given) {
-  const TensorStrides& strides = given.v_strides;
-  if (given.v != 0 || (strides.batch | strides.token | strides.head) != 0)
-    throw ConfigError("/tensors/v", "is given, and v_layout \"key_prefix\" takes values from k; leave it out");
+  if (given.v != 0 && given.v != given.k)
+    throw ConfigError("/tensors/v", "is not k, and v_layout \"key_prefix\" takes values from k; leave it out");
   AttentionTensors tensors = given;
   tensors.v = given.k;
   tensors.v_strides = given.k_strides;

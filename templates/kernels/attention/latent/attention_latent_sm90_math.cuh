@@ -95,10 +95,10 @@ class MathWarpgroup {
   // ---- steps ----
 
   /// A turn: P of the even tile; O += P V of that tile and, once the other warpgroup has posted P of the odd one, of
-  /// that. The scores of the next even tile are issued behind it.
+  /// that. Then the scores of the next even tile. A slot's parts are released as soon as they have been read: what is
+  /// loaded late is multiplied late.
   __device__ __forceinline__ void walk_even() {
-    issue_parts<0, kSideParts>(0);
-    issue_parts<kSideParts, contract::kLatentParts>(0);
+    issue_scores(0);
 #pragma unroll 1
     for (int tile = 0;; tile += 2) {
       end_products();
@@ -111,14 +111,11 @@ class MathWarpgroup {
       if (tile + 1 >= count_) return;
       adopt(tile / 2);
       multiply_posted(tile + 1);
-      if (tile + 2 >= count_) break;
-      issue_parts<0, kSideParts>(tile + 2);
-      ptx::wgmma_wait_group<1>();
+      end_products();
       release(kOther);
-      issue_parts<kSideParts, contract::kLatentParts>(tile + 2);
+      if (tile + 2 >= count_) return;
+      issue_scores(tile + 2);
     }
-    end_products();
-    release(kOther);
   }
 
   /// A turn: O += P V of the even tile, with the exponentials of the odd one meanwhile. Then P of the odd tile and its
@@ -126,28 +123,23 @@ class MathWarpgroup {
   /// accumulator while another one is in flight.)
   __device__ __forceinline__ void walk_odd() {
     if (count_ > 1) {
-      issue_parts<0, kSideParts>(1);
-      issue_parts<kSideParts, contract::kLatentParts>(1);
+      issue_scores(1);
 #pragma unroll 1
       for (int tile = 1;; tile += 2) {
         end_products();
         adopt(tile / 2);
         multiply_posted(tile - 1);
         exponentiate(tile);
-        post(kSide);
         end_products();
         release(kOther);
+        post(kSide);
         softmax_.rescale(output_);
-        if (tile + 2 >= count_) break;  // here: a branch with products in flight would have ptxas serialise them
         multiply_own(tile);
-        issue_parts<0, kSideParts>(tile + 2);
-        ptx::wgmma_wait_group<1>();
+        end_products();
         release(kSide);
-        issue_parts<kSideParts, contract::kLatentParts>(tile + 2);
+        if (tile + 2 >= count_) break;
+        issue_scores(tile + 2);
       }
-      multiply_own((count_ - 2) | 1);
-      end_products();
-      release(kSide);
       if (count_ % 2 == 0) return;
     }
     adopt(count_ / 2);  // the last tile is even
@@ -163,13 +155,12 @@ class MathWarpgroup {
     ptx::pin_registers(output_);
   }
 
-  /// Scores of tile `tile`, over the slabs of parts [kFirst, kEnd) as they land. One group.
-  template <int kFirst, int kEnd>
-  __device__ __forceinline__ void issue_parts(int tile) {
-    issue_part<kFirst, kEnd>({static_cast<uint32_t>(kSide), static_cast<uint32_t>(tile / 2) & 1});
+  /// Scores of tile `tile`, part by part as they land.
+  __device__ __forceinline__ void issue_scores(int tile) {
+    issue_part<0>({static_cast<uint32_t>(kSide), static_cast<uint32_t>(tile / 2) & 1});
     ptx::wgmma_commit_group();
   }
-  template <int kPart, int kEnd>
+  template <int kPart>
   __device__ __forceinline__ void issue_part(const KeyRing::State& at) {
     ring_.template consumer_wait_at<kPart>(at);
     ptx::wgmma_fence();
@@ -182,7 +173,7 @@ class MathWarpgroup {
       else
         mma::multiply_slab<spec::kQDType>(scores_, held_, shared_.keys(kSide, slab), slab > 0);
     }
-    if constexpr (kPart + 1 < kEnd) issue_part<kPart + 1, kEnd>(at);
+    if constexpr (kPart + 1 < contract::kLatentParts) issue_part<kPart + 1>(at);
   }
 
   /// O += P V of a tile of this side, whose P is in registers.
