@@ -123,7 +123,8 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   if (launch.num_splits > 1 && spec.splits_keys()) {
     const std::int64_t output_rows = extent.q_tokens * extent.q_heads;
     launch.combine.block = kCombineThreads;
-    launch.combine.grid[0] = static_cast<std::uint32_t>(ceil_div(output_rows, kCombineThreads / 32));
+    const std::int64_t row_warps = spec.head_dim_v / contract::combined_columns(spec.head_dim_v);
+    launch.combine.grid[0] = static_cast<std::uint32_t>(ceil_div(output_rows * row_warps, kCombineThreads / 32));
     launch.partial_lse_offset = static_cast<std::uint64_t>(launch.num_splits) * output_rows * spec.head_dim_v * 4;
     launch.workspace_bytes =
         launch.partial_lse_offset + static_cast<std::uint64_t>(launch.num_splits) * output_rows * 4 * spec.row_sums();

@@ -84,6 +84,9 @@ constexpr int32_t kUnknownExtent = 0x7fffffff;
 
 constexpr int kMaxSplits = 256;
 
+/// Columns that a warp of attention_combine merges.
+constexpr int32_t combined_columns(int32_t head_dim_v) { return head_dim_v > 256 ? 128 : head_dim_v; }
+
 /// attention_combine: merges the parts of split keys.
 struct CombineParams {
   const float* partial_o;    // [splits, rows, head_dim.v]

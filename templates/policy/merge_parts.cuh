@@ -13,8 +13,9 @@
 namespace kernelwright::policy {
 
 /// One row, merged by one warp. The warp waits for memory, so it issues the loads of kBatch parts before it uses the
-/// first. It issues the loads of the first batch before it knows any weight.
-template <int kDepth>
+/// first. It issues the loads of the first batch before it knows any weight. kDepth: the columns that the warp merges,
+/// of the kRowDepth that a row has.
+template <int kDepth, int kRowDepth = kDepth>
 class MergedRow {
   static constexpr int kVector = kDepth % 128 == 0 ? 4 : 2;                      // columns of one load
   static constexpr int kVectors = (kDepth + 32 * kVector - 1) / (32 * kVector);  // loads of a lane for one part
@@ -27,14 +28,14 @@ class MergedRow {
   float inverse;   // factor for `sum`: 0 for a row that saw no key
   float log2_sum;  // -inf for a row that saw no key
 
-  /// Part s has its kDepth columns at outputs + s * rows * kDepth and its base-2 LSE at lses + s * rows. The columns'
+  /// Part s has its kDepth columns at outputs + s * rows * kRowDepth and its base-2 LSE at lses + s * rows. The columns'
   /// address is a multiple of 16 bytes. All lanes take part.
   __device__ __forceinline__ MergedRow(const float* outputs, const float* lses, int64_t rows, int parts, int lane) {
     const auto lse_of = [&](int part) {
       return part < parts ? ptx::ld_global_cg_f32(lses + part * rows) : ptx::minus_infinity();
     };
     const float* part = outputs;
-    const int64_t stride = rows * kDepth;
+    const int64_t stride = rows * kRowDepth;
     float lse = lse_of(lane), largest = 0, weight = 0, total = 0;
 #pragma unroll 1
     for (int first = 0; first < parts; first += kBatch) {

@@ -1,4 +1,5 @@
-/// Merges the parts of split keys behind the kernel that made them: policy/merge_parts.cuh. A warp merges one row.
+/// Merges the parts of split keys behind the kernel that made them: policy/merge_parts.cuh. A warp merges one row, or
+/// 128 columns of a row of more than 256.
 #include "spec.h"
 
 #include "contract/attention_params.h"
@@ -15,6 +16,7 @@ enum : bool { kLseApart = false };  // as in attention_defaults.cuh
 namespace spec {
 using namespace spec_defaults;
 }  // namespace spec
+enum : int { kColumns = contract::combined_columns(spec::kHeadDimV), kRowWarps = spec::kHeadDimV / kColumns };
 }  // namespace kernelwright
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -26,7 +28,8 @@ extern "C" __global__ void __launch_bounds__(128)
     ptx::griddepcontrol_wait();
     ptx::griddepcontrol_launch_dependents();  // the whole kernel is short
   }
-  const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row = warp / kRowWarps, first = warp % kRowWarps * kColumns;  // the warp's first column
   if (row >= params.rows) return;
 
   const int q_head = row % params.q_heads;
@@ -36,17 +39,18 @@ extern "C" __global__ void __launch_bounds__(128)
     if (token < owned.start || token >= owned.start + owned.count) return;
   }
 
-  const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + static_cast<int64_t>(row) * spec::kHeadDimV,
-                                                  params.partial_lse + row, params.rows, params.num_splits, lane);
+  const policy::MergedRow<kColumns, spec::kHeadDimV> merged(
+      params.partial_o + static_cast<int64_t>(row) * spec::kHeadDimV + first, params.partial_lse + row, params.rows,
+      params.num_splits, lane);
   const int64_t batch = params.q_len > 0 ? token / params.q_len : 0;
   const int64_t query = token - batch * params.q_len;
   const int64_t offset =
       batch * params.o_strides.batch + query * params.o_strides.token + q_head * params.o_strides.head;
-  merged.store<spec::kOutDType>(params.o, offset, lane);
+  merged.store<spec::kOutDType>(params.o, offset + first, lane);
   if constexpr (spec::kLse) {
     const float log2_sum = policy::merged_log2_sum<spec::kLseApart>(merged, params.partial_lse + row, params.rows,
                                                                     params.num_splits, lane);
-    if (lane != 0) return;
+    if (lane != 0 || first != 0) return;
     const int64_t index =
         params.q_len > 0 ? (batch * params.q_heads + q_head) * params.q_len + query : token * params.q_heads + q_head;
     params.lse[index] = log2_sum * policy::kLn2;
