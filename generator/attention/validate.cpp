@@ -34,6 +34,16 @@ Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch)
   return fewest;
 }
 
+/// Tells of latent attention, where a problem without it has the shape of one.
+void advise_latent(const AttentionConfig& config, std::optional<Arch> arch, Violations& found) {
+  AttentionConfig latent = config;
+  latent.problem.v_layout = VLayout::kKeyPrefix;
+  if (found.empty() || config.problem.v_layout != VLayout::kRows || config.problem.heads.kv != 1) return;
+  if (!contradictions(latent).empty() || !fewest_lacks(latent, arch).empty()) return;
+  found.push_back({"/problem/v_layout", fmt::format("\"v_layout\": \"key_prefix\" takes keys of {} that hold their values",
+                                                    config.problem.head_dim.qk)});
+}
+
 }  // namespace
 
 std::vector<Violation> validate(const AttentionConfig& config, std::optional<Arch> arch) {
@@ -45,6 +55,7 @@ std::vector<Violation> validate(const AttentionConfig& config, std::optional<Arc
         config.schedule, arch,
         [&](Family family, const AttentionSchedule& schedule, Arch) { return lacks(family, config.problem, schedule); },
         found);
+  if (violations.empty()) advise_latent(config, arch, found);
   violations.insert(violations.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   return violations;  // shared memory and registers are judged on the resolved Spec by the planner
 }

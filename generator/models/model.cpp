@@ -225,7 +225,8 @@ class ModelReader {
          .qk = qk,
          .v = v,
          .window_words = "no window",
-         .latent_shape = number(h) + " query heads on 1, qk " + number(rank + rope) + ", v " + number(rank),
+         .latent_qk = rank + rope,
+         .latent_v = rank,
          .absorbed_shape = number(h) + " of [" + number(rank) + ", " + number(nope) + "], and " + number(h) + " of [" +
                            number(v) + ", " + number(rank) + "]",
          .scale = "(qk_nope_head_dim + qk_rope_head_dim)^-1/2, and mscale^2 of rope_scaling",

@@ -44,9 +44,11 @@ struct AttentionLayer {
   std::string window_words;  // where the window, or its absence, comes from
   double softcap = 0;        // 0: none
   bool sinks = false;
-  /// Of latent attention: the shapes of a decode over the cache of latents, and of the products around it. "": keys and
+  /// Of latent attention: elements of a key in the cache of latents, and of the value that it begins with; 0: keys and
   /// values themselves are kept.
-  std::string latent_shape, absorbed_shape;
+  Fact latent_qk, latent_v;
+  std::string absorbed_shape;  // of the products around a decode over that cache
+  bool is_latent() const { return latent_v.value() > 0; }
   std::string scale;  // of the scores, in words
   QkNorm qk_norm;
   std::string norm_words;  // where the norm, or its absence, comes from

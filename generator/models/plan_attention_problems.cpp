@@ -25,7 +25,7 @@ AttentionShape check(std::vector<int> q_lens, std::vector<int> kv_lens) {
 
 void PlanBuilder::add_attention() {
   for (const AttentionLayer& layer : model_.attention) {
-    if (!layer.latent_shape.empty() && server_.keeps_latents) {
+    if (layer.is_latent() && server_.keeps_latents) {
       add_latent(layer);
       continue;
     }
@@ -101,8 +101,9 @@ void use_cache(AttentionProblem& problem, const ServingOptions& serving) {
 
 }  // namespace
 
-void PlanBuilder::add_decode(const AttentionLayer& layer) {
-  AttentionProblem problem = problem_of(layer);
+void PlanBuilder::add_decode(const AttentionLayer& layer) { add_decode(layer, problem_of(layer)); }
+
+void PlanBuilder::add_decode(const AttentionLayer& layer, AttentionProblem problem) {
   use_cache(problem, plan_.serving);
   problem.max_q_len = 1;
   const int most = model_.most_positions > 0 ? model_.most_positions : kUsualKeys;
@@ -130,7 +131,8 @@ void PlanBuilder::add_prefill(const AttentionLayer& layer) {
 }
 
 /// A server that caches latents expands those of a prompt to keys and values, which are ragged and have no pages. It
-/// attends to the prompt's own keys, then to each part of the context, and merges the parts by their LSE.
+/// attends to the prompt's own keys, then to each part of the context, and merges the parts by their LSE. A decode
+/// attends to the latents themselves: one KV head, whose values are the first elements of its keys.
 void PlanBuilder::add_latent(const AttentionLayer& layer) {
   AttentionProblem own = problem_of(layer);
   own.q_layout = QLayout::kRagged;
@@ -143,10 +145,13 @@ void PlanBuilder::add_latent(const AttentionLayer& layer) {
   add(layer, "prefill", std::move(own), {shape("prefill", 1, tokens, tokens), check({65, 1, 160}, {65, 1, 160})});
   add(layer, "prefill-context", std::move(context),
       {shape("context", 1, tokens, tokens), check({65, 1, 160}, {200, 64, 33})});
-  const std::string layers = layers_text(layer.layers);
-  add_missing(plan_, {{"attention decode", layers, layer.latent_shape,
-                       "latent attention over the cache of latents is to come; the server's own serves"},
-                      {"absorbed kv-b", layers, layer.absorbed_shape,
+  AttentionLayer latent = layer;
+  latent.kv_heads = 1;
+  latent.qk = layer.latent_qk, latent.v = layer.latent_v;
+  AttentionProblem decode = problem_of(latent);
+  decode.v_layout = VLayout::kKeyPrefix;
+  add_decode(latent, std::move(decode));
+  add_missing(plan_, {{"absorbed kv-b", layers_text(layer.layers), layer.absorbed_shape,
                        "batched GEMM of each head is to come; the server's own serves"}});
 }
 

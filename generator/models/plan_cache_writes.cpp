@@ -72,7 +72,7 @@ void PlanBuilder::add_cache_writes() {
   std::vector<PlannedProblem> writes;
   for (const AttentionLayer& layer : model_.attention) {
     const std::string layers = layers_text(layer.layers);
-    if (!layer.latent_shape.empty()) {
+    if (layer.is_latent()) {
       add_missing(plan_, {{"cache write", layers, "",
                            server_.keeps_latents ? "the cache of latents is to come; the server's own serves"
                                                  : "keys of latent attention are made of two parts, one of which all "

@@ -44,6 +44,7 @@ class PlanBuilder {
 
  private:
   void add_decode(const AttentionLayer& layer);
+  void add_decode(const AttentionLayer& layer, AttentionProblem problem);
   void add_prefill(const AttentionLayer& layer);
   void add_passes(const AttentionLayer& layer, const std::string& pass, AttentionProblem problem,
                   std::vector<AttentionShape> shapes);

@@ -54,6 +54,10 @@ const std::vector<Change<AttentionConfig>>& starts(const AttentionConfig&) {
         c.problem.kv_layout = {KvLayoutKind::kPaged, 64};
         c.problem.dtype = {DType::kBf16, DType::kE4m3, DType::kBf16};
       },
+      [](C& c) {
+        c.problem.head_dim = {576, 512}, c.problem.heads = {16, 1};
+        c.problem.v_layout = VLayout::kKeyPrefix;
+      },
       [](C& c) { c.problem.max_q_len = 1, c.schedule.splits = 4; },
       [](C& c) { c.problem.max_q_len = 1, c.schedule.token_gen = true; },
       [](C& c) { c.problem.max_q_len = 1, c.problem.q_layout = QLayout::kRagged; },

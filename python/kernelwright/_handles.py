@@ -65,7 +65,7 @@ class Kernel(AttentionCalls, _Handle):
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, Problem(problem), device)
 
-    def bind(self, *, q, k, v, o, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
+    def bind(self, *, q, k, o, v=None, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
              k_scale=None, v_scale=None, alibi_slopes=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
              kv_tokens=None, page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None,
              sm_budget=0, pdl=False, q_rope=None, k_rope=None, q_scale=None, num_pages=None, zero_padding=False,
@@ -76,6 +76,7 @@ class Kernel(AttentionCalls, _Handle):
 
         Shapes, as in runtime/attention/kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads,
         head_dim]; k, v [batch, kv_len, kv_heads, head_dim], ragged [tokens, ...], paged [pages, page_size, ...].
+        With "v_layout": "key_prefix" v is left out, or is k.
 
         Sizes that shapes do not tell must be given: q_len (the longest) for ragged queries, and kv_len (the longest,
         or a bound) for ragged keys. Beside addresses, all sizes must be given. These include kv_tokens, the rows of

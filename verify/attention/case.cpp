@@ -207,7 +207,8 @@ double AttentionCase::kv_bytes() const {
       if (const Range range = visible(b, i); range.size()) first = range.first;
     keys += last - first;
   }
-  return keys * problem.heads.kv * (problem.head_dim.qk + problem.head_dim.v) * bits_of(problem.dtype.kv) / 8;
+  const int elements = problem.head_dim.qk + (problem.is_latent() ? 0 : problem.head_dim.v);
+  return keys * problem.heads.kv * elements * bits_of(problem.dtype.kv) / 8;
 }
 
 void lay_out(const AttentionCase& call, const ScoreTensor& shape, int padding, float value, ScoreArray& array) {

@@ -250,16 +250,18 @@ TEST(ModelPlan, QuantisedExpertsHaveFp8ProblemsOrAreMissing) {
             "grouped GEMM of mxfp4 weights is to come; the server's own serves");
 }
 
-TEST(ModelPlan, LatentAttentionHasItsPrefillAndNamesItsDecode) {
-  const std::string json = config("deepseek_v3", R"("kv_lora_rank": 128, "q_lora_rank": 256, "qk_nope_head_dim": 128,
+TEST(ModelPlan, LatentAttentionExpandsItsPromptsAndDecodesOverLatents) {
+  const std::string json = config("deepseek_v3", R"("kv_lora_rank": 512, "q_lora_rank": 256, "qk_nope_head_dim": 128,
       "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 8, "moe_intermediate_size": 256,
       "n_shared_experts": 1, "first_k_dense_replace": 1)");
   const ModelPlan plan = plan_model(json, {});
   EXPECT_EQ(attention(plan, "prefill").head_dim, (HeadDim{192, 128}));
   EXPECT_TRUE(attention(plan, "prefill").lse);
   EXPECT_EQ(attention(plan, "prefill-context").mask.kind, MaskKind::kNone);
-  EXPECT_EQ(missing(plan, "attention decode").shape, "8 query heads on 1, qk 192, v 128");
-  EXPECT_EQ(size(plan, "qkv-a"), Size(256 + 192, 512));
+  EXPECT_EQ(attention(plan, "decode").head_dim, (HeadDim{576, 512}));
+  EXPECT_EQ(attention(plan, "decode").heads, (Heads{8, 1}));
+  EXPECT_EQ(attention(plan, "decode").v_layout, VLayout::kKeyPrefix);
+  EXPECT_EQ(size(plan, "qkv-a"), Size(256 + 576, 512));
   EXPECT_EQ(size(plan, "shared-gate-up"), Size(512, 512));
   EXPECT_EQ(attention(plan_model(json, {.server = "hf"}), "decode").heads, (Heads{8, 8})) << "keys are expanded there";
 }

@@ -50,6 +50,9 @@ std::vector<CudaCase> hopper_cases();
 /// Those over fp8 keys and values, which hopper_cases() have too.
 std::vector<CudaCase> hopper_fp8_cases();
 
+/// Those of keys that hold their values, on hopper or portable.
+std::vector<CudaCase> latent_cases(Family family);
+
 /// The same for attention_sm100.
 std::vector<CudaCase> blackwell_cases();
 

@@ -1,0 +1,71 @@
+// Latent attention on the emulator, with every check on, on Hopper's kernel and on the portable one. Two machines must
+// give the same bits although they differ in everything on which a kernel must not depend. Needs NVRTC and no GPU.
+#include <gtest/gtest.h>
+
+#include "end_to_end/attention/cases/attention_cases.h"
+#include "support/emulated_attention.h"
+
+namespace kernelwright::latent_emulator_test {
+namespace {
+
+using test::expect_right;
+using test::expect_same_bits;
+using test::inputs_of;
+using test::make_checking_engine;
+using test::run_checked;
+
+/// The subject of a case: "hopper_latent_c61_h16" is of c61.
+std::string subject_of(const CudaCase& test) {
+  const std::string rest = test.name.substr(test.name.find("latent_") + 7);
+  const std::string first = rest.substr(0, rest.find('_'));
+  return first.starts_with("c6") ? first : "others";
+}
+
+using Subject = std::pair<Family, std::string>;
+class LatentOnTheEmulator : public test::OnTheEmulator<Subject> {};
+
+TEST_P(LatentOnTheEmulator, IsRightHoweverItIsScheduled) {
+  const auto& [family, subject] = GetParam();
+  const Arch arch = family == Family::kHopper ? Arch::kSm90a : Arch::kSm80;
+  Engine few = make_checking_engine(3, emulator::Completion::kRandom, 5, arch),
+         many = make_checking_engine(132, emulator::Completion::kLazy, 0, arch);
+  int found = 0;
+  for (const CudaCase& test : latent_cases(family)) {
+    if (subject_of(test) != subject) continue;
+    ++found;
+    SCOPED_TRACE(test.name);
+    const AttentionCase call = inputs_of(test);
+    const AttentionOutput output = run_checked(few, test, call);
+    expect_right(call, output);
+    expect_same_bits(output, run_checked(many, test, call), "on two machines");
+  }
+  EXPECT_GT(found, 0);
+}
+
+std::vector<Subject> subjects() {
+  std::vector<Subject> list;
+  for (const Family family : {Family::kPortable, Family::kHopper})
+    for (const char* subject : {"c61", "c62", "c63", "c64", "c67", "others"}) list.emplace_back(family, subject);
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(, LatentOnTheEmulator, testing::ValuesIn(subjects()), [](const auto& info) {
+  return std::string(to_string(info.param.first)) + "_" + info.param.second;
+});
+
+/// A pair of CTAs that share their loads computes what a single CTA does.
+TEST(LatentPair, HasTheBitsOfSingleCtas) {
+  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  Engine engine = make_checking_engine(4, emulator::Completion::kRandom, 3);
+  for (CudaCase test : latent_cases(Family::kHopper)) {
+    if (test.name.find("pair") == std::string::npos) continue;
+    SCOPED_TRACE(test.name);
+    const AttentionCase call = inputs_of(test);
+    const AttentionOutput paired = run_checked(engine, test, call);
+    test.schedule.cluster = ClusterShape{1, 1};
+    expect_same_bits(paired, run_checked(engine, test, call), "without the pair");
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright::latent_emulator_test

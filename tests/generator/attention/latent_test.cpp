@@ -1,0 +1,122 @@
+// Latent attention: what is planned on which machine, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/attention/shared_map.h"
+#include "kernelwright/generator/attention/validate.h"
+#include "kernelwright/generator/problem/arch.h"
+
+namespace kernelwright::latent_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+AttentionProblem latent(int heads = 128, int queries = 1) {
+  AttentionProblem problem;
+  problem.head_dim = {576, 512};
+  problem.heads = {heads, 1};
+  problem.kv_layout = {KvLayoutKind::kPaged, 64};
+  problem.v_layout = VLayout::kKeyPrefix;
+  problem.mask.kind = MaskKind::kCausal;
+  problem.max_q_len = queries;
+  return problem;
+}
+
+std::vector<std::string> texts(const AttentionProblem& problem, const AttentionSchedule& schedule = {},
+                               Arch arch = Arch::kSm90a) {
+  std::vector<std::string> lines;
+  for (const Violation& violation : validate({"t", problem, schedule, {}}, arch)) lines.push_back(violation.text());
+  return lines;
+}
+std::vector<std::string> texts(const std::function<void(AttentionProblem&)>& change, Arch arch = Arch::kSm90a) {
+  AttentionProblem problem = latent();
+  change(problem);
+  return texts(problem, {}, arch);
+}
+
+TEST(Latent, HasAKernelOnEveryArchitecture) {
+  for (const ArchInfo& arch : all_archs()) {
+    const AttentionPlan plan = plan_attention(latent(), {}, arch.arch);
+    EXPECT_EQ(plan.main.family, arch.own == Family::kHopper ? Family::kHopper : Family::kPortable) << arch.name;
+    EXPECT_TRUE(plan.main.latent);
+    EXPECT_LE(static_cast<int>(shared_bytes(plan.main)), arch.shared_bytes_per_cta) << arch.name;
+    EXPECT_EQ(kernel_name(plan.main), arch.own == Family::kHopper ? "attention_latent_sm90" : "attention_latent_portable");
+    ASSERT_TRUE(plan.combine) << "parts are merged by a kernel of their own";
+  }
+}
+
+TEST(Latent, HopperTakesPagesWithRoomForABoxAndPortableTakesTheRest) {
+  for (const auto& [page, family] : {std::pair{1, Family::kPortable}, std::pair{8, Family::kHopper},
+                                     std::pair{20, Family::kPortable}, std::pair{128, Family::kHopper}}) {
+    AttentionProblem problem = latent();
+    problem.kv_layout.page_size = page;
+    EXPECT_EQ(plan_attention(problem, {}, Arch::kSm90a).main.family, family) << page;
+  }
+}
+
+TEST(Latent, RowsFillTilesOf64AndPortableOnesOf16Or32) {
+  const auto portable = [](int heads, Arch arch) { return plan_attention(latent(heads), {}, arch).main.block_m; };
+  EXPECT_EQ(plan_attention(latent(8), {}, Arch::kSm90a).main.block_m, 64);
+  EXPECT_EQ(portable(16, Arch::kSm80), 16);
+  EXPECT_EQ(portable(17, Arch::kSm80), 32);
+  EXPECT_EQ(portable(128, Arch::kSm86), 16) << "32 rows do not fit 99 KB";
+}
+
+TEST(Latent, PartsFillTheMachineAndClustersCountAsOne) {
+  AttentionPlan plan = plan_attention(latent(), {}, Arch::kSm90a);
+  const AttentionExtent one{.batch = 1, .q_heads = 128, .kv_heads = 1, .q_len = 1, .kv_len = 32768, .q_tokens = 1};
+  AttentionLaunch launch = plan_launch(plan.main, one, 132, 0);
+  EXPECT_EQ(launch.num_m_blocks, 2);
+  EXPECT_GE(launch.num_splits, 60);
+  EXPECT_EQ(launch.main.grid[0], 2u * static_cast<unsigned>(launch.num_splits));
+  EXPECT_EQ(launch.combine.grid[0], 128u) << "four warps for each row of 512 columns";
+  AttentionSchedule pair;
+  pair.cluster = ClusterShape{2, 1};
+  plan = plan_attention(latent(), pair, Arch::kSm90a);
+  launch = plan_launch(plan.main, one, 132, 0);
+  EXPECT_EQ(launch.num_m_blocks, 1);
+  EXPECT_EQ(launch.main.cluster, 2u);
+  EXPECT_EQ(launch.main.grid[0], 2u * static_cast<unsigned>(launch.num_splits));
+}
+
+TEST(Latent, RefusesByNameWhatNoKernelTakes) {
+  EXPECT_THAT(texts([](AttentionProblem& p) { p.head_dim = {640, 512}; }),
+              ElementsAre("/problem/head_dim/qk: 640 is not built yet for the portable family; it has 512, 576"));
+  EXPECT_THAT(texts([](AttentionProblem& p) { p.head_dim = {576, 256}; }),
+              ElementsAre("/problem/head_dim/v: 256 is not built yet for the portable family; it has 512"));
+  EXPECT_THAT(texts([](AttentionProblem& p) { p.head_dim = {512, 576}; })[0],
+              HasSubstr("does not fit v_layout \"key_prefix\": keys of 512 elements"));
+  EXPECT_THAT(texts([](AttentionProblem& p) { p.dtype.kv = DType::kE4m3; })[0],
+              HasSubstr("\"e4m3\" does not fit v_layout \"key_prefix\" with bf16 queries"));
+  EXPECT_THAT(texts([](AttentionProblem& p) { p.score_mod.kind = ScoreModKind::kAlibi; }),
+              ElementsAre(HasSubstr("it has none, softcap")));
+  EXPECT_THAT(texts([](AttentionProblem& p) { p.rope.width = 64; })[0], HasSubstr("/problem/rope/width: 64"));
+  EXPECT_THAT(texts([](AttentionProblem& p) { p.heads.q = 0; })[0], HasSubstr("/problem/heads/q"));
+  AttentionSchedule blackwell;
+  blackwell.family = Family::kBlackwell;
+  EXPECT_THAT(texts(latent(), blackwell, Arch::kSm100a), testing::Contains(HasSubstr(
+      "/problem/v_layout: \"key_prefix\" is not built yet for the blackwell family; it has rows")));
+  AttentionSchedule three;
+  three.cluster = ClusterShape{3, 1};
+  EXPECT_THROW(plan_attention(latent(), three, Arch::kSm90a), ConfigError);
+  AttentionSchedule tall;
+  tall.family = Family::kPortable;
+  tall.block_m = 64;
+  EXPECT_THROW(plan_attention(latent(), tall, Arch::kSm80), ConfigError);
+}
+
+TEST(Latent, KeysOf576WithoutThePrefixAreToldOfIt) {
+  const std::vector<std::string> found = texts([](AttentionProblem& p) { p.v_layout = VLayout::kRows; });
+  EXPECT_THAT(found, testing::Contains(HasSubstr("\"v_layout\": \"key_prefix\" takes keys of 576 that hold their values")));
+}
+
+}  // namespace
+}  // namespace kernelwright::latent_test
