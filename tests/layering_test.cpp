@@ -210,6 +210,7 @@ const std::vector<LayerFolders>& layer_folders() {
            {"generator/source", {"generator/problem"}},
            {"generator/plan", {"generator/source", "generator/tuned", "generator/problem"}},
            {"generator/attention", {"generator/plan", "generator/source", "generator/tuned", "generator/problem"}},
+           {"generator/attention/latent", {"generator/attention", "generator/plan", "generator/problem"}},
            {"generator/gemm", {"generator/plan", "generator/source", "generator/tuned", "generator/problem"}},
            {"generator/quantize", {"generator/plan", "generator/source", "generator/problem"}},
            {"generator/kv_write", {"generator/plan", "generator/source", "generator/problem"}},

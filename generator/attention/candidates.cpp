@@ -47,7 +47,8 @@ void spell_out(Candidate& model, const AttentionSchedule& schedule, const ArchIn
   AttentionSchedule spelt = with_values_of(model.plan, schedule, {"family"});
   if (spelt.family.is_auto()) spelt.family = model.plan.main.family;
   std::vector<std::string> fields;
-  for (const std::vector<Axis>& set : detail::attention_row(spelt.family.value(), problem.is_latent()).axes(problem, info))
+  for (const std::vector<Axis>& set :
+       detail::attention_row(spelt.family.value(), problem.is_latent()).axes(problem, info))
     for (const Axis& axis : set) fields.push_back(axis.field);
   spelt = with_values_of(model.plan, spelt, fields);
   model.schedule = spelt;

@@ -99,9 +99,9 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
 
   // (sequence, head) pairs whose keys fit the L2 together. Heads of one KV head stay together.
   const std::int64_t shared_by = spec.pack_gqa ? 1 : spec.group;
-  const std::int64_t kv_bytes = std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(extent.kv_len) * (spec.head_dim_qk + (spec.latent ? 0 : spec.head_dim_v)) *
-             bits_of(spec.kv) / 8);
+  const std::int64_t kv_bytes =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(extent.kv_len) *
+                                    (spec.head_dim_qk + (spec.latent ? 0 : spec.head_dim_v)) * bits_of(spec.kv) / 8);
   const std::int64_t section =
       std::max<std::int64_t>(1, floor_div(usual_machine(spec.arch).shared_keys_bytes, kv_bytes)) * shared_by;
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
@@ -118,7 +118,8 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
 
   // If there are more tiles than a grid can have, the driver must see the large number and refuse it; it must not wrap
   // around.
-  launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(items * launch.num_splits * sharers, 0xffffffff));
+  launch.main.grid[0] =
+      static_cast<std::uint32_t>(std::min<std::int64_t>(items * launch.num_splits * sharers, 0xffffffff));
   if (sharers > 1) launch.main.cluster = static_cast<std::uint32_t>(sharers);
   if (spec.cta_group > 1) launch.main.cluster = static_cast<std::uint32_t>(spec.cta_group);
   if (launch.num_splits > 1 && spec.splits_keys()) {

@@ -66,9 +66,10 @@ std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedu
   if (problem.is_latent()) {
     if (own && of_own.empty()) list.push_back({*own, "values are a prefix of their keys: each key is read once"});
     if (of_general.empty())
-      list.push_back({kGeneralFamily, own && !of_own.empty() ? will_not_do(*own, of_own[0])
-                                                             : fmt::format("{} has no family of its own for values in keys",
-                                                                           to_string(arch))});
+      list.push_back(
+          {kGeneralFamily, own && !of_own.empty()
+                               ? will_not_do(*own, of_own[0])
+                               : fmt::format("{} has no family of its own for values in keys", to_string(arch))});
     return list;
   }
   for (const AttentionFamily* row : attention_families())

@@ -99,8 +99,8 @@ void detail::choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan
   const bool apart = plan.splits == 1 || spec.latent;
   spec.merge = resolve("merge", schedule.merge, apart ? Merge::kCombine : Merge::kInKernel,
                        plan.splits == 1 ? "one part: there is nothing to merge"
-                       : spec.latent    ? "rows of 512 columns: one CTA would merge them longer than a second launch takes"
-                                        : "the last CTA merges the parts: a second launch costs more");
+                       : spec.latent ? "rows of 512 columns: one CTA would merge them longer than a second launch takes"
+                                     : "the last CTA merges the parts: a second launch costs more");
   if (plan.splits != 1 && spec.merge == Merge::kCombine)
     plan.combine = CombineSpec{spec.arch, spec.out, spec.head_dim_v, spec.lse, spec.row_sums() > 1};
 }

@@ -40,8 +40,9 @@ void advise_latent(const AttentionConfig& config, std::optional<Arch> arch, Viol
   latent.problem.v_layout = VLayout::kKeyPrefix;
   if (found.empty() || config.problem.v_layout != VLayout::kRows || config.problem.heads.kv != 1) return;
   if (!contradictions(latent).empty() || !fewest_lacks(latent, arch).empty()) return;
-  found.push_back({"/problem/v_layout", fmt::format("\"v_layout\": \"key_prefix\" takes keys of {} that hold their values",
-                                                    config.problem.head_dim.qk)});
+  found.push_back(
+      {"/problem/v_layout", fmt::format("\"v_layout\": \"key_prefix\" takes keys of {} that hold their values",
+                                        config.problem.head_dim.qk)});
 }
 
 }  // namespace

@@ -151,8 +151,9 @@ std::vector<Violation> contradictions(const KvWriteConfig& config) {
   if (!problem.v_out && problem.qk_norm.v)
     violations.push_back({"/problem/qk_norm/v", "true has no meaning without values; leave it out"});
   if (problem.v_layout == VLayout::kKeyPrefix)
-    violations.push_back({"/problem/v_layout",
-                          "\"key_prefix\" is attention's: a cache of such keys takes no values; \"v_out\": false would do"});
+    violations.push_back(
+        {"/problem/v_layout",
+         "\"key_prefix\" is attention's: a cache of such keys takes no values; \"v_out\": false would do"});
   else if (!problem.v_out && problem.v_layout != VLayout::kRows)
     violations.push_back({"/problem/v_layout", in_quotes(to_string(problem.v_layout)) + kLeaveOut});
   if (problem.hadamard_signs && !problem.hadamard)

@@ -203,7 +203,7 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
   field("kv_layout", problem.kv_layout, any{}, "layout of keys and values");
   field("v_layout", problem.v_layout, any{},
         "columns: pages of fp8 values are [heads, head_dim, keys], in the order of kv_write's v_layout; key_prefix: "
-        "values are the first head_dim.v elements of each key, and a launch gives no v");
+        "each value is the first elements of its key");
   field("mask", problem.mask, any{}, "visibility");
   field("score_mod", problem.score_mod, any{}, "score modifier");
   field("sinks", problem.sinks, any{}, "a learnt logit per query head joins each softmax");

@@ -322,8 +322,7 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");
     field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
     if (spec.token_gen) field("merge", spec.merge, any{}, "who merges the parts of split keys");
-    if (spec.form() == AttentionForm::kHopperLatent)
-      field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, along the query rows, that share each load of keys");
+    if (spec.form() == AttentionForm::kHopperLatent) field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster");
   }
   // Part of the text only where they are not the defaults of templates/kernels/attention/attention_defaults.cuh.
   if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");

@@ -73,7 +73,7 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
           resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.plain_depth(), ragged_kv),
           spec.latent      ? resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.head_dim_qk, ragged_kv)
           : spec.v_columns ? resolve_columns(tensors.v_strides, spec, kernel.kv_heads)
-                         : resolve(tensors.v_strides, kv_rows, kernel.kv_heads, spec.head_dim_v, ragged_kv),
+                           : resolve(tensors.v_strides, kv_rows, kernel.kv_heads, spec.head_dim_v, ragged_kv),
           resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q),
           q_rope,
           k_rope,

@@ -220,7 +220,7 @@ void attach(LoadedAttention& loaded, std::vector<const LoadedKernel*> kernels,
             std::vector<std::shared_ptr<const Binary>> binaries) {
   loaded.main = kernels[0];
   loaded.main_binary = std::move(binaries[0]);
-  if (const AttentionSpec& spec = loaded.spec; 
+  if (const AttentionSpec& spec = loaded.spec;
       spec.cluster_m > 1 && (spec.form() == AttentionForm::kHopperPrefill || spec.latent)) {
     // A persistent grid of more clusters than the device holds at a time would run twice as long, and so would more
     // parts of split keys.

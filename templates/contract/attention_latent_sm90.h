@@ -18,11 +18,11 @@ struct HopperLatentParams {
   AttentionParams attention;
 };
 
-constexpr int32_t kLatentRows = 64;       // query rows of a CTA, and keys of a tile
+constexpr int32_t kLatentRows = 64;             // query rows of a CTA, and keys of a tile
 constexpr int32_t kLatentSlabBytes = 64 * 128;  // a slab: 64 rows of 128 bytes
-constexpr int32_t kLatentSlots = 2;       // one for tiles of even number, one for the others
-constexpr int32_t kLatentParts = 4;       // of a slot, each with barriers of its own
-constexpr int32_t kLatentPartSlabs = 2;   // of a part; the last part also has the slabs that no value is in
+constexpr int32_t kLatentSlots = 2;             // one for tiles of even number, one for the others
+constexpr int32_t kLatentParts = 4;             // of a slot, each with barriers of its own
+constexpr int32_t kLatentPartSlabs = 2;         // of a part; the last part also has the slabs that no value is in
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is [slabs][64 rows][128
 /// bytes], each slab swizzled.

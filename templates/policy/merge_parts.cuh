@@ -28,8 +28,8 @@ class MergedRow {
   float inverse;   // factor for `sum`: 0 for a row that saw no key
   float log2_sum;  // -inf for a row that saw no key
 
-  /// Part s has its kDepth columns at outputs + s * rows * kRowDepth and its base-2 LSE at lses + s * rows. The columns'
-  /// address is a multiple of 16 bytes. All lanes take part.
+  /// Part s has its kDepth columns at outputs + s * rows * kRowDepth and its base-2 LSE at lses + s * rows. The
+  /// columns' address is a multiple of 16 bytes. All lanes take part.
   __device__ __forceinline__ MergedRow(const float* outputs, const float* lses, int64_t rows, int parts, int lane) {
     const auto lse_of = [&](int part) {
       return part < parts ? ptx::ld_global_cg_f32(lses + part * rows) : ptx::minus_infinity();

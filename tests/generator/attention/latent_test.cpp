@@ -48,7 +48,8 @@ TEST(Latent, HasAKernelOnEveryArchitecture) {
     EXPECT_EQ(plan.main.family, arch.own == Family::kHopper ? Family::kHopper : Family::kPortable) << arch.name;
     EXPECT_TRUE(plan.main.latent);
     EXPECT_LE(static_cast<int>(shared_bytes(plan.main)), arch.shared_bytes_per_cta) << arch.name;
-    EXPECT_EQ(kernel_name(plan.main), arch.own == Family::kHopper ? "attention_latent_sm90" : "attention_latent_portable");
+    EXPECT_EQ(kernel_name(plan.main),
+              arch.own == Family::kHopper ? "attention_latent_sm90" : "attention_latent_portable");
     ASSERT_TRUE(plan.combine) << "parts are merged by a kernel of their own";
   }
 }
@@ -88,11 +89,17 @@ TEST(Latent, PartsFillTheMachineAndClustersCountAsOne) {
 }
 
 TEST(Latent, RefusesByNameWhatNoKernelTakes) {
-  EXPECT_THAT(texts([](AttentionProblem& p) { p.head_dim = {640, 512}; }),
+  EXPECT_THAT(texts([](AttentionProblem& p) {
+                p.head_dim = {640, 512};
+              }),
               ElementsAre("/problem/head_dim/qk: 640 is not built yet for the portable family; it has 512, 576"));
-  EXPECT_THAT(texts([](AttentionProblem& p) { p.head_dim = {576, 256}; }),
+  EXPECT_THAT(texts([](AttentionProblem& p) {
+                p.head_dim = {576, 256};
+              }),
               ElementsAre("/problem/head_dim/v: 256 is not built yet for the portable family; it has 512"));
-  EXPECT_THAT(texts([](AttentionProblem& p) { p.head_dim = {512, 576}; })[0],
+  EXPECT_THAT(texts([](AttentionProblem& p) {
+                p.head_dim = {512, 576};
+              })[0],
               HasSubstr("does not fit v_layout \"key_prefix\": keys of 512 elements"));
   EXPECT_THAT(texts([](AttentionProblem& p) { p.dtype.kv = DType::kE4m3; })[0],
               HasSubstr("\"e4m3\" does not fit v_layout \"key_prefix\" with bf16 queries"));
@@ -102,8 +109,9 @@ TEST(Latent, RefusesByNameWhatNoKernelTakes) {
   EXPECT_THAT(texts([](AttentionProblem& p) { p.heads.q = 0; })[0], HasSubstr("/problem/heads/q"));
   AttentionSchedule blackwell;
   blackwell.family = Family::kBlackwell;
-  EXPECT_THAT(texts(latent(), blackwell, Arch::kSm100a), testing::Contains(HasSubstr(
-      "/problem/v_layout: \"key_prefix\" is not built yet for the blackwell family; it has rows")));
+  EXPECT_THAT(texts(latent(), blackwell, Arch::kSm100a),
+              testing::Contains(HasSubstr(
+                  "/problem/v_layout: \"key_prefix\" is not built yet for the blackwell family; it has rows")));
   AttentionSchedule three;
   three.cluster = ClusterShape{3, 1};
   EXPECT_THROW(plan_attention(latent(), three, Arch::kSm90a), ConfigError);
@@ -115,7 +123,8 @@ TEST(Latent, RefusesByNameWhatNoKernelTakes) {
 
 TEST(Latent, KeysOf576WithoutThePrefixAreToldOfIt) {
   const std::vector<std::string> found = texts([](AttentionProblem& p) { p.v_layout = VLayout::kRows; });
-  EXPECT_THAT(found, testing::Contains(HasSubstr("\"v_layout\": \"key_prefix\" takes keys of 576 that hold their values")));
+  EXPECT_THAT(found,
+              testing::Contains(HasSubstr("\"v_layout\": \"key_prefix\" takes keys of 576 that hold their values")));
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 /// (attention_latent_sm90.cu). cp.async brings a tile of keys once, and both products read it.
 ///
 /// A CTA owns block_m query rows and a part of the keys. In a step, each warp computes the scores of its own eight keys
-/// of the tile. The scores meet in shared memory. Each warp then reads all of them, and has the softmax of all rows; the
-/// warps do the same arithmetic and get the same numbers. Each multiplies the values of its own columns.
+/// of the tile. The scores meet in shared memory. Each warp then reads all of them, and has the softmax of all rows;
+/// the warps do the same arithmetic and get the same numbers. Each multiplies the values of its own columns.
 #include "spec.h"
 
 #include "contract/attention_latent_portable.h"
@@ -100,8 +100,8 @@ __device__ __forceinline__ void read_scores(float (&to)[kRowTiles][2 * kKeySteps
 
 /// output += P V for the warp's columns.
 __device__ __forceinline__ void multiply_values(float (&output)[kRowTiles][kWarpColumns / 8][4],
-                                                const uint32_t (&probabilities)[kRowTiles][kKeySteps][4],
-                                                uint32_t slot, int warp, int lane) {
+                                                const uint32_t (&probabilities)[kRowTiles][kKeySteps][4], uint32_t slot,
+                                                int warp, int lane) {
   static_assert(KeyTile::whole_strips(kWarpColumns), "a warp's columns begin with a strip");
   const KeyTile::Fragments values(lane % 16, lane / 16);
   const uint32_t base = values.base(slot + warp * KeyTile::strips_bytes(kWarpColumns));
@@ -119,117 +119,144 @@ __device__ __forceinline__ void multiply_values(float (&output)[kRowTiles][kWarp
     }
 }
 
-__device__ __forceinline__ void attend(const contract::AttentionParams& params) {
-  extern __shared__ __align__(1024) unsigned char memory[];
-  const uint32_t shared = ptx::shared_address(memory);
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
-      params, blockIdx.x * spec::kNumWarps + warp, gridDim.x * spec::kNumWarps, lane);
-  const WorkItem item(params, blockIdx.x);
-  if (item.num_rows <= 0) return;
-  const Mask mask = item.mask<Mask>(params);
-  policy::TileList tiles =
-      policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
-  tiles.take_part(item.coord.split, params.num_splits);
+/// The CTA's view of its work: rows, keys, and the warp's columns of the output.
+class Cta {
+  using Output = float[kRowTiles][kWarpColumns / 8][4];
 
-  const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, QueryTile, kThreads> query_tile{shared + kLayout.queries};
-  query_tile.load(thread, item.num_rows, item.rows(static_cast<const Stored*>(params.q), params.q_strides));
-  const Bound bound{tiles.keys.low, tiles.keys.high};
-  const KeyRows rows =
-      tile::kv_rows<KeyRows>(params, params.k, params.k_strides, tile::page_line<KeyRows>(params, item.coord.batch),
-                             item.coord.batch, item.sequence.kv_start, item.coord.head);
-  const auto slot_of = [&](int i) { return shared + kLayout.keys + i % spec::kNumStages * kLayout.slot; };
+ public:
+  __device__ __forceinline__ Cta(const contract::AttentionParams& params, const WorkItem& item)
+      : params_(params),
+        item_(item),
+        mask_(item.mask<Mask>(params)),
+        tiles_(policy::tile_list<spec::kBlockN>(mask_, item.query(0), item.query(item.num_rows - 1))),
+        bound_{tiles_.keys.low, tiles_.keys.high},
+        rows_(tile::kv_rows<KeyRows>(params, params.k, params.k_strides,
+                                     tile::page_line<KeyRows>(params, item.coord.batch), item.coord.batch,
+                                     item.sequence.kv_start, item.coord.head)),
+        shared_(ptx::shared_address(shared_memory())),
+        warp_(static_cast<int>(threadIdx.x / 32)),
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        mod_{params.scale, params.softcap},
+        scale_(mod_.template exponent_scale<false>(params.exponent_scale)) {
+    tiles_.take_part(item.coord.split, params.num_splits);
+  }
+
+  __device__ __forceinline__ void run() {
+    const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, QueryTile, kThreads> queries{shared_ + kLayout.queries};
+    queries.load(threadIdx.x, item_.num_rows, item_.rows(static_cast<const Stored*>(params_.q), params_.q_strides));
 #pragma unroll 1
-  for (int ahead = 0; ahead < spec::kNumStages - 1; ++ahead)
-    load_keys(slot_of(ahead), rows, bound, tiles.begin + ahead, tiles);
+    for (int ahead = 0; ahead < spec::kNumStages - 1; ++ahead) load(ahead);
+    if (merges() && threadIdx.x == 0) last_arrival().open();  // while the first keys are in flight
+    add_sinks();
+    if (mod_.changes_queries()) {
+      ptx::cp_async_wait_group<0>();
+      __syncthreads();
+      queries.take_sign(threadIdx.x, mod_.scale);
+    }
+#pragma unroll 1
+    for (int i = 0; i < tiles_.end - tiles_.begin; ++i) step(i);
+    ptx::cp_async_wait_group<0>();
+    if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // attention_combine may begin
 
-  const bool merges = spec::kMerge == Merge::kInKernel && params.num_splits > 1;
-  const auto last_arrival = [&] {
-    return policy::LastArrival(params.merge_counters + ptx::opaque(blockIdx.x) / params.num_splits);
-  };
-  if (merges && thread == 0) last_arrival().open();  // while the first keys are in flight
+    softmax_.finish();
+#pragma unroll
+    for (int r = 0; r < Softmax::kRows; ++r)
+      if (row_of(r) < item_.num_rows) store(r);
+    if (!merges()) return;
+    __syncthreads();  // this part is written
+    if (!__syncthreads_or(threadIdx.x == 0 && last_arrival().arrive(params_.num_splits))) return;
+    merge_rows<spec::kNumWarps>(params_, item_, warp_, lane_);
+  }
 
-  const ScoreMod mod{params.scale, params.softcap};
-  const float scale = mod.template exponent_scale<false>(params.exponent_scale);
-  const auto row_of = [&](int r) { return r / 2 * 16 + r % 2 * 8 + lane / 4; };
-  Softmax softmax;
-  if constexpr (spec::kSinks) {
-    if (item.coord.split == 0) {
+ private:
+  __device__ static unsigned char* shared_memory() {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    return memory;
+  }
+  __device__ bool merges() const { return spec::kMerge == Merge::kInKernel && params_.num_splits > 1; }
+  __device__ policy::LastArrival last_arrival() const {
+    return policy::LastArrival(params_.merge_counters + ptx::opaque(blockIdx.x) / params_.num_splits);
+  }
+  __device__ int row_of(int r) const { return r / 2 * 16 + r % 2 * 8 + lane_ / 4; }
+  /// The slot of the part's tile number i.
+  __device__ uint32_t slot(int i) const { return shared_ + kLayout.keys + i % spec::kNumStages * kLayout.slot; }
+  __device__ __forceinline__ void load(int i) const { load_keys(slot(i), rows_, bound_, tiles_.begin + i, tiles_); }
+
+  __device__ __forceinline__ void add_sinks() {
+    if constexpr (spec::kSinks) {
+      if (item_.coord.split > 0) return;
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r)
-        if (row_of(r) < item.num_rows)
-          softmax.add_sink(r, params.sinks[item.q_head(row_of(r))], scale, lane % 4 == 0);
+        if (row_of(r) < item_.num_rows)
+          softmax_.add_sink(r, params_.sinks[item_.q_head(row_of(r))], scale_, lane_ % 4 == 0);
     }
   }
-  float output[kRowTiles][kWarpColumns / 8][4] = {};
-  if (mod.changes_queries()) {
-    ptx::cp_async_wait_group<0>();
-    __syncthreads();
-    query_tile.take_sign(thread, mod.scale);
-  }
 
-#pragma unroll 1
-  for (int i = 0; i < tiles.end - tiles.begin; ++i) {
+  __device__ __forceinline__ void step(int i) {
     ptx::cp_async_wait_group<spec::kNumStages - 2>();
     __syncthreads();  // the tile has landed, and all warps have read the one before
-    load_keys(slot_of(i + spec::kNumStages - 1), rows, bound, tiles.begin + i + spec::kNumStages - 1, tiles);
-    const int tile = tiles.begin + i;
+    load(i + spec::kNumStages - 1);
     float* const scores =
-        reinterpret_cast<float*>(memory + kLayout.scores) + i % 2 * (spec::kBlockM * kLayout.score_stride);
-    multiply_keys(shared + kLayout.queries, slot_of(i), scores, warp, lane);
+        reinterpret_cast<float*>(shared_memory() + kLayout.scores) + i % 2 * (spec::kBlockM * kLayout.score_stride);
+    multiply_keys(shared_ + kLayout.queries, slot(i), scores, warp_, lane_);
     __syncthreads();
     float own[kRowTiles][2 * kKeySteps][4];
-    read_scores(own, scores, lane);
+    read_scores(own, scores, lane_);
     const Fragment fragment{own};
-    policy::modify(fragment, mod, [] { return 0; });
-    if (tiles.is_partial(tile))
-      policy::hide_keys<Mask::hides>(fragment, tile * spec::kBlockN + lane % 4 * 2,
-                                     [&](int r) { return mask.visible(item.query(row_of(r))); });
+    policy::modify(fragment, mod_, [] { return 0; });
+    if (const int tile = tiles_.begin + i; tiles_.is_partial(tile))
+      policy::hide_keys<Mask::hides>(fragment, tile * spec::kBlockN + lane_ % 4 * 2,
+                                     [&](int r) { return mask_.visible(item_.query(row_of(r))); });
     uint32_t probabilities[kRowTiles][kKeySteps][4];
-    softmax.template update<spec::kQDType>(own, probabilities, output, scale);
-    multiply_values(output, probabilities, slot_of(i), warp, lane);
+    softmax_.template update<spec::kQDType>(own, probabilities, output_, scale_);
+    multiply_values(output_, probabilities, slot(i), warp_, lane_);
   }
-  ptx::cp_async_wait_group<0>();
-  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // attention_combine may begin
 
-  softmax.finish();
-  const int64_t partial_rows = WorkItem::partial_rows(params);
-  const int column = warp * kWarpColumns + lane % 4 * 2;
-#pragma unroll
-  for (int r = 0; r < Softmax::kRows; ++r) {
-    const int row = row_of(r);
-    if (row >= item.num_rows) continue;
-    const float inverse = softmax.inverse(r), log2_sum = softmax.log2_sum(r, scale);
-    const bool speaks = warp == 0 && lane % 4 == 0;
-    const int64_t partial = item.partial_row(params, row) + item.coord.split * partial_rows;
-    const int64_t offset = item.offset(params.o_strides, row) + column;
+  /// Stores the warp's columns of the thread's row r.
+  __device__ __forceinline__ void store(int r) const {
+    const int row = row_of(r), column = warp_ * kWarpColumns + lane_ % 4 * 2;
+    const float inverse = softmax_.inverse(r), log2_sum = softmax_.log2_sum(r, scale_);
+    const int64_t partial = item_.partial_row(params_, row) + item_.coord.split * WorkItem::partial_rows(params_);
+    const int64_t offset = item_.offset(params_.o_strides, row) + column;
 #pragma unroll
     for (int n = 0; n < kWarpColumns / 8; ++n) {
-      const float low = output[r / 2][n][r % 2 * 2] * inverse, high = output[r / 2][n][r % 2 * 2 + 1] * inverse;
-      if (params.num_splits > 1)
-        *reinterpret_cast<float2*>(params.partial_o + partial * spec::kHeadDimV + column + n * 8) =
+      const float low = output_[r / 2][n][r % 2 * 2] * inverse, high = output_[r / 2][n][r % 2 * 2 + 1] * inverse;
+      if (params_.num_splits > 1)
+        *reinterpret_cast<float2*>(params_.partial_o + partial * spec::kHeadDimV + column + n * 8) =
             make_float2(low, high);
       else
-        tile::store_pair<spec::kOutDType>(params.o, offset + n * 8, low, high);
+        tile::store_pair<spec::kOutDType>(params_.o, offset + n * 8, low, high);
     }
-    if (!speaks) continue;
-    if (params.num_splits > 1)
-      params.partial_lse[partial] = log2_sum;
+    if (warp_ > 0 || lane_ % 4 > 0) return;
+    if (params_.num_splits > 1)
+      params_.partial_lse[partial] = log2_sum;
     else if (spec::kLse)
-      params.lse[item.lse_index(params, row)] = log2_sum * policy::kLn2;
+      params_.lse[item_.lse_index(params_, row)] = log2_sum * policy::kLn2;
   }
-  if (!merges) return;
 
-  __syncthreads();  // this part is written
-  if (!__syncthreads_or(thread == 0 && last_arrival().arrive(params.num_splits))) return;
-  merge_rows<spec::kNumWarps>(params, item, warp, lane);
-}
+  const contract::AttentionParams& params_;
+  const WorkItem& item_;
+  const Mask mask_;
+  policy::TileList tiles_;
+  const Bound bound_;
+  const KeyRows rows_;
+  const uint32_t shared_;
+  const int warp_, lane_;
+  const ScoreMod mod_;
+  const float scale_;
+  Softmax softmax_;
+  Output output_ = {};
+};
 
 }  // namespace
 }  // namespace kernelwright
 
 extern "C" __global__ void __launch_bounds__(kernelwright::spec::kNumWarps * 32, kernelwright::spec::kMinCtas)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::AttentionParams params) {
-  if constexpr (kernelwright::spec::kArch >= 90) kernelwright::ptx::griddepcontrol_wait();
-  kernelwright::attend(params);
+  using namespace kernelwright;
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
+  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
+      params, blockIdx.x * spec::kNumWarps + threadIdx.x / 32, gridDim.x * spec::kNumWarps, threadIdx.x % 32);
+  const WorkItem item(params, blockIdx.x);
+  if (item.num_rows > 0) Cta(params, item).run();
 }

@@ -10,8 +10,6 @@ namespace {
 class Loader {
   enum : bool { kPaged = spec::kKvLayout == KvLayoutKind::kPaged };
   enum : int {
-    kShareRows = spec::kBlockN / kCluster,  // keys of a tile that this CTA loads, for all CTAs of the cluster
-    kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize),
     kBoxes = kShareRows / kBoxRows,
     kPage = spec::kPageSize > 0 ? spec::kPageSize : 1,
   };

@@ -119,8 +119,8 @@ class MathWarpgroup {
   }
 
   /// A turn: O += P V of the even tile, with the exponentials of the odd one meanwhile. Then P of the odd tile and its
-  /// product. (The first of these products cannot run behind the odd tile's scores: ptxas lets no instruction rescale an
-  /// accumulator while another one is in flight.)
+  /// product. (The first of these products cannot run behind the odd tile's scores: ptxas lets no instruction rescale
+  /// an accumulator while another one is in flight.)
   __device__ __forceinline__ void walk_odd() {
     if (count_ > 1) {
       issue_scores(1);
@@ -194,9 +194,7 @@ class MathWarpgroup {
 
   /// This warpgroup has read its values of slot `slot`. The scores of the tile there are done too: its probabilities
   /// follow from them.
-  __device__ __forceinline__ void release(int slot) const {
-    release_part<kSide * kSideParts>(slot);
-  }
+  __device__ __forceinline__ void release(int slot) const { release_part<kSide * kSideParts>(slot); }
   template <int kPart>
   __device__ __forceinline__ void release_part(int slot) const {
     ring_.template release<kPart>(slot, Release{static_cast<uint32_t>(lane_)});

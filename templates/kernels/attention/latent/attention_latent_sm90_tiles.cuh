@@ -22,8 +22,12 @@ enum : int {  // not variables, which would be in every binary
   kSideColumns = spec::kHeadDimV / kSides,
   kSideParts = contract::kLatentParts / kSides,
   kMathThreads = 256,
-  kLoadRegisters = 24,
-  kMathRegisters = 240,
+  // Keys that a box of TMA has: those of a CTA's share of a tile that lie in one page. The loading thread holds the pages
+  // of all boxes of a tile.
+  kShareRows = spec::kBlockN / kCluster,
+  kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize),
+  kLoadRegisters = kShareRows / kBoxRows > 2 ? 40 : 24,
+  kMathRegisters = kLoadRegisters > 24 ? 232 : 240,
 };
 enum : uint32_t { kSlabBytes = contract::kLatentSlabBytes, kMathBarrier = 1, kSideBarrier = 2 };
 static_assert(spec::kBlockM == contract::kLatentRows && spec::kBlockN == contract::kLatentRows);
@@ -34,8 +38,7 @@ constexpr contract::HopperLatentLayout kLayout = contract::hopper_latent_layout(
 
 /// Slabs of part `part` of a slot.
 __device__ constexpr int slabs_of_part(int part) {
-  return part + 1 < contract::kLatentParts ? contract::kLatentPartSlabs
-                                           : kSlabs - part * contract::kLatentPartSlabs;
+  return part + 1 < contract::kLatentParts ? contract::kLatentPartSlabs : kSlabs - part * contract::kLatentPartSlabs;
 }
 
 /// The ring of key tiles. A tile of number i, counted from the CTA's first, lies in slot i % 2.

@@ -31,7 +31,8 @@ class List {
     AttentionSchedule schedule;
     schedule.family = family_;
     schedule.splits = parts;
-    cases_.push_back({fmt::format("{}_latent_{}", to_string(family_), name), std::move(problem), std::move(shape), schedule});
+    cases_.push_back(
+        {fmt::format("{}_latent_{}", to_string(family_), name), std::move(problem), std::move(shape), schedule});
     return cases_.back();
   }
   std::vector<CudaCase> take() { return std::move(cases_); }
@@ -43,14 +44,18 @@ class List {
 
 /// Writes NaN to every key that no query sees: behind the sequence in its last page, and in unused pages.
 void hide_nan(AttentionCase& call) {
-  std::vector<bool> used(static_cast<std::size_t>(call.num_pages()) * static_cast<std::size_t>(call.problem.kv_layout.page_size));
+  std::vector<bool> used(static_cast<std::size_t>(call.num_pages()) *
+                         static_cast<std::size_t>(call.problem.kv_layout.page_size));
   const int page = call.problem.kv_layout.page_size;
   const auto place = [&](int b, int key) {
-    return static_cast<std::size_t>(call.page_table[static_cast<std::size_t>(b * call.page_table_stride + key / page)]) * page +
+    return static_cast<std::size_t>(
+               call.page_table[static_cast<std::size_t>(b * call.page_table_stride + key / page)]) *
+               page +
            key % page;
   };
   for (int b = 0; b < call.batch; ++b)
-    for (int key = call.first_key(b); key < call.kv_lens[static_cast<std::size_t>(b)]; ++key) used[place(b, key)] = true;
+    for (int key = call.first_key(b); key < call.kv_lens[static_cast<std::size_t>(b)]; ++key)
+      used[place(b, key)] = true;
   const std::vector<float> nan(static_cast<std::size_t>(call.k.head_dim), std::numeric_limits<float>::quiet_NaN());
   const std::size_t row_bytes = static_cast<std::size_t>(call.k.strides.token) * bytes_of(call.k.dtype);
   for (std::size_t i = 0; i < used.size(); ++i)
@@ -69,18 +74,24 @@ std::vector<CudaCase> cases_on(Family family) {
   list.add("c62_lengths", latent(8), several({0, 1, 63, 64, 65, 127, 128, 129, 192, 193, 700}));
   list.add("c62_empty", latent(8), several({0, 0}));
   for (const int page : {8, 16, 32, 128, 256})
-    list.add(fmt::format("c63_page{}", page), [&] {
-      AttentionProblem problem = latent(8);
-      problem.kv_layout.page_size = page;
-      return problem;
-    }(), several({300, 7, 64}));
+    list.add(
+        fmt::format("c63_page{}", page),
+        [&] {
+          AttentionProblem problem = latent(8);
+          problem.kv_layout.page_size = page;
+          return problem;
+        }(),
+        several({300, 7, 64}));
   if (family == Family::kPortable)
     for (const int page : {1, 5})
-      list.add(fmt::format("c63_page{}", page), [&] {
-        AttentionProblem problem = latent(8);
-        problem.kv_layout.page_size = page;
-        return problem;
-      }(), several({75, 7}));
+      list.add(
+          fmt::format("c63_page{}", page),
+          [&] {
+            AttentionProblem problem = latent(8);
+            problem.kv_layout.page_size = page;
+            return problem;
+          }(),
+          several({75, 7}));
   list.add("c63_shared", latent(8), shape_of(3, 1, 300)).options.share_pages = true;
   list.add("c64_parts", latent(20), several({700, 65, 0, 1}), 5);  // some parts have no tile
   list.add("c64_parts_in_kernel", latent(70, 2), several({700, 65, 2}, 2), 3).schedule.merge = Merge::kInKernel;
@@ -98,7 +109,9 @@ std::vector<CudaCase> cases_on(Family family) {
   extend.kv_layout.page_size = 0;
   extend.max_q_len = 0;
   list.add("ragged", extend, lists({90, 1, 0, 33}, {133, 70, 9, 33}));
-  list.add("scale_negative", latent(8), several({130, 65})).change = [](AttentionCase& call) { call.scale = -call.scale; };
+  list.add("scale_negative", latent(8), several({130, 65})).change = [](AttentionCase& call) {
+    call.scale = -call.scale;
+  };
   if (family == Family::kHopper) {
     list.add("pair", latent(128), several({200, 64, 0, 129, 1})).schedule.cluster = ClusterShape{2, 1};
     list.add("pair_parts", latent(70, 2), several({700, 65, 2}, 2), 3).schedule.cluster = ClusterShape{2, 1};
@@ -108,11 +121,14 @@ std::vector<CudaCase> cases_on(Family family) {
     both.schedule.merge = Merge::kInKernel;
   } else {
     list.add("stages", latent(16), several({200, 64, 0, 129, 1})).schedule.num_stages = 3;
-    list.add("f32", [] {
-      AttentionProblem problem = latent(16);
-      problem.dtype.out = DType::kF32;
-      return problem;
-    }(), several({200, 64, 0, 129, 1}), 2);
+    list.add(
+        "f32",
+        [] {
+          AttentionProblem problem = latent(16);
+          problem.dtype.out = DType::kF32;
+          return problem;
+        }(),
+        several({200, 64, 0, 129, 1}), 2);
   }
   return list.take();
 }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernelwright/generator/attention/latent.h"
+#include "kernelwright/generator/attention/latent/latent.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/plan/validate_rules.h"
@@ -47,8 +47,7 @@ void check_hopper_latent(const AttentionProblem& problem, const AttentionSchedul
   hopper.has_only(schedule, kHopperFields);
 }
 
-void check_portable_latent(const AttentionProblem& problem, const AttentionSchedule& schedule,
-                           Violations& violations) {
+void check_portable_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules portable(Family::kPortable, violations);
   check_problem(problem, portable);
   portable.takes("/problem/dtype/out", problem.dtype.out, {DType::kF16, DType::kBf16, DType::kF32});
@@ -74,7 +73,8 @@ void check_portable_tile(const AttentionSpec& spec, const AttentionSchedule&, co
     refuse(violations, "block_m",
            fmt::format("{}: a tile has 16 or 32 query rows; {} would do", spec.block_m, spec.block_m < 24 ? 16 : 32));
   if (spec.num_stages < 2)
-    refuse(violations, "num_stages", fmt::format("{}: one tile lands while another is read; 2 would do", spec.num_stages));
+    refuse(violations, "num_stages",
+           fmt::format("{}: one tile lands while another is read; 2 would do", spec.num_stages));
   if (!violations.empty()) return;
   AttentionSpec smaller = spec;
   const auto fits = [&] { return static_cast<int>(shared_bytes(smaller)) <= arch.shared_bytes_per_cta; };

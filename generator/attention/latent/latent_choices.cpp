@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernelwright/generator/attention/latent.h"
+#include "kernelwright/generator/attention/latent/latent.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/shared_map.h"
 
@@ -101,8 +101,7 @@ std::vector<SharedRegion> portable_latent_map(const AttentionSpec& spec) {
   return {region("queries", map.queries, map.keys, fmt::format("[{}][{}]", spec.block_m, spec.head_dim_qk)),
           region("keys", map.keys, map.scores,
                  fmt::format("{} stages of [{}][{}]", spec.num_stages, spec.block_n, spec.head_dim_qk), map.slot),
-          region("scores", map.scores, map.total,
-                 fmt::format("2 stages of [{}][{}]", spec.block_m, map.score_stride),
+          region("scores", map.scores, map.total, fmt::format("2 stages of [{}][{}]", spec.block_m, map.score_stride),
                  spec.block_m * map.score_stride * 4)};
 }
 
