@@ -136,6 +136,21 @@ TEST(GemmPlan, TilesOfAQuantisedResultHoldWholeScales) {
     }
 }
 
+TEST(GemmPlan, BlackwellRefusesAQuantisedResultByName) {
+  GemmProblem of = problem(4096, 7168);
+  of.dtype.d = DType::kE4m3, of.epilogue = "d = quantize(acc, e4m3, per=token_group(128), scale=s)";
+  GemmSchedule schedule;
+  schedule.family = Family::kBlackwell;
+  try {
+    plan_gemm(of, schedule, Arch::kSm100a);
+    ADD_FAILURE() << "no refusal";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("/problem/epilogue: quantize(...) is not built yet for the blackwell family; it "
+                          "has every epilogue whose result is only rounded"));
+  }
+}
+
 TEST(GemmPlan, VariantsCoverEveryRowCountOnce) {
   for (const auto& [n, k] : {std::pair{4096, 4096}, {7168, 2048}, {512, 7168}, {128256, 4096}, {8, 64}}) {
     const GemmPlan plan = plan_gemm(problem(n, k), {}, Arch::kSm90a);
