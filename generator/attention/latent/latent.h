@@ -3,6 +3,7 @@
 
 #include "contract/attention_latent_portable.h"
 #include "contract/attention_latent_sm90.h"
+#include "contract/key_range.h"
 #include "kernelwright/generator/attention/family.h"
 
 namespace kernelwright::detail {

@@ -68,10 +68,13 @@ void plan_portable_latent(const AttentionProblem& problem, const AttentionSchedu
     return static_cast<int>(shared_bytes(spec)) <= machine.shared_bytes_per_cta;
   };
   const int rows = rows_of_a_kv_head(problem), least = schedule.num_stages.value_or(2);
-  const int tall = (rows == 0 || rows > 16) && fits(32, least) ? 32 : 16;
+  // ptxas spilled registers of 32 rows with lower limits of masks, and for sm_100a.
+  const bool crowded = spec.kv_starts || contract::hides_low(spec.mask) || spec.arch >= Arch::kSm100a;
+  const int tall = (rows == 0 || rows > 16) && !crowded && fits(32, least) ? 32 : 16;
   const int block_m = resolve("block_m", schedule.block_m, tall,
                               tall == 32  ? "two row tiles: each fragment of keys serves twice"
-                              : rows > 16 ? "32 rows do not fit shared memory beside two tiles of keys"
+                              : rows > 16 ? crowded ? "32 rows would leave no register for limits of the mask"
+                                                    : "32 rows do not fit shared memory beside two tiles of keys"
                                           : "the rows of a KV head fill one row tile");
   int stages = least;
   while (schedule.num_stages.is_auto() && stages < 3 && fits(block_m, stages + 1)) ++stages;

@@ -8,7 +8,10 @@ namespace kernelwright {
 namespace {
 
 class Loader {
-  enum : bool { kPaged = spec::kKvLayout == KvLayoutKind::kPaged };
+  enum : bool {
+    kPaged = spec::kKvLayout == KvLayoutKind::kPaged,
+    kLooksAhead = kShareRows / kBoxRows <= 4,  // registers hold the pages of two tiles
+  };
   enum : int {
     kBoxes = kShareRows / kBoxRows,
     kPage = spec::kPageSize > 0 ? spec::kPageSize : 1,
@@ -41,11 +44,16 @@ class Loader {
     look_up(tiles_.begin);
 #pragma unroll 1
     for (int tile = tiles_.begin; tile < tiles_.end; ++tile) {
-      int page[kBoxes];
+      if constexpr (kLooksAhead) {
+        int page[kBoxes];
 #pragma unroll
-      for (int box = 0; box < kBoxes; ++box) page[box] = page_[box];
-      look_up(tile + 1);  // the table answers while this tile waits for its slot
-      load_parts<0>(tile * spec::kBlockN + share_, page);
+        for (int box = 0; box < kBoxes; ++box) page[box] = page_[box];
+        look_up(tile + 1);  // the table answers while this tile waits for its slot
+        load_parts<0>(tile * spec::kBlockN + share_, page);
+      } else {
+        load_parts<0>(tile * spec::kBlockN + share_, page_);
+        look_up(tile + 1);
+      }
       ring_.step();
     }
   }

@@ -22,7 +22,8 @@ enum : int {  // not variables, which would be in every binary
   kSideColumns = spec::kHeadDimV / kSides,
   kSideParts = contract::kLatentParts / kSides,
   kMathThreads = 256,
-  // Keys that a box of TMA has: those of a CTA's share of a tile that lie in one page. The loading thread holds the pages
+  // Keys that a box of TMA has: those of a CTA's share of a tile that lie in one page. The loading thread holds the
+  // pages
   // of all boxes of a tile.
   kShareRows = spec::kBlockN / kCluster,
   kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize),
