@@ -9,8 +9,9 @@
 ///     side 0   P(0) posted   O += P(0) V(0)   S(2) = Q K(2)^T behind O += P(1) V(1)   ...
 ///     side 1   S(1) = Q K(1)^T   O += P(0) V(0) behind it   P(1) posted   O += P(1) V(1)   ...
 ///
-/// The exponentials of a side hide behind the products of the other one. Both sides add tiles in the same order and
-/// follow the same maxima, so an output does not depend on which warpgroup was faster.
+/// Both sides compute exponentials at a time, each relative to maxima of the turn before. Side 1 then follows those
+/// that side 0 has reached, and side 0 those of side 1. Both add tiles in the same order, so an output does not depend
+/// on which warpgroup was faster.
 ///
 /// One thread of a third warpgroup loads keys by TMA. A slot has four parts: scores begin when the first part lands,
 /// and a part is filled again as soon as both products have read it. In a cluster of two, each CTA loads half of every

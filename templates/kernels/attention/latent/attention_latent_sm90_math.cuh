@@ -104,6 +104,7 @@ class MathWarpgroup {
       end_products();
       exponentiate(tile);
       softmax_.rescale(output_);
+      pack();
       post(kSide);
       multiply_own(tile);
       end_products();
@@ -118,22 +119,26 @@ class MathWarpgroup {
     }
   }
 
-  /// A turn: O += P V of the even tile, with the exponentials of the odd one meanwhile. Then P of the odd tile and its
-  /// product. (The first of these products cannot run behind the odd tile's scores: ptxas lets no instruction rescale
-  /// an accumulator while another one is in flight.)
+  /// A turn: exponentials of the odd tile, relative to the maxima of the turn before, while side 0 computes those of
+  /// the even tile. This side then follows side 0's maxima. O += P V of the even tile; the odd tile's P, and its
+  /// product. (The first product cannot run behind the odd tile's scores: ptxas lets no instruction rescale an
+  /// accumulator while another one is in flight.)
   __device__ __forceinline__ void walk_odd() {
     if (count_ > 1) {
       issue_scores(1);
 #pragma unroll 1
       for (int tile = 1;; tile += 2) {
         end_products();
-        adopt(tile / 2);
-        multiply_posted(tile - 1);
+        const float before[2] = {softmax_.maximum[0], softmax_.maximum[1]};
         exponentiate(tile);
+        softmax_.join(before, wait_for_post(tile / 2).of, scores_, scale_);
+        softmax_.rescale(output_);
+        multiply_posted(tile - 1);
+        pack();
+        post(kSide);
         end_products();
         release(kOther);
-        post(kSide);
-        softmax_.rescale(output_);
+        softmax_.rescale_later(output_);
         multiply_own(tile);
         end_products();
         release(kSide);
@@ -207,7 +212,7 @@ class MathWarpgroup {
   /// The thread's first row; its second is 8 rows further on.
   __device__ __forceinline__ int row() const { return warp_ * 16 + lane_ / 4; }
 
-  /// Turns scores into exponentials and packs them.
+  /// Turns scores into exponentials.
   __device__ __forceinline__ void exponentiate(int tile) {
     const Fragment fragment{scores_};
     policy::modify(fragment, mod_, [] { return 0; });
@@ -216,8 +221,8 @@ class MathWarpgroup {
         return work_.mask.visible(work_.item.query(row() + Fragment::row(r)));
       });
     softmax_.exponentiate(scores_, scale_, policy::EqualKeys{});
-    mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_);
   }
+  __device__ __forceinline__ void pack() { mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_); }
 
   /// Shows the other warpgroup the probabilities of a tile, and the maxima that they are relative to.
   __device__ __forceinline__ void post(int side) const {
@@ -235,12 +240,18 @@ class MathWarpgroup {
     pipeline::SignalledByWarp{static_cast<uint32_t>(lane_)}(shared_.posted(side).address);
   }
 
-  /// Waits for what the other warpgroup posts in turn `turn`, and follows its maxima.
-  __device__ __forceinline__ void adopt(int turn) {
+  struct Maxima {
+    float of[2];
+  };
+  /// Waits for what the other warpgroup posts in turn `turn`: its maxima of the thread's rows.
+  __device__ __forceinline__ Maxima wait_for_post(int turn) const {
     shared_.posted(kOther).wait(turn);
-    const float maximum[2] = {ptx::ld_shared_f32(shared_.maximum(kOther, row())),
-                              ptx::ld_shared_f32(shared_.maximum(kOther, row() + 8))};
-    softmax_.adopt(maximum, scale_);
+    return {
+        {ptx::ld_shared_f32(shared_.maximum(kOther, row())), ptx::ld_shared_f32(shared_.maximum(kOther, row() + 8))}};
+  }
+  /// The same, and follows these maxima.
+  __device__ __forceinline__ void adopt(int turn) {
+    softmax_.adopt(wait_for_post(turn).of, scale_);
     softmax_.rescale(output_);
   }
 
