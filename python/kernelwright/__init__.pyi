@@ -160,7 +160,7 @@ class _Handle:
 
 class Kernel(_Handle):
     def bind(
-        self, *, q: _Tensor, k: _Tensor, v: _Tensor, o: _Tensor, lse: _Tensor | None = None,
+        self, *, q: _Tensor, k: _Tensor, o: _Tensor, v: _Tensor | None = None, lse: _Tensor | None = None,
         q_offsets: _Tensor | None = None, kv_offsets: _Tensor | None = None, kv_lengths: _Tensor | None = None,
         page_table: _Tensor | None = None, sinks: _Tensor | None = None, k_scale: _Tensor | None = None,
         v_scale: _Tensor | None = None, alibi_slopes: _Tensor | None = None, workspace: _Tensor | None = None,
@@ -172,7 +172,7 @@ class Kernel(_Handle):
         mask: _Tensor | None = None, bias: _Tensor | None = None, kv_starts: _Tensor | None = None,
     ) -> Launch: ...
     def launch(
-        self, *, q: _Tensor, k: _Tensor, v: _Tensor, o: _Tensor, lse: _Tensor | None = None,
+        self, *, q: _Tensor, k: _Tensor, o: _Tensor, v: _Tensor | None = None, lse: _Tensor | None = None,
         q_offsets: _Tensor | None = None, kv_offsets: _Tensor | None = None, kv_lengths: _Tensor | None = None,
         page_table: _Tensor | None = None, sinks: _Tensor | None = None, k_scale: _Tensor | None = None,
         v_scale: _Tensor | None = None, alibi_slopes: _Tensor | None = None, workspace: _Tensor | None = None,
@@ -185,7 +185,7 @@ class Kernel(_Handle):
         stream: _Stream | None = None,
     ) -> None: ...
     def workspace_bytes(
-        self, *, q: _Tensor, k: _Tensor, v: _Tensor, o: _Tensor, lse: _Tensor | None = None,
+        self, *, q: _Tensor, k: _Tensor, o: _Tensor, v: _Tensor | None = None, lse: _Tensor | None = None,
         q_offsets: _Tensor | None = None, kv_offsets: _Tensor | None = None, kv_lengths: _Tensor | None = None,
         page_table: _Tensor | None = None, sinks: _Tensor | None = None, k_scale: _Tensor | None = None,
         v_scale: _Tensor | None = None, alibi_slopes: _Tensor | None = None, workspace: _Tensor | None = None,

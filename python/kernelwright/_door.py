@@ -136,6 +136,10 @@ class Calls(_fast.Door if _fast else PythonDoor):
             cls.names = arguments_of(function, cls.POSITIONAL, cls.RESULT)
         return cls.names
 
+    def _may_lack(self):
+        """Those of POSITIONAL that a call may leave out."""
+        return ()
+
     def _open_door(self):
         if _fast:
             described = self._described()
@@ -162,7 +166,7 @@ class Calls(_fast.Door if _fast else PythonDoor):
             if name in given:
                 raise TypeError(f"{name}: is given by position and by name")
             given[name] = value
-        if missing := [name for name in self.POSITIONAL if name not in given]:
+        if missing := [name for name in self.POSITIONAL if name not in given and name not in self._may_lack()]:
             raise TypeError(f"{missing[0]}: is missing; a call takes {', '.join(self.POSITIONAL)} first")
         self.engine._live()
         first = given[self.POSITIONAL[0]]
@@ -202,6 +206,9 @@ def _by_tokens(problem, count):
 
 class AttentionCalls:
     POSITIONAL, RESULT = ("q", "k", "v"), "o"
+
+    def _may_lack(self):
+        return ("v",) if self._problem.latent else ()
 
     def _described(self):
         rules = _rules.attention_rules(self._problem, self._names(self.bind))
