@@ -233,8 +233,8 @@ const Fault kFaults[] = {
     {"item_read_before_it_is_taken", Form::kTurns, {drop("KERNELWRIGHT_ENTRY", "__syncthreads")}, "race"},
     {"parts_of_the_same_slabs", Form::kTurns, {change("part", "min", "part /", "0 /")}, "wrong result"},
     // ---- stores ----
-    {"results_not_fenced", Form::kPlain, {drop("TileStore::store", "fence_proxy_async_shared")}, "missing proxy fence"},
-    {"stores_not_in_a_group", Form::kPlain, {drop("TileStore::store", "cp_async_bulk_commit_group #2")}, "race"},
+    {"results_not_fenced", Form::kPlain, {drop("TileStore::send", "fence_proxy_async_shared")}, "missing proxy fence"},
+    {"stores_not_in_a_group", Form::kPlain, {drop("TileStore::send", "cp_async_bulk_commit_group #2")}, "race"},
     {"exit_while_results_are_stored",
      Form::kPlain,
      {drop("TileStore::finish", "cp_async_bulk_wait_group_read")},

@@ -295,6 +295,34 @@ void add_open_scores(std::vector<AttentionCall>& calls) {
   calls.push_back({"attention_sm100_two_query_tiles_open", open, shape, blackwell_schedule()});
 }
 
+/// Latent attention: some tiles before a window's first, so that tiles are cleaned at both ends and slots filled again.
+void add_latent(std::vector<AttentionCall>& calls) {
+  AttentionProblem problem = small_problem({6, 1});
+  problem.head_dim = {576, 512};
+  problem.v_layout = VLayout::kKeyPrefix;
+  problem.kv_layout = {KvLayoutKind::kPaged, 32};
+  problem.mask = {MaskKind::kSlidingWindow, {400, 0}, 0, {}};
+  problem.max_q_len = 2;
+  AttentionShape shape = small_batch({}, {470, 70, 1});
+  shape.q_len = 2;
+  AttentionSchedule hopper;
+  hopper.family = Family::kHopper;
+  hopper.splits = 1;
+  calls.push_back({"attention_latent_sm90", problem, shape, hopper, kSms});
+  AttentionSchedule pair = hopper;
+  pair.cluster = ClusterShape{2, 1};
+  pair.splits = 2;
+  pair.merge = Merge::kInKernel;
+  AttentionProblem wide = problem;
+  wide.heads = {40, 1};
+  calls.push_back({"attention_latent_sm90_pair", wide, shape, pair, kSms});
+  AttentionSchedule portable;
+  portable.family = Family::kPortable;
+  portable.splits = 2;
+  portable.merge = Merge::kInKernel;
+  calls.push_back({"attention_latent_portable", problem, shape, portable, kSms});
+}
+
 }  // namespace
 
 std::vector<AttentionCall> attention_calls() {
@@ -309,6 +337,7 @@ std::vector<AttentionCall> attention_calls() {
   add_blackwell_sub_stages(calls);
   add_blackwell_swizzles(calls);
   add_open_scores(calls);
+  add_latent(calls);
   for (AttentionCall& call : fp8_attention_calls()) calls.push_back(std::move(call));
   return calls;
 }
