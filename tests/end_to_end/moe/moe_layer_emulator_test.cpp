@@ -223,19 +223,8 @@ TEST_P(MoeLayer, ByProblemIsTheSameLayerAndRefusesACaptureThatComesFirst) {
 
 TEST_P(MoeLayer, NamesEveryArgumentThatDoesNotFitAndQueuesNothing) {
   const MoeCase call = make_moe_inputs(deepseek(), 5, {.seed = 13});
-  const auto refusal = [&](const std::function<void(MoeTensors&)>& change) -> std::string {
-    MoeDeviceCase on_device(engine_.device(0), call, engine_.prepare(call.problem));
-    change(on_device.tensors());
-    on_device.poison();
-    const MoeOutput before = on_device.download();
-    try {
-      on_device.launch();
-    } catch (const ConfigError& error) {
-      EXPECT_EQ(on_device.download(), before) << "something was written";
-      return error.what();
-    }
-    on_device.wait();
-    return "";
+  const auto refusal = [&](const std::function<void(MoeTensors&)>& change) {
+    return test::refusal_of<MoeDeviceCase>(engine_, call, change);
   };
   const auto field = [&](const char* path, const std::function<void(MoeTensors&)>& change, const char* words) {
     EXPECT_THAT(refusal(change), HasSubstr(std::string("/tensors/") + path + ": " + words));
