@@ -104,7 +104,8 @@ def attention_rules(problem, names):
         elif problem.head_dims[name] > 0:
             dims = *problem.rows(name), problem.heads[name], problem.head_dims[name]
             rules.operand(name, (problem.dtypes[name],), HEADS, dims,
-                          name + "_strides", required=name in ("q", "k") or (name == "v" and not problem.latent), settles=name != "o", allocated=name == "o")
+                          name + "_strides", required=name in ("q", "k") or (name == "v" and not problem.latent),
+                          settles=name != "o", allocated=name == "o")
     rules.operand("page_table", ("i32",), PAGES, ("batch", (ANY, None, 0)), "page_table_stride", "page_table_stride")
     for name, more in PER_SEQUENCE.items():
         if name in rules.names:
@@ -134,7 +135,8 @@ def attention_rules(problem, names):
 def gemm_rules(problem, names):
     """`problem`: a GemmProblem of _gemm.py."""
     rules = Rules(names, 2, structs.GemmTensors, "d", [("m", "m", True)])
-    if problem.gathers or (problem.quantizes and problem.grouped):  # rows of a and of d or its scales differ: Python's to check
+    # Rows of a differ from those of d, or from those of its scales: Python checks these calls.
+    if problem.gathers or (problem.quantizes and problem.grouped):
         return rules
     if problem.grouped:
         return grouped_gemm_rules(problem, rules)
@@ -149,7 +151,8 @@ def gemm_rules(problem, names):
             rules.operand(name, ("f32",), COUNT, (extent,), settles=False)
     rules.operand("bias", (problem.dtypes["bias"],), COUNT, (problem.n,), settles=False)
     if problem.quantizes:
-        rules.operand("scale_d", ("f32",), SCALE_ROWS, problem.shape("scale_d", "m"), "scale_d_stride", settles=False, allocated=True)
+        rules.operand("scale_d", ("f32",), SCALE_ROWS, problem.shape("scale_d", "m"), "scale_d_stride", settles=False,
+                      allocated=True)
     rules.workspace()
     rules.other_numbers(but=("source_rows",))
     return rules
