@@ -6,6 +6,7 @@
 #include "kernelwright/verify/gemm/bound.h"
 #include "kernelwright/verify/gemm/device.h"
 #include "support/emulated_attention.h"
+#include "support/emulated_launch.h"
 
 namespace kernelwright::test {
 
@@ -33,18 +34,7 @@ inline void expect_right(const GemmCase& call, const GemmOutput& output) {
 
 /// What launch() throws for arguments that do not fit, with nothing queued; "" if launch() accepts them.
 inline std::string refusal_of_launch(Engine& engine, const GemmCase& call, const TensorChange& change) {
-  GemmDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem));
-  change(on_device.tensors());
-  on_device.poison();
-  const GemmOutput before = on_device.download();
-  try {
-    on_device.launch();
-  } catch (const ConfigError& error) {
-    EXPECT_EQ(on_device.download(), before) << "something was written";
-    return error.what();
-  }
-  on_device.wait();
-  return "";
+  return refusal_of<GemmDeviceCase>(engine, call, change);
 }
 
 /// A tile of a portable or a Hopper kernel, for tables of tests.

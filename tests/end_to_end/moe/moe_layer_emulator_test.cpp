@@ -14,6 +14,7 @@
 #include "kernelwright/verify/moe/reference.h"
 #include "kernelwright/verify/route/reference.h"
 #include "support/emulated_attention.h"
+#include "support/emulated_launch.h"
 
 namespace kernelwright::moe_layer_emulator_test {
 namespace {

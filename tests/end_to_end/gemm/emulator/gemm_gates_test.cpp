@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "kernelwright/verify/formats/float_formats.h"
-#include "support/emulated_gemm.h"
+#include "support/checked_gemm.h"
 
 namespace kernelwright::gemm_gates_test {
 namespace {
@@ -33,19 +33,7 @@ constexpr Tile kTiles[] = {
     {"swapped_ping_pong", Family::kHopper, 64, 72, 2, Roles::kPingPong, true},
 };
 
-class GemmGates : public testing::Test {
- protected:
-  void SetUp() override {
-    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  }
-  void expect_right(const GemmProblem& problem, const GemmShape& shape, const GemmSchedule& schedule,
-                    const GemmInputOptions& options = {.seed = 3, .padding = 5}) {
-    SCOPED_TRACE(problem.epilogue);
-    const GemmCase call = make_gemm_inputs(problem, shape, options);
-    test::expect_right(call, test::run_checked(engine_, call, schedule));
-  }
-  Engine engine_ = test::make_checking_engine(4, emulator::Completion::kEager, 1);
-};
+class GemmGates : public test::CheckedGemm {};
 
 TEST_F(GemmGates, EveryTileAndForm) {
   for (const Tile& tile : kTiles) {

@@ -8,7 +8,7 @@
 
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/row_op/device.h"
-#include "support/emulated_gemm.h"
+#include "support/checked_gemm.h"
 
 namespace kernelwright::gemm_quantized_test {
 namespace {
@@ -63,19 +63,7 @@ float scale_at(const GemmOutput& output, std::size_t index) {
   return scale;
 }
 
-class GemmQuantized : public testing::Test {
- protected:
-  void SetUp() override {
-    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  }
-  void expect_right(const GemmProblem& problem, const GemmShape& shape, const GemmSchedule& schedule,
-                    const GemmInputOptions& options = {.seed = 3, .padding = 5}) {
-    SCOPED_TRACE(problem.epilogue);
-    const GemmCase call = make_gemm_inputs(problem, shape, options);
-    test::expect_right(call, test::run_checked(engine_, call, schedule));
-  }
-  Engine engine_ = test::make_checking_engine(4, emulator::Completion::kEager, 1);
-};
+class GemmQuantized : public test::CheckedGemm {};
 
 TEST_F(GemmQuantized, EveryTileAndForm) {
   for (const Tile& tile : kTiles) {
