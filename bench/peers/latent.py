@@ -18,12 +18,16 @@ class Case:
     def __init__(self, row, inputs="normal", device="cuda"):
         self.row, self.device = row, device
         self.q = torch.randn(row.batch, row.q_len, row.heads, row.QK, device=device).to(torch.bfloat16)
-        pages = row.batch * row.kv_len // row.page
+        lengths = row.lengths()
+        counts = [-(-length // row.page) for length in lengths]
+        pages = sum(counts)
         self.keys = torch.empty(pages, row.page, 1, row.QK, dtype=torch.bfloat16, device=device)
         for part in self.keys.split(4096):
             part.copy_(torch.randn(part.shape, device=device))
-        self.page_table = torch.randperm(pages, device=device).to(torch.int32).view(row.batch, -1)
-        self.kv_lengths = torch.full((row.batch,), row.kv_len, device=device, dtype=torch.int32)
+        self.page_table = torch.zeros(row.batch, max(counts), device=device, dtype=torch.int32)
+        for table, drawn in zip(self.page_table, torch.randperm(pages, device=device).to(torch.int32).split(counts)):
+            table[:len(drawn)] = drawn
+        self.kv_lengths = torch.tensor(lengths, device=device, dtype=torch.int32)
 
 
 class Truth:
@@ -33,11 +37,11 @@ class Truth:
         torch.backends.cuda.matmul.allow_tf32 = False
         row = case.row
         outs, bounds = [], []
-        for q, table in zip(case.q, case.page_table):
-            keys = case.keys[table.long()].reshape(-1, row.QK).float()
+        for q, table, length in zip(case.q, case.page_table, row.lengths()):
+            keys = case.keys[table[:-(-length // row.page)].long()].reshape(-1, row.QK)[:length].float()
             scores = q.float() @ keys.t() / math.sqrt(row.QK)  # [q_len, heads, keys]
-            places = torch.arange(row.kv_len, device=case.device)
-            last = row.kv_len - row.q_len + torch.arange(row.q_len, device=case.device)
+            places = torch.arange(length, device=case.device)
+            last = length - row.q_len + torch.arange(row.q_len, device=case.device)
             scores = scores.masked_fill(places > last[:, None, None], -math.inf)
             weights = scores.softmax(-1)
             values = keys[:, :row.V]

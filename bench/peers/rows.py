@@ -4,6 +4,7 @@ Shapes follow the recorded peers: 16k tokens in all, and 2048 q_heads * head_dim
 """
 import dataclasses
 import mmap
+import random
 
 BF16_BYTES = 2
 BYTES = {"bf16": 2, "e4m3": 1}
@@ -198,9 +199,16 @@ class LatentRow:
     page: int = 64
     targets: tuple = ()  # (peer, least ratio of rates)
     smoke: bool = False
+    mixed: bool = False  # lengths of a server's batch, of which kv_len is the mean
 
     kind = "latent"
     QK, V = 576, 512
+
+    def lengths(self):
+        if not self.mixed:
+            return [self.kv_len] * self.batch
+        draw = random.Random(self.batch)
+        return [draw.randint(1, 2 * self.kv_len) for _ in range(self.batch)]
 
     def problem(self):
         return {"dtype": {"q": "bf16", "kv": "bf16", "out": "bf16"}, "head_dim": {"qk": self.QK, "v": self.V},
@@ -208,19 +216,19 @@ class LatentRow:
                 "v_layout": "key_prefix", "mask": {"kind": "causal"}, "max_q_len": self.q_len}
 
     def kv_bytes(self):
-        return BF16_BYTES * self.batch * self.kv_len * self.QK
+        return BF16_BYTES * sum(self.lengths()) * self.QK
 
     def work(self):
         """As Row.work()."""
         if self.heads * self.q_len >= 128:
-            return 2 * self.batch * self.q_len * self.heads * self.kv_len * (self.QK + self.V), "TFLOP/s", 1e9
+            return 2 * sum(self.lengths()) * self.q_len * self.heads * (self.QK + self.V), "TFLOP/s", 1e9
         return self.kv_bytes(), "GB/s of keys", 1e6
 
 
-def _latent(batch, kv_len, heads, q_len=1, page=64, target=1.08):
-    more = ("" if q_len == 1 else f"-q{q_len}") + ("" if page == 64 else f"-page{page}")
+def _latent(batch, kv_len, heads, q_len=1, page=64, target=1.08, mixed=False):
+    more = ("" if q_len == 1 else f"-q{q_len}") + ("" if page == 64 else f"-page{page}") + ("-mixed" if mixed else "")
     return LatentRow(f"latent-b{batch}-{_size(kv_len)}-h{heads}{more}", "latent", batch, kv_len, heads, q_len, page,
-                     (("flashmla", target),) if page == 64 else ())
+                     (("flashmla", target),) if page == 64 else (), mixed=mixed)
 
 
 def _gemm(m, n, k, *targets):
@@ -442,6 +450,10 @@ ROWS = [
     _latent(256, 4096, 16, 2),
     _latent(128, 8192, 128, page=16),
     _latent(128, 8192, 128, page=128),
+    _latent(128, 4096, 128, mixed=True),
+    _latent(32, 8192, 128, mixed=True),
+    _latent(128, 4096, 16, mixed=True),
+    _latent(32, 8192, 16, mixed=True),
     LatentRow("smoke-latent", "latent", 3, 192, 20, 2, 64, smoke=True),
     LayerRow("smoke-layer", "layers", 50, 256, 16, 4, 128, smoke=True),
     LayerRow("smoke-layer-fp8", "layers-decode", 50, 256, 32, 4, 128, "e4m3", (4, 2), 2.5, smoke=True),

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "contract/attention_latent_sm90.h"
 #include "contract/attention_params.h"
+#include "contract/even_shares.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/problem/arch.h"
@@ -60,6 +62,24 @@ void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int n
   launch.main.cluster = static_cast<std::uint32_t>(cluster);
 }
 
+/// CTAs that share all key tiles evenly: teams that fill the machine, unless the pieces would be too small to be worth
+/// it. Lengths lie on the device, where each CTA finds its piece.
+void balance(const AttentionSpec& spec, std::int64_t pairs, std::int64_t tiles, int num_sms, AttentionLaunch& launch) {
+  const std::int64_t m_blocks = std::max<std::int64_t>(1, launch.num_m_blocks);
+  const std::int64_t most = ceil_div(pairs * (tiles + contract::kSequenceTiles), contract::kLeastShare);
+  const std::int64_t ctas = std::clamp<std::int64_t>(most, 1, std::max<std::int64_t>(1, num_sms / m_blocks)) * m_blocks;
+  launch.balanced = true;
+  // Costs of all sequences together are counted in 31 bits. Where they would not fit, sequences stay whole.
+  constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
+  launch.num_splits = pairs > kMostTiles / (tiles + contract::kSequenceTiles) ? 1 : 2;
+  launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(ctas, 0xffffffff));
+  const auto rows = static_cast<std::uint64_t>(ctas) * contract::kLatentPartRows;
+  launch.partial_lse_offset = rows * static_cast<std::uint64_t>(spec.head_dim_v) * 4;
+  launch.merge_counters_offset = launch.partial_lse_offset + rows * 4;
+  launch.workspace_bytes =
+      launch.merge_counters_offset + static_cast<std::uint64_t>(ctas) * contract::kMeetingWords * 8;
+}
+
 }  // namespace
 
 AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,
@@ -77,6 +97,10 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t m_blocks = ceil_div(rows, spec.block_m * spec.cta_group * sharers) * spec.cta_group;
   launch.num_m_blocks = static_cast<int>(m_blocks);
 
+  if (spec.balanced) {
+    balance(spec, pairs, std::max<std::int64_t>(1, ceil_div(extent.kv_len, spec.block_n)), num_sms, launch);
+    return launch;
+  }
   if (spec.cluster_n > 1) {
     launch.num_splits = spec.cluster_n;
     launch.main.cluster = static_cast<std::uint32_t>(spec.cluster_n);

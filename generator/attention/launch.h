@@ -29,6 +29,8 @@ struct AttentionLaunch {
   std::uint64_t partial_lse_offset = 0;
   std::uint64_t merge_counters_offset = 0;  // 0: the merge is not in the kernel
   bool queued = false;                      // hopper: CTAs take items from a queue, a word at the workspace's start
+  bool balanced = false;    // CTAs share all key tiles evenly, and their number decides where keys are cut. With
+                            // num_splits 1 no sequence is cut
   bool persistent = false;  // hopper: CTAs take items until none is left; any number of clusters gives the same result
 };
 

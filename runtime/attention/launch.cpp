@@ -64,7 +64,7 @@ void keep_to_budget(LaunchPlan& plan, int sm_budget) {
 
 AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensors& tensors,
                             const ResolvedStrides& strides, const AttentionLaunch& launch) {
-  const bool split = launch.num_splits > 1;
+  const bool split = launch.num_splits > 1 || launch.balanced;
   const Window window = tensors.window.value_or(kernel.window);
   const float scale = tensors.scale.value_or(kernel.scale);
   const auto extent = [](std::int64_t rows) {  // of rows that kernels count in 32 bits; 0: not known
@@ -262,7 +262,9 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& giv
 
   if (!surely_fine(kernel, tensors, strides, rows)) check_each(kernel, tensors, strides);
 
-  AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
+  const int sms =
+      kernel.spec.balanced && tensors.sm_budget > 0 ? std::min(kernel.num_sms, tensors.sm_budget) : kernel.num_sms;
+  AttentionLaunch launch = plan_launch(kernel.spec, extent, sms, kernel.forced_splits);
   if (launch.persistent && tensors.sm_budget > 0) keep_to_budget(launch.main, tensors.sm_budget);
   constexpr std::uint32_t kMostCtas = 0x7fffffff;  // of a grid, along x
   if (launch.main.grid[0] > kMostCtas) [[unlikely]]

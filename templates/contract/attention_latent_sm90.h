@@ -24,6 +24,15 @@ constexpr int32_t kLatentSlots = 2;             // one for tiles of even number,
 constexpr int32_t kLatentParts = 4;             // of a slot, each with barriers of its own
 constexpr int32_t kLatentPartSlabs = 2;         // of a part; the last part also has the slabs that no value is in
 
+constexpr int32_t kLatentScratchBytes = 104;  // policy/even_shares.cuh
+constexpr int32_t kLatentCutBytes = 24;  // parts, sequence, first team, part, and a ticket of policy/joint_merge.cuh
+
+/// Balanced: parts of kLatentRows rows in the workspace, two for each CTA. The first is for a part that is not the
+/// first of its sequence, the second for a first part; a CTA has one of each at most. Behind all parts come their LSEs,
+/// and then kMeetingWords words for each CTA (contract/even_shares.h). Those of the CTA that has a sequence's first
+/// part count.
+constexpr int32_t kLatentPartRows = 2 * kLatentRows;
+
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is [slabs][64 rows][128
 /// bytes], each slab swizzled.
 struct HopperLatentLayout {
@@ -35,6 +44,8 @@ struct HopperLatentLayout {
   int32_t sums;      // likewise
   int32_t barriers;  // `full` of each part of each slot, then `empty`; then one for each warpgroup's probabilities
   int32_t last;      // one word: whether this CTA merges
+  int32_t cuts;      // balanced: what the CTA merges at its end, at most two sequences
+  int32_t scratch;   // balanced: in which the CTA finds its piece
   int32_t total;
   int32_t slot;  // bytes of a slot
 };
@@ -52,7 +63,9 @@ constexpr HopperLatentLayout hopper_latent_layout(int32_t depth) {
   layout.sums = layout.maxima + 2 * kLatentRows * 4;
   layout.barriers = layout.sums + 2 * kLatentRows * 4;
   layout.last = layout.barriers + (2 * kLatentSlots * kLatentParts + 2) * kBarrierBytes;
-  layout.total = layout.last + 8;
+  layout.cuts = layout.last + 8;
+  layout.scratch = layout.cuts + 2 * kLatentCutBytes;
+  layout.total = layout.scratch + kLatentScratchBytes;
   return layout;
 }
 

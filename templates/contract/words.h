@@ -70,7 +70,8 @@
   X(kGrid, "grid")                  \
   X(kPersistent, "persistent")      \
   X(kLongestFirst, "longest_first") \
-  X(kQueued, "queued")
+  X(kQueued, "queued")              \
+  X(kBalanced, "balanced")
 #define KERNELWRIGHT_ROLES(X) X(kCooperative, "cooperative") X(kPingPong, "ping_pong")
 #define KERNELWRIGHT_SPLIT_MODES(X) X(kCluster, "cluster") X(kTurnstile, "turnstile")
 #define KERNELWRIGHT_GROUP_KINDS(X) X(kNone, "none") X(kRows, "rows") X(kMasked, "masked")

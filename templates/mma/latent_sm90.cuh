@@ -15,17 +15,22 @@ __device__ __forceinline__ uint64_t slab_descriptor(uint32_t slab) {
   return ptx::wgmma_descriptor<128>(slab, kSlab.leading_bytes(), kSlab.stride_bytes());
 }
 
-/// scores += Q K^T over the 64 elements of k of a slab, or = if `accumulate` is 0.
+/// That of the `slab`-th slab behind it.
+__device__ __forceinline__ uint64_t slab_behind(uint64_t descriptor, int slab) {
+  return ptx::wgmma_descriptor_at(descriptor, slab * (64 * 128 / 16));
+}
+
+/// scores += Q K^T over the 64 elements of k of a slab, or = if `accumulate` is 0. Operands are descriptors.
 template <DType kType>
-__device__ __forceinline__ void multiply_slab(float (&scores)[32], uint32_t queries, uint32_t keys,
+__device__ __forceinline__ void multiply_slab(float (&scores)[32], uint64_t queries, uint64_t keys,
                                               uint32_t accumulate) {
-  ptx::wgmma_ss_x4<kType, false, 2, 2>(scores, slab_descriptor(queries), slab_descriptor(keys), accumulate);
+  ptx::wgmma_ss_x4<kType, false, 2, 2>(scores, queries, keys, accumulate);
 }
 /// The same with a slab of Q in registers, the operands of its four steps.
 template <DType kType>
-__device__ __forceinline__ void multiply_slab(float (&scores)[32], const uint32_t (&queries)[4][4], uint32_t keys,
+__device__ __forceinline__ void multiply_slab(float (&scores)[32], const uint32_t (&queries)[4][4], uint64_t keys,
                                               uint32_t accumulate) {
-  ptx::wgmma_rs_x4<kType, false, 2>(scores, queries, slab_descriptor(keys), accumulate);
+  ptx::wgmma_rs_x4<kType, false, 2>(scores, queries, keys, accumulate);
 }
 
 /// The descriptor of kColumns columns of values: slabs one behind the other, from the one at `values` on.

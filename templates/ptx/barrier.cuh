@@ -36,6 +36,11 @@ __device__ __forceinline__ void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+/// nanosleep (PTX ISA 6.3, sm_70): the thread waits for up to twice `nanoseconds`.
+__device__ __forceinline__ void nanosleep(uint32_t nanoseconds) {
+  asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds) : "memory");
+}
+
 /// Returns `value`, which must be equal in all lanes. The compiler does not know that a value from memory is equal in
 /// all lanes. Where control flow may differ between lanes, it then keeps addresses and descriptors out of uniform
 /// registers. A branch on the returned value cannot differ between lanes.

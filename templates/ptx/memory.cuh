@@ -211,6 +211,12 @@ __device__ __forceinline__ void st_shared_u64(uint32_t address, uint64_t value) 
   asm volatile("st.shared.u64 [%0], %1;" ::"r"(address), "l"(value) : "memory");
 }
 
+__device__ __forceinline__ uint64_t ld_shared_u64(uint32_t address) {
+  uint64_t value;
+  asm volatile("ld.shared.u64 %0, [%1];" : "=l"(value) : "r"(address) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ float ld_shared_f32(uint32_t address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");

@@ -17,7 +17,7 @@ using Violations = std::vector<Violation>;
 constexpr int kValueColumns = 512;  // of every model so far; an accumulator of 64 rows fills two warpgroups
 
 const std::vector<std::string_view>& kHopperFields =
-    *new std::vector<std::string_view>{"arch", "family", "cluster", "splits", "merge", "rescale"};
+    *new std::vector<std::string_view>{"arch", "family", "scheduler", "cluster", "splits", "merge", "rescale"};
 const std::vector<std::string_view>& kPortableFields = *new std::vector<std::string_view>{
     "arch", "family", "block_m", "num_stages", "swizzle", "splits", "merge", "rescale"};
 
@@ -44,6 +44,8 @@ void check_hopper_latent(const AttentionProblem& problem, const AttentionSchedul
   if (problem.kv_layout.kind == KvLayoutKind::kPaged && contract::hopper_gathers_kv(problem.kv_layout.page_size))
     hopper.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                   fmt::format("multiples of {}", contract::kMinPagedBoxRows));
+  hopper.takes("/schedule/scheduler", schedule.scheduler.value_or(Scheduler::kGrid),
+               {Scheduler::kGrid, Scheduler::kBalanced});
   hopper.has_only(schedule, kHopperFields);
 }
 
@@ -65,6 +67,15 @@ void check_hopper_tile(const AttentionSpec& spec, const AttentionSchedule& sched
     refuse(violations, "cluster",
            fmt::format("[{}, {}]: two CTAs, along the query rows, may share each load of keys; [{}, 1] would do",
                        cluster.m, cluster.n, std::min(cluster.m, 2)));
+  if (!spec.balanced) return;
+  const auto conflict = [&](const char* field, const std::string& value, const char* remedy) {
+    refuse(violations, field, fmt::format("{}: does not fit scheduler \"balanced\", which {}", value, remedy));
+  };
+  if (cluster.m > 1) conflict("cluster", fmt::format("[{}, 1]", cluster.m), "has teams of CTAs; [1, 1] would do");
+  if (schedule.splits.value_or(0) > 0)
+    conflict("splits", std::to_string(schedule.splits.value()), "cuts keys itself; leave it out, or take \"grid\"");
+  if (schedule.merge.value_or(Merge::kInKernel) == Merge::kCombine)
+    conflict("merge", "\"combine\"", "merges in its kernel; \"in_kernel\" would do");
 }
 
 void check_portable_tile(const AttentionSpec& spec, const AttentionSchedule&, const ArchInfo& arch,
@@ -96,8 +107,10 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   std::vector<ClusterShape> clusters{{1, 1}};
   if (rows_of_a_kv_head(problem) > contract::kLatentRows) clusters.push_back({2, 1});
-  return {{axis("cluster", &S::cluster, clusters), axis("merge", &S::merge, {Merge::kInKernel, Merge::kCombine}),
-           axis("rescale", &S::rescale, {Rescale::kLazy, Rescale::kAlways})}};
+  const Axis rescale = axis("rescale", &S::rescale, {Rescale::kLazy, Rescale::kAlways});
+  return {{axis("scheduler", &S::scheduler, {Scheduler::kGrid}), axis("cluster", &S::cluster, clusters),
+           axis("merge", &S::merge, {Merge::kInKernel, Merge::kCombine}), rescale},
+          {axis("scheduler", &S::scheduler, {Scheduler::kBalanced}), rescale}};
 }
 
 AxisSets portable_axes(const AttentionProblem&, const ArchInfo&) {

@@ -48,7 +48,13 @@ void plan_hopper_latent(const AttentionProblem& problem, const AttentionSchedule
                   ? "CTAs of a sequence meet in the L2: a shared load would wait for both of them"
                   : fmt::format("{} rows of a KV head are one tile", rows));
   spec.cluster_m = spec.multicast = cluster.m;
-  choose_merge(schedule, plan, resolve);
+  const Scheduler scheduler = resolve("scheduler", schedule.scheduler, Scheduler::kGrid,
+                                      "for sequences of like lengths; \"balanced\" suits a server's batches");
+  spec.balanced = scheduler == Scheduler::kBalanced;
+  if (!spec.balanced) return choose_merge(schedule, plan, resolve);
+  spec.merge = Merge::kInKernel;
+  resolve.derived("splits", 0, "0: CTAs cut keys where their pieces end");
+  resolve.derived("merge", spec.merge, "all CTAs that have a part of a sequence merge a share of its rows");
 }
 
 void plan_portable_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {

@@ -11,7 +11,11 @@
 namespace kernelwright {
 
 namespace spec_defaults {
-enum : bool { kKvStarts = false, kVColumns = false };  // not variables, which would be in every binary
+enum : bool {
+  kKvStarts = false,
+  kVColumns = false,
+  kBalanced = false
+};  // not variables, which would be in every binary
 enum : int { kPvPromote = 1, kExp2Emulated = 0 };
 }  // namespace spec_defaults
 

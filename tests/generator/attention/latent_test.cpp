@@ -89,6 +89,61 @@ TEST(Latent, PartsFillTheMachineAndClustersCountAsOne) {
   EXPECT_EQ(launch.main.grid[0], 2u * static_cast<unsigned>(launch.num_splits));
 }
 
+TEST(Latent, BalancedTeamsFillTheMachineAndMergeInTheirKernel) {
+  AttentionSchedule balanced;
+  balanced.scheduler = Scheduler::kBalanced;
+  EXPECT_FALSE(plan_attention(latent(), {}, Arch::kSm90a).main.balanced);
+  AttentionPlan plan = plan_attention(latent(), balanced, Arch::kSm90a);
+  EXPECT_TRUE(plan.main.balanced);
+  EXPECT_FALSE(plan.combine);
+  AttentionExtent extent{.batch = 7, .q_heads = 128, .kv_heads = 1, .q_len = 1, .kv_len = 32768, .q_tokens = 7};
+  AttentionLaunch launch = plan_launch(plan.main, extent, 133, 0);
+  EXPECT_TRUE(launch.balanced);
+  EXPECT_EQ(launch.num_m_blocks, 2);
+  EXPECT_EQ(launch.main.grid[0], 132u) << "whole teams of two";
+  EXPECT_EQ(launch.partial_lse_offset, 132u * 128 * 512 * 4) << "two parts of 64 rows for each CTA";
+  EXPECT_EQ(launch.merge_counters_offset, launch.partial_lse_offset + 132u * 128 * 4);
+  EXPECT_EQ(launch.workspace_bytes, launch.merge_counters_offset + 132u * 16);
+  EXPECT_GT(launch.num_splits, 1);
+  extent = {.batch = 1, .q_heads = 128, .kv_heads = 1, .q_len = 1, .kv_len = 640, .q_tokens = 1};
+  EXPECT_EQ(plan_launch(plan.main, extent, 132, 0).main.grid[0], 6u) << "three pieces of 13 tiles";
+  extent.kv_len = 0;
+  EXPECT_EQ(plan_launch(plan.main, extent, 132, 0).main.grid[0], 2u);
+  extent.batch = extent.kv_len = 0x7fffffff;
+  launch = plan_launch(plan.main, extent, 132, 0);
+  EXPECT_EQ(launch.num_splits, 1) << "their costs would not fit 31 bits";
+  EXPECT_EQ(launch.main.grid[0], 132u);
+}
+
+TEST(Latent, BalancedRefusesWhatItDecidesItself) {
+  AttentionSchedule schedule;
+  schedule.scheduler = Scheduler::kBalanced;
+  const auto text = [&] {
+    try {
+      plan_attention(latent(), schedule, Arch::kSm90a);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(text(), "");
+  schedule.splits = 3;
+  EXPECT_THAT(text(), HasSubstr("/schedule/splits: 3: does not fit scheduler \"balanced\""));
+  schedule.splits = {};
+  schedule.cluster = ClusterShape{2, 1};
+  EXPECT_THAT(text(), HasSubstr("/schedule/cluster: [2, 1]: does not fit scheduler \"balanced\""));
+  schedule.cluster = {};
+  schedule.merge = Merge::kCombine;
+  EXPECT_THAT(text(), HasSubstr("/schedule/merge"));
+  schedule = {};
+  schedule.family = Family::kHopper;
+  schedule.scheduler = Scheduler::kQueued;
+  EXPECT_THAT(texts(latent(), schedule), ElementsAre(HasSubstr("it has grid, balanced")));
+  schedule = {};
+  schedule.scheduler = Scheduler::kBalanced;
+  EXPECT_THAT(texts(latent(), schedule, Arch::kSm80), testing::Contains(HasSubstr("/schedule/scheduler")));
+}
+
 TEST(Latent, RefusesByNameWhatNoKernelTakes) {
   EXPECT_THAT(texts([](AttentionProblem& p) {
                 p.head_dim = {640, 512};

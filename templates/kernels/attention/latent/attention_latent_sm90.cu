@@ -34,6 +34,8 @@ __device__ __forceinline__ void make_barriers(const Shared& shared) {
   KeyRing::init_unfenced(shared.key_barriers(), 1, 4 * Release::arrivals_per_warp);
   for (int side = 0; side < kSides; ++side) shared.posted(side).init();
   pipeline::fence_barrier_init();
+  if constexpr (spec::kBalanced)
+    for (int i = 0; i < 2; ++i) ptx::st_shared_u32(shared.cut(i), 0);
 }
 
 /// No CTA of a cluster uses its barriers before all have made them, or ends while others send to it.
@@ -46,10 +48,23 @@ __device__ __forceinline__ void meet() {
   }
 }
 
+/// The role of a math warpgroup.
+template <int kSide>
+__device__ __forceinline__ void multiply(const contract::AttentionParams& params, Items& items, const Shared& shared,
+                                         Laps& laps) {
+#pragma unroll 1
+  for (;; items.next()) {
+    // Teams walk by what memory says. Without uniform() ptxas builds descriptors of operands in the loops over tiles.
+    if (!(spec::kBalanced ? ptx::uniform(items.exists()) : items.exists())) break;
+    MathWarpgroup<kSide>(params, items.work, shared, laps).run();
+    laps.add(items.work.count());
+  }
+}
+
 }  // namespace
 }  // namespace kernelwright
 
-extern "C" __global__ void __launch_bounds__(384, 1)
+extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::HopperLatentParams params) {
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -62,23 +77,24 @@ extern "C" __global__ void __launch_bounds__(384, 1)
   meet();
   ptx::griddepcontrol_wait();  // the grid ahead may write lengths and offsets, too
   const contract::AttentionParams& attention = params.attention;
-  const Work work(attention, blockIdx.x);
+  Items items(attention, shared);
+  Laps laps;
   if (warp < 4) {
     ptx::setmaxnreg_dec<kLoadRegisters>();
     if (warp == 0) {
-      if (work.cluster.num_rows > 0 && ptx::elect_one()) Loader(params, work, shared).run();
+      if (ptx::elect_one())
+        for (; items.exists(); items.next()) Loader(params, items.work, shared, laps).run();
     } else {
       policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
           attention, blockIdx.x * 3 + warp - 1, gridDim.x * 3, static_cast<int>(threadIdx.x % 32));
     }
   } else {
     ptx::setmaxnreg_inc<kMathRegisters>();
-    if (work.cluster.num_rows > 0) {
-      if (warp < 8)
-        MathWarpgroup<0>(attention, work, shared).run();
-      else
-        MathWarpgroup<1>(attention, work, shared).run();
-    }
+    if (warp < 8)
+      multiply<0>(attention, items, shared, laps);
+    else
+      multiply<1>(attention, items, shared, laps);
+    if constexpr (spec::kBalanced) merge_cuts(attention, shared);
   }
   if constexpr (kCluster > 1) meet();
 }

@@ -23,12 +23,14 @@ class Loader {
   const policy::TileList& tiles_;
   const int32_t* const table_;
   const int start_, batch_, head_, share_;
+  Laps& laps_;
   KeyRing ring_;
   uint32_t keys_;
   int page_[kBoxes];
 
  public:
-  __device__ __forceinline__ Loader(const contract::HopperLatentParams& params, const Work& work, const Shared& shared)
+  __device__ __forceinline__ Loader(const contract::HopperLatentParams& params, const Work& work, const Shared& shared,
+                                    Laps& laps)
       : map_(params.k),
         tiles_(work.tiles),
         table_(params.attention.page_table +
@@ -37,13 +39,18 @@ class Loader {
         batch_(spec::kKvLayout == KvLayoutKind::kRagged ? 0 : work.cluster.coord.batch),
         head_(work.cluster.coord.head),
         share_(kCluster > 1 ? static_cast<int>(ptx::cluster_ctarank()) * kShareRows : 0),
+        laps_(laps),
         ring_(KeyRing::producer(shared.key_barriers())),
         keys_(shared.keys(0)) {}
 
   __device__ __forceinline__ void run() {
     look_up(tiles_.begin);
+    int ahead = 0;
 #pragma unroll 1
-    for (int tile = tiles_.begin; tile < tiles_.end; ++tile) {
+    for (int tile = tiles_.begin; tile < tiles_.end; ++tile, ++ahead) {
+      // Queries and the first tile go first: nothing can be multiplied before they are there.
+      if (ahead == 1) ring_.template consumer_wait_at<0>({0, laps_.before(0)});
+      if constexpr (spec::kBalanced) ring_.state.phase = laps_.of(ring_.state.index) ^ 1;
       if constexpr (kLooksAhead) {
         int page[kBoxes];
 #pragma unroll
@@ -54,6 +61,7 @@ class Loader {
         load_parts<0>(tile * spec::kBlockN + share_, page_);
         look_up(tile + 1);
       }
+      if constexpr (spec::kBalanced) laps_.fill(ring_.state.index);
       ring_.step();
     }
   }

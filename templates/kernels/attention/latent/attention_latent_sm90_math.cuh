@@ -28,13 +28,16 @@ class MathWarpgroup {
 
  public:
   __device__ __forceinline__ MathWarpgroup(const contract::AttentionParams& params, const Work& work,
-                                           const Shared& shared)
+                                           const Shared& shared, const Laps& laps)
       : params_(params),
         work_(work),
         shared_(shared),
+        laps_(laps),
         lane_(static_cast<int>(threadIdx.x % 32)),
         warp_(static_cast<int>(threadIdx.x / 32 % 4)),
         ring_(KeyRing::consumer(shared.key_barriers())),
+        query_slabs_(mma::slab_descriptor(shared.queries())),
+        key_slabs_(mma::slab_descriptor(shared.keys(kSide))),
         mod_{params.scale, params.softcap},
         scale_(mod_.template exponent_scale<false>(params.exponent_scale)),
         tiles_(uniform(work.tiles)),
@@ -162,7 +165,7 @@ class MathWarpgroup {
 
   /// Scores of tile `tile`, part by part as they land.
   __device__ __forceinline__ void issue_scores(int tile) {
-    issue_part<0>({static_cast<uint32_t>(kSide), static_cast<uint32_t>(tile / 2) & 1});
+    issue_part<0>({static_cast<uint32_t>(kSide), (static_cast<uint32_t>(tile / 2) & 1) ^ laps_.of(kSide)});
     ptx::wgmma_commit_group();
   }
   template <int kPart>
@@ -173,10 +176,11 @@ class MathWarpgroup {
     for (int i = 0; i < slabs_of_part(kPart); ++i) {
       constexpr int kFirst = kPart * contract::kLatentPartSlabs;
       const int slab = kFirst + i;
+      const uint64_t keys = mma::slab_behind(key_slabs_, slab);
       if (slab + 1 < kSlabs)
-        mma::multiply_slab<spec::kQDType>(scores_, shared_.queries(slab), shared_.keys(kSide, slab), slab > 0);
+        mma::multiply_slab<spec::kQDType>(scores_, mma::slab_behind(query_slabs_, slab), keys, slab > 0);
       else
-        mma::multiply_slab<spec::kQDType>(scores_, held_, shared_.keys(kSide, slab), slab > 0);
+        mma::multiply_slab<spec::kQDType>(scores_, held_, keys, slab > 0);
     }
     if constexpr (kPart + 1 < contract::kLatentParts) issue_part<kPart + 1>(at);
   }
@@ -245,7 +249,7 @@ class MathWarpgroup {
   };
   /// Waits for what the other warpgroup posts in turn `turn`: its maxima of the thread's rows.
   __device__ __forceinline__ Maxima wait_for_post(int turn) const {
-    shared_.posted(kOther).wait(turn);
+    shared_.posted(kOther).wait(turn + static_cast<int>(laps_.of(kOther)));
     return {
         {ptx::ld_shared_f32(shared_.maximum(kOther, row())), ptx::ld_shared_f32(shared_.maximum(kOther, row() + 8))}};
   }
@@ -280,13 +284,17 @@ class MathWarpgroup {
     }
   }
 
-  __device__ __forceinline__ void finish();  // attention_latent_sm90_store.cuh
+  // attention_latent_sm90_store.cuh
+  __device__ __forceinline__ void finish();
+  __device__ __forceinline__ void leave_part() const;
 
   const contract::AttentionParams& params_;
   const Work& work_;
   const Shared& shared_;
+  const Laps laps_;  // of items before
   const int lane_, warp_;
   const KeyRing ring_;
+  const uint64_t query_slabs_, key_slabs_;  // descriptors of the first slabs of Q, and of this side's slot
   const ScoreMod mod_;
   const float scale_;
   const policy::TileList tiles_;  // known to be the same in all lanes: ptx::uniform() has why

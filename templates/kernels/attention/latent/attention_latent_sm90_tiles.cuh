@@ -9,6 +9,8 @@
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/phased_barrier.cuh"
 #include "pipeline/staged_pipeline.cuh"
+#include "policy/even_shares.cuh"
+#include "policy/joint_merge.cuh"
 #include "ptx/cluster.cuh"
 
 namespace kernelwright {
@@ -21,13 +23,14 @@ enum : int {  // not variables, which would be in every binary
   kSides = 2,  // math warpgroups: each has half of the output's columns
   kSideColumns = spec::kHeadDimV / kSides,
   kSideParts = contract::kLatentParts / kSides,
+  kThreads = 384,
   kMathThreads = 256,
   // Keys that a box of TMA has: those of a CTA's share of a tile that lie in one page. The loading thread holds the
   // pages
   // of all boxes of a tile.
   kShareRows = spec::kBlockN / kCluster,
   kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize),
-  kLoadRegisters = kShareRows / kBoxRows > 2 ? 40 : 24,
+  kLoadRegisters = kShareRows / kBoxRows > 2 || spec::kBalanced ? 40 : 24,
   kMathRegisters = kLoadRegisters > 24 ? 232 : 240,
 };
 enum : uint32_t { kSlabBytes = contract::kLatentSlabBytes, kMathBarrier = 1, kSideBarrier = 2 };
@@ -35,6 +38,7 @@ static_assert(spec::kBlockM == contract::kLatentRows && spec::kBlockN == contrac
 static_assert(kValueSlabs == contract::kLatentParts * contract::kLatentPartSlabs && kSlabs >= kValueSlabs,
               "each warpgroup multiplies the values of two parts");
 
+static_assert(contract::kLatentScratchBytes == policy::even_scratch(kThreads));
 constexpr contract::HopperLatentLayout kLayout = contract::hopper_latent_layout(spec::kHeadDimQk);
 
 /// Slabs of part `part` of a slot.
@@ -48,7 +52,10 @@ using Release = pipeline::WarpRelease<kCluster>;
 /// The probabilities of a tile, and the maxima that they are relative to, lie in shared memory: four warps arrive.
 using Posted = pipeline::PhasedBarrier<4>;
 
-using ClusterItem = ItemOf<spec::kBlockM * kCluster>;  // the rows of all CTAs of a cluster
+/// The CTAs that walk the same key tiles: those of a cluster, or of a team. A team has all rows of a sequence.
+enum : int { kTogether = spec::kBalanced ? 1 << 20 : spec::kBlockM * kCluster };
+using ClusterItem = ItemOf<kTogether>;
+static_assert(!spec::kBalanced || kCluster == 1, "teams need no cluster");
 
 /// Shared memory, with the layout of the contract.
 struct Shared {
@@ -70,30 +77,131 @@ struct Shared {
   __device__ uint32_t key_barriers() const { return base + kLayout.barriers; }
   __device__ Posted posted(int side) const { return {base + kLayout.barriers + KeyRing::bytes + side * 8}; }
   __device__ uint32_t last() const { return base + kLayout.last; }
+  /// Balanced: what this CTA merges at its end, and room for finding its piece.
+  __device__ uint32_t cut(int i) const { return base + kLayout.cuts + i * contract::kLatentCutBytes; }
+  __device__ uint32_t scratch() const { return base + kLayout.scratch; }
 };
 
-/// The work of a CTA. All CTAs of a cluster walk the same key tiles, those that any of their rows sees.
+/// How often the slots of keys have been filled and read, as parities: CTAs take item after item, and each item begins
+/// with slot 0.
+struct Laps {
+  uint32_t parities = 0;  // bit s: of slot s
+  __device__ __forceinline__ uint32_t of(int slot) const { return parities >> slot & 1; }
+  /// The parity of the lap of the tile that was loaded last into this slot.
+  __device__ __forceinline__ uint32_t before(int slot) const { return spec::kBalanced ? of(slot) ^ 1 : 0; }
+  /// A tile has been loaded.
+  __device__ __forceinline__ void fill(uint32_t slot) { parities ^= 1 << slot; }
+  /// An item of `tiles` tiles is over.
+  __device__ __forceinline__ void add(int tiles) { parities ^= ((tiles + 1) / 2 & 1) | (tiles / 2 & 1) << 1; }
+};
+
+/// An item of a CTA. All CTAs of a cluster walk the same key tiles, those that any of their rows sees. So do those of a
+/// team.
 struct Work {
   ClusterItem cluster;
   WorkItem item;
   Mask mask;
   policy::TileList tiles;
+  int parts;  // into which the keys are cut
 
-  __device__ __forceinline__ Work(const contract::AttentionParams& params, unsigned block)
-      : cluster(params, block / kCluster),
-        item(params, own(cluster.coord)),
+  /// All key tiles of `coord`, which names a cluster or a team.
+  __device__ __forceinline__ Work(const contract::AttentionParams& params, policy::TileCoord coord)
+      : cluster(params, coord),
+        item(params, own(params, coord)),
         mask(cluster.template mask<Mask>(params)),
-        tiles(policy::tile_list<spec::kBlockN>(mask, cluster.query(0), cluster.query(max(cluster.num_rows, 1) - 1))) {
-    tiles.take_part(cluster.coord.split, params.num_splits);
-  }
+        tiles(policy::tile_list<spec::kBlockN>(mask, cluster.query(0), cluster.query(max(cluster.num_rows, 1) - 1))),
+        parts(1) {}
+
   __device__ int count() const { return tiles.end - tiles.begin; }
 
  private:
-  __device__ static policy::TileCoord own(policy::TileCoord coord) {
+  __device__ static policy::TileCoord own(const contract::AttentionParams& params, policy::TileCoord coord) {
     if constexpr (kCluster > 1) coord.m_block = coord.m_block * kCluster + static_cast<int>(ptx::cluster_ctarank());
+    if constexpr (spec::kBalanced) coord.m_block = static_cast<int>(blockIdx.x % params.num_m_blocks);
     return coord;
   }
 };
+
+/// The items of a CTA: one, the part of a tile that the number of the CTA names.
+class OneItem {
+  bool exists_;
+
+ public:
+  Work work;
+  __device__ __forceinline__ OneItem(const contract::AttentionParams& params, const Shared&)
+      : work(params, policy::TileCoord(params, params.kv_heads, blockIdx.x / kCluster)) {
+    exists_ = work.cluster.num_rows > 0;
+    work.parts = params.num_splits;
+    work.tiles.take_part(work.cluster.coord.split, work.parts);
+  }
+  __device__ __forceinline__ bool exists() const { return exists_; }
+  __device__ __forceinline__ void next() { exists_ = false; }
+};
+
+/// The items of a CTA: its team's piece of all key tiles. All threads of the CTA find the first item together. Each
+/// role then goes on by itself.
+class BalancedItems {
+  const contract::AttentionParams& params_;
+  policy::EvenWalk walk_;
+  int tiles_;  // of the whole sequence
+
+ public:
+  union {
+    Work work;  // if there is one
+  };
+  __device__ __forceinline__ BalancedItems(const contract::AttentionParams& params, const Shared& shared)
+      : params_(params), walk_(share_of_team(params, shared), teams(params)) {
+    find();
+  }
+  __device__ __forceinline__ bool exists() const { return walk_.goes_on(params_.batch * params_.kv_heads); }
+  __device__ __forceinline__ void next() {
+    step();
+    find();
+  }
+
+  /// Sequence number `sequence` of batch x KV heads, for a team.
+  __device__ __forceinline__ static policy::TileCoord coord_of(const contract::AttentionParams& params, int sequence) {
+    return {0, sequence % params.kv_heads, sequence / params.kv_heads};
+  }
+
+ private:
+  __device__ __forceinline__ static int teams(const contract::AttentionParams& params) {
+    return static_cast<int>(gridDim.x) / params.num_m_blocks;
+  }
+  __device__ __forceinline__ static policy::TeamShare share_of_team(const contract::AttentionParams& params,
+                                                                    const Shared& shared) {
+    const auto cost_of = [&](int sequence) {
+      const ClusterItem item(params, coord_of(params, sequence));
+      if (item.num_rows <= 0) return 0;
+      const policy::TileList tiles = policy::tile_list<spec::kBlockN>(item.template mask<Mask>(params), item.query(0),
+                                                                      item.query(item.num_rows - 1));
+      return tiles.end - tiles.begin + contract::kSequenceTiles;
+    };
+    return policy::find_share<kThreads>(static_cast<int>(blockIdx.x) / params.num_m_blocks, teams(params),
+                                        params.batch * params.kv_heads, params.num_splits > 1, shared.scratch(),
+                                        cost_of);
+  }
+
+  /// Goes on to the first item from here on that has rows of this CTA.
+  __device__ __forceinline__ void find() {
+#pragma unroll 1
+    for (; exists(); step()) {
+      new (&work)
+          Work(params_, coord_of(params_, walk_.sequence()));  // it has references, so that none can be assigned
+      tiles_ = work.cluster.num_rows > 0 ? work.count() : 0;
+      if (work.item.num_rows <= 0) continue;
+      const policy::KeyPart part = walk_.part(tiles_);
+      if (!part.exists) continue;
+      work.tiles.end = work.tiles.begin + part.end;
+      work.tiles.begin += part.begin;
+      work.item.coord.split = part.part;
+      work.parts = part.parts;
+      return;
+    }
+  }
+  __device__ __forceinline__ void step() { walk_.next(tiles_, work.cluster.num_rows > 0); }
+};
+using Items = policy::Either<spec::kBalanced, BalancedItems, OneItem>::type;
 
 }  // namespace
 }  // namespace kernelwright

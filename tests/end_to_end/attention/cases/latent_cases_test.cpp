@@ -62,6 +62,31 @@ void hide_nan(AttentionCase& call) {
     if (!used[i]) encode_row(call.k.dtype, nan, call.k.buffer->data() + call.k.offset_bytes + i * row_bytes);
 }
 
+/// CTAs that share key tiles evenly. Their number decides where keys are cut: these cases are for machines of a few
+/// SMs.
+void add_balanced(List& list) {
+  const auto add = [&](const char* name, AttentionProblem problem, AttentionShape shape) -> CudaCase& {
+    CudaCase& made = list.add(fmt::format("balanced_{}", name), std::move(problem), std::move(shape));
+    made.schedule.splits = {};
+    made.schedule.scheduler = Scheduler::kBalanced;
+    return made;
+  };
+  add("lengths", latent(16), several({0, 1, 63, 700, 64, 65, 129, 1500, 3}));
+  add("one", latent(8), several({2000}));
+  add("whole", latent(8), several({130, 128, 129, 127, 150, 140}));
+  add("teams", latent(128), several({900, 300, 1100}));  // of two CTAs
+  add("rows", latent(70, 2), several({700, 65, 2, 1000}, 2)).problem.lse = true;
+  add("many", latent(4), several(std::vector<int>(400, 0))).shape.kv_lens[123] = 1300;  // more than the CTA has threads
+  add("sinks", with_sinks(latent(8, 2)), several({900, 65, 0}, 2)).problem.lse = true;
+  add("starts", left_padded(latent(8, 2)), several({900, 64, 1300}, 2)).shape.kv_starts = {70, 64, 500};
+  CudaCase& nan = add("nan_window", windowed(latent(16, 2), 800, 0), several({1170, 129, 3}, 2));
+  nan.change = hide_nan;
+  nan.problem.kv_layout.page_size = 16;
+  AttentionProblem rows = latent(8, 3);
+  rows.q_layout = QLayout::kRagged;
+  add("ragged_queries", rows, lists({3, 0, 1, 2}, {1030, 7, 65, 900}));
+}
+
 }  // namespace
 
 std::vector<CudaCase> cases_on(Family family) {
@@ -119,6 +144,7 @@ std::vector<CudaCase> cases_on(Family family) {
     both.problem.kv_layout.page_size = 16;
     both.schedule.cluster = ClusterShape{2, 1};
     both.schedule.merge = Merge::kInKernel;
+    add_balanced(list);
   } else {
     list.add("stages", latent(16), several({200, 64, 0, 129, 1})).schedule.num_stages = 3;
     list.add(
