@@ -88,15 +88,12 @@ struct KeyPart {
 
 /// A team's walk over its piece, sequence after sequence.
 class EvenWalk {
-  int sequence_, offset_, share_, teams_;
+  int sequence_, offset_, share_;
   enum : int { kEndless = 0x7fffffff };
 
  public:
-  __device__ __forceinline__ EvenWalk(const TeamShare& first, int teams)
-      : sequence_(first.sequence),
-        offset_(first.offset),
-        share_(first.share == 0 ? kEndless : first.share),
-        teams_(teams) {}
+  __device__ __forceinline__ explicit EvenWalk(const TeamShare& first)
+      : sequence_(first.sequence), offset_(first.offset), share_(first.share == 0 ? kEndless : first.share) {}
 
   __device__ __forceinline__ int sequence() const { return sequence_; }
   __device__ __forceinline__ bool goes_on(int sequences) const { return sequence_ < sequences && offset_ < share_; }
@@ -116,10 +113,10 @@ class EvenWalk {
     return part;
   }
 
-  /// Goes on from a sequence of `tiles` tiles.
-  __device__ __forceinline__ void next(int tiles, bool has_rows) {
-    sequence_ += share_ == kEndless ? teams_ : 1;
-    if (share_ != kEndless && has_rows) offset_ += tiles + contract::kSequenceTiles;
+  /// Goes on from a sequence that costs `cost`.
+  __device__ __forceinline__ void next(int cost, int teams) {
+    sequence_ += share_ == kEndless ? teams : 1;
+    if (share_ != kEndless) offset_ += cost;
   }
 
  private:

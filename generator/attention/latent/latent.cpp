@@ -68,6 +68,9 @@ void check_hopper_tile(const AttentionSpec& spec, const AttentionSchedule& sched
            fmt::format("[{}, {}]: two CTAs, along the query rows, may share each load of keys; [{}, 1] would do",
                        cluster.m, cluster.n, std::min(cluster.m, 2)));
   if (!spec.balanced) return;
+  if (spec.score_mod != ScoreModKind::kNone || spec.kv_starts || contract::hides_low(spec.mask))
+    refuse(violations, "scheduler",
+           "\"balanced\": no registers are left for softcap, windows, chunks and kv_starts; \"grid\" would do");
   const auto conflict = [&](const char* field, const std::string& value, const char* remedy) {
     refuse(violations, field, fmt::format("{}: does not fit scheduler \"balanced\", which {}", value, remedy));
   };

@@ -137,6 +137,10 @@ TEST(Latent, BalancedRefusesWhatItDecidesItself) {
   EXPECT_THAT(text(), HasSubstr("/schedule/merge"));
   schedule = {};
   schedule.family = Family::kHopper;
+  schedule.scheduler = Scheduler::kBalanced;
+  AttentionProblem capped = latent();
+  capped.score_mod = {ScoreModKind::kSoftcap, 20};
+  EXPECT_THROW(plan_attention(capped, schedule, Arch::kSm90a), ConfigError);
   schedule.scheduler = Scheduler::kQueued;
   EXPECT_THAT(texts(latent(), schedule), ElementsAre(HasSubstr("it has grid, balanced")));
   schedule = {};

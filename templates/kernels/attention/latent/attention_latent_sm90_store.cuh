@@ -31,10 +31,10 @@ __device__ __forceinline__ void MathWarpgroup<kSide>::finish() {
     softmax_.sum[r] =
         ptx::ld_shared_f32(shared_.sum(0, row() + r * 8)) + ptx::ld_shared_f32(shared_.sum(1, row() + r * 8));
 
-  const WorkItem& item = work_.item;
   if constexpr (spec::kBalanced) {
     if (split) return leave_part();
   }
+  const typename Finished::type item = Finished::of(params_, work_.item);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int mine = row() + r * 8;

@@ -122,6 +122,24 @@ struct Work {
   }
 };
 
+/// The item of a CTA at its end. A CTA that walks several items derives it anew, so that the loop over keys holds fewer
+/// registers.
+template <bool kAnew>
+struct FinishedItem {
+  using type = const WorkItem&;
+  __device__ __forceinline__ static type of(const contract::AttentionParams&, const WorkItem& item) { return item; }
+};
+template <>
+struct FinishedItem<true> {
+  using type = WorkItem;
+  __device__ __forceinline__ static type of(const contract::AttentionParams& params, const WorkItem& item) {
+    return WorkItem(params, policy::TileCoord{static_cast<int>(ptx::opaque(blockIdx.x) % params.num_m_blocks),
+                                              static_cast<int>(ptx::opaque(item.coord.head)),
+                                              static_cast<int>(ptx::opaque(item.coord.batch))});
+  }
+};
+using Finished = FinishedItem<spec::kBalanced>;
+
 /// The items of a CTA: one, the part of a tile that the number of the CTA names.
 class OneItem {
   bool exists_;
@@ -143,14 +161,14 @@ class OneItem {
 class BalancedItems {
   const contract::AttentionParams& params_;
   policy::EvenWalk walk_;
-  int tiles_;  // of the whole sequence
+  int cost_;  // of the whole sequence
 
  public:
   union {
     Work work;  // if there is one
   };
   __device__ __forceinline__ BalancedItems(const contract::AttentionParams& params, const Shared& shared)
-      : params_(params), walk_(share_of_team(params, shared), teams(params)) {
+      : params_(params), walk_(share_of_team(params, shared)) {
     find();
   }
   __device__ __forceinline__ bool exists() const { return walk_.goes_on(params_.batch * params_.kv_heads); }
@@ -186,11 +204,12 @@ class BalancedItems {
   __device__ __forceinline__ void find() {
 #pragma unroll 1
     for (; exists(); step()) {
-      new (&work)
-          Work(params_, coord_of(params_, walk_.sequence()));  // it has references, so that none can be assigned
-      tiles_ = work.cluster.num_rows > 0 ? work.count() : 0;
+      // It has references, so that none can be assigned.
+      new (&work) Work(params_, coord_of(params_, walk_.sequence()));
+      const int tiles = work.cluster.num_rows > 0 ? work.count() : 0;
+      cost_ = work.cluster.num_rows > 0 ? tiles + contract::kSequenceTiles : 0;
       if (work.item.num_rows <= 0) continue;
-      const policy::KeyPart part = walk_.part(tiles_);
+      const policy::KeyPart part = walk_.part(tiles);
       if (!part.exists) continue;
       work.tiles.end = work.tiles.begin + part.end;
       work.tiles.begin += part.begin;
@@ -199,7 +218,7 @@ class BalancedItems {
       return;
     }
   }
-  __device__ __forceinline__ void step() { walk_.next(tiles_, work.cluster.num_rows > 0); }
+  __device__ __forceinline__ void step() { walk_.next(cost_, teams(params_)); }
 };
 using Items = policy::Either<spec::kBalanced, BalancedItems, OneItem>::type;
 

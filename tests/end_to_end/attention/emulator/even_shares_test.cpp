@@ -122,14 +122,14 @@ class Shares {
         [&](int i) { return static_cast<int>(in[i]); });
     if (threadIdx.x > 0) return;
     unsigned count = 0, *to = out + team * 1024 + 1;
-    for (policy::EvenWalk walk(share, teams); walk.goes_on(n);) {
+    for (policy::EvenWalk walk(share); walk.goes_on(n);) {
       const int cost = in[walk.sequence()], tiles = cost > 0 ? cost - contract::kSequenceTiles : 0;
       const policy::KeyPart part = walk.part(tiles);
       if (cost > 0 && part.exists) {
         ++count;
         *to++ = walk.sequence(), *to++ = part.begin, *to++ = part.end, *to++ = part.part, *to++ = part.parts;
       }
-      walk.next(tiles, cost > 0);
+      walk.next(cost, teams);
     }
     out[team * 1024] = count;
   )"};
