@@ -20,7 +20,6 @@ const std::vector<std::string_view>& kBlackwellFields = *new std::vector<std::st
     "num_mma_stages", "kv_ring",  "num_q",   "swizzle", "cta_group",     "cluster",
     "scheduler",      "pack_gqa", "splits",  "merge",   "rescale",       "exp2_emulated"};
 constexpr int kHeadDimStep = 8, kMostQk = 192, kMostV = 128;  // two of block_n and two of V fit tensor memory
-constexpr int kMostRope = 64;
 constexpr int kMinKeys = 64, kMaxKeys = 192;
 // A softmax thread holds a row of scores in the 192 registers that setmaxnreg gives it. ptxas spills from 144 on.
 constexpr int kMostScores = 128;
@@ -95,7 +94,7 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
                         .gathers = true,
                         .multiplies_narrow = true,
                         .widens = true,
-                        .most_rope = kMostRope},
+                        .has_rotary_parts = true},
                        blackwell);
   blackwell.has_only(schedule, kBlackwellFields);
   if (!schedule.scheduler.is_auto())

@@ -169,7 +169,8 @@ inline contract::HopperShape hopper_shape_of(const AttentionSpec& spec) {
           .swizzle_bytes = bytes_of(spec.swizzle),
           .q_bytes = bits_of(spec.q) / 8,
           .kv_bytes = bits_of(spec.kv) / 8,
-          .column_slab = spec.v_columns ? contract::column_slab_bytes(spec.block_n, spec.page_size) : 0};
+          .column_slab = spec.v_columns ? contract::column_slab_bytes(spec.block_n, spec.page_size) : 0,
+          .rope_depth = spec.rope_width};
 }
 /// Whether warps of attention_sm90 make operands of fp8 (contract::kConvertingWarps).
 inline bool restages_keys(const AttentionSpec& spec) { return hopper_shape_of(spec).restages(); }

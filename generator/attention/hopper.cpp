@@ -83,6 +83,18 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit, int least
   return "";
 }
 
+/// The product of the plain part goes on with the rotary part. So both have the type of q, and TMA brings them.
+void check_rotary_part(const AttentionProblem& problem, FamilyRules& hopper) {
+  if (bits_of(problem.dtype.q) == 8 || bits_of(problem.dtype.kv) == 8)
+    hopper.refuse("/problem/rope/width",
+                  fmt::format("{} beside keys of {}", problem.rope.width, to_string(problem.dtype.kv)),
+                  "0, no rotary part, or 16-bit queries and keys");
+  else if (problem.rope.dtype != problem.dtype.q)
+    hopper.refuse("/problem/rope/dtype",
+                  fmt::format("\"{}\" beside queries of {}", to_string(problem.rope.dtype), to_string(problem.dtype.q)),
+                  fmt::format("that of q, {}", to_string(problem.dtype.q)));
+}
+
 void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
@@ -96,10 +108,12 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
                         .most_v = kMaxHeadDim,
                         .gathers = !decode && !narrow && problem.dtype.kv == problem.dtype.q,
                         .multiplies_narrow = true,
+                        .has_rotary_parts = !decode,
                         .converts_narrow = true,
                         .stores_narrow = false,
                         .takes_columns = true},
                        hopper);
+  if (problem.rope.width != 0 && !decode) check_rotary_part(problem, hopper);
   if (const int v = problem.head_dim.v; narrow && !decode && v <= kMaxHeadDim && v % contract::group_columns(v) != 0)
     hopper.refuse("/problem/head_dim/v", std::to_string(v), "multiples of 16 to 128, and of 32 above");
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
@@ -155,7 +169,7 @@ void check_hopper_prefill(const AttentionSpec& spec, const ArchInfo& arch, Viola
   const int least_kv_stages = spec.kv_ring == KvRing::kShared ? 2 : 1;
   check_swizzle(spec, violations);
   check_fp8(spec, violations);
-  check_rings(spec, contract::slabs_of(spec.head_dim_qk, bits_of(spec.q) / 8, bytes_of(spec.swizzle)), least_kv_stages,
+  check_rings(spec, hopper_shape_of(spec).qk_row() / contract::slab_width(bytes_of(spec.swizzle)), least_kv_stages,
               violations);
 
   if (const int share = contract::kSwizzleRows * spec.cluster_m; spec.block_n % share != 0)

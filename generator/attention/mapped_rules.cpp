@@ -13,6 +13,7 @@ namespace {
 constexpr int kMinHeadDim = 16;
 // A tensor map needs rows of whole 16 bytes.
 constexpr int kNarrowHeadDimStep = 16, kRopeStep = 8;
+constexpr int kMostRope = 64;
 
 /// The nearest count of sub-stages for which `does` is true, the lower one of two. It is true for 1.
 template <class Does>
@@ -78,11 +79,11 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
                   {ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerPage, ScaleKind::kPerToken});
   rules.takes("/problem/scales", problem.scales, scales);
   const int rope = problem.rope.width, plain = problem.head_dim.qk - rope;
-  if (rope != 0 && takes.most_rope == 0)
+  if (rope != 0 && !takes.has_rotary_parts)
     rules.refuse("/problem/rope/width", std::to_string(rope), "0, no rotary part");
-  else if (rope != 0 && (rope > takes.most_rope || rope % kRopeStep != 0))
+  else if (rope != 0 && (rope > kMostRope || rope % kRopeStep != 0))
     rules.refuse("/problem/rope/width", std::to_string(rope),
-                 fmt::format("0 and multiples of {} to {}", kRopeStep, takes.most_rope));
+                 fmt::format("0 and multiples of {} to {}", kRopeStep, kMostRope));
   else if (rope != 0 && qk_fits && (plain < kMinHeadDim || plain % depth_step != 0))
     rules.refuse("/problem/rope/width", fmt::format("{}, which leaves {} of {},", rope, plain, problem.head_dim.qk),
                  fmt::format("remainders that are multiples of {} from {} on", depth_step, kMinHeadDim));

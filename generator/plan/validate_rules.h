@@ -124,7 +124,7 @@ struct MappedOperands {
   bool gathers;                     // keys of pages without room for a box are copied row by row
   bool multiplies_narrow = false;   // q, k and v may be e4m3, whose heads are multiples of 16; scales go with them
   bool widens = false;              // the output may be f32, or any type beside e4m3
-  int most_rope = 0;                // a rotary part of up to so many 16-bit elements, in tensors of its own
+  bool has_rotary_parts = false;    // a rotary part of 16 bits may lie in tensors of its own
   bool converts_narrow = false;     // under 16-bit queries, k and v may be e4m3 or e5m2; scales go with them
   bool stores_narrow = true;        // with multiplies_narrow, the output may be e4m3
   bool takes_columns = false;       // fp8 values may lie in columns

@@ -40,6 +40,11 @@ const std::vector<Change<AttentionConfig>>& starts(const AttentionConfig&) {
         c.problem.rope.width = 64;
       },
       [](C& c) {
+        c.problem.dtype = {DType::kF16, DType::kF16, DType::kF16};
+        c.problem.head_dim = {192, 128};
+        c.problem.rope = {64, DType::kF16};
+      },
+      [](C& c) {
         c.problem.kv_layout = {KvLayoutKind::kPaged, 64};
       },
       [](C& c) {

@@ -260,14 +260,29 @@ struct AttentionSpec {
   /// Threads of a CTA.
   int threads() const;
 };
-/// Those of kernels that handle each score by itself.
+/// Fields that are part of the text only where they are not the defaults of
+/// templates/kernels/attention/attention_defaults.cuh.
 template <class Visitor>
-void visit_open_fields(AttentionSpec& spec, Visitor& field) {
-  field("mask_tensor", spec.mask_tensor, any{}, "bytes of a tensor hide keys");
-  field("bias", spec.bias, any{}, "dtype of the tensor that score_mod adds");
-  field("mask_source", spec.mask_source, any{}, "type and text that are asked for single keys");
-  field("score_source", spec.score_source, any{}, "type and text that are asked for single scores");
+void visit_options(AttentionSpec& spec, Visitor&& field) {
+  if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");
+  if (spec.latent) field("latent", spec.latent, any{}, "values are the first elements of each key");
+  if (spec.balanced) field("balanced", spec.balanced, any{}, "CTAs share the key tiles of all sequences evenly");
+  if (spec.v_columns) field("v_columns", spec.v_columns, any{}, "keys of an element of V lie side by side");
+  const bool blackwell = spec.form() == AttentionForm::kBlackwellPrefill;
+  if (!blackwell && spec.rope_width != 0)
+    field("rope_width", spec.rope_width, any{}, "elements of a query or key head that are rotary");
+  if (!blackwell && spec.exp2_emulated != 0)
+    field("exp2_emulated", spec.exp2_emulated, any{}, "exponentials of every 16 by polynomial");
+  if (spec.pv_promote != 1)
+    field("pv_promote", spec.pv_promote, any{}, "key tiles after which P V leaves the tensor cores; 0: never");
+  if (spec.opens_scores()) {
+    field("mask_tensor", spec.mask_tensor, any{}, "bytes of a tensor hide keys");
+    field("bias", spec.bias, any{}, "dtype of the tensor that score_mod adds");
+    field("mask_source", spec.mask_source, any{}, "type and text that are asked for single keys");
+    field("score_source", spec.score_source, any{}, "type and text that are asked for single scores");
+  }
 }
+
 template <class Visitor>
 void visit_fields(AttentionSpec& spec, Visitor&& field) {
   field("family", spec.family, any{}, "kernel family");
@@ -333,16 +348,7 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     if (spec.token_gen) field("merge", spec.merge, any{}, "who merges the parts of split keys");
     if (spec.form() == AttentionForm::kHopperLatent) field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster");
   }
-  // Part of the text only where they are not the defaults of templates/kernels/attention/attention_defaults.cuh.
-  if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");
-  if (spec.latent) field("latent", spec.latent, any{}, "values are the first elements of each key");
-  if (spec.balanced) field("balanced", spec.balanced, any{}, "CTAs share the key tiles of all sequences evenly");
-  if (spec.v_columns) field("v_columns", spec.v_columns, any{}, "keys of an element of V lie side by side");
-  if (!blackwell && spec.exp2_emulated != 0)
-    field("exp2_emulated", spec.exp2_emulated, any{}, "exponentials of every 16 by polynomial");
-  if (spec.pv_promote != 1)
-    field("pv_promote", spec.pv_promote, any{}, "key tiles after which P V leaves the tensor cores; 0: never");
-  if (spec.opens_scores()) visit_open_fields(spec, field);
+  visit_options(spec, field);
 }
 
 /// attention_combine.

@@ -156,11 +156,14 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
       return launch_with(blackwell);
     }
     default: {
-      contract::HopperAttentionParams hopper{};
-      hopper.num_items = launch.num_items;
-      hopper.m_chunk = launch.m_chunk;
-      hopper.queue = launch.queued ? pointer<std::uint64_t>(tensors.workspace) : nullptr;
-      return launch_with(hopper);
+      const auto launch_hopper = [&](auto hopper) {
+        hopper.num_items = launch.num_items;
+        hopper.m_chunk = launch.m_chunk;
+        hopper.queue = launch.queued ? pointer<std::uint64_t>(tensors.workspace) : nullptr;
+        launch_with(hopper);
+      };
+      return kernel.spec.rope_width > 0 ? launch_hopper(contract::HopperRotaryParams{})
+                                        : launch_hopper(contract::HopperAttentionParams{});
     }
   }
 }

@@ -40,6 +40,13 @@ struct HopperAttentionParams {
   uint64_t* queue;
 };
 
+/// Where a part of the head is rotary, q and k hold the other part. q_rope and k_rope hold the rotary part in the same
+/// layouts and element type, with boxes of as many rows.
+struct HopperRotaryParams : HopperAttentionParams {
+  TensorMap q_rope, k_rope;
+  int32_t rope_head_step;  // 1, or 0 if all KV heads share one rotary part
+};
+
 // Warpgroup 0 loads. Warpgroup 1 + i multiplies rows [64 i, 64 i + 64) of a tile.
 
 constexpr int32_t kItemBytes = 64;       // message about a work item, from the loading warp to the other warps
@@ -135,6 +142,7 @@ struct HopperShape {
   int32_t mma_stages = 1, swizzle_bytes = 128;
   int32_t q_bytes = 2, kv_bytes = 2;  // of an element
   int32_t column_slab = 0;            // V in columns: column_slab_bytes()
+  int32_t rope_depth = 0;             // part of depth_qk: columns that come from tensors of their own
 
   constexpr bool converts() const { return kv_bytes < q_bytes; }
   /// Whether products are of fp8.
@@ -146,8 +154,13 @@ struct HopperShape {
   constexpr bool restages() const { return converts() || transposes(); }
   /// Slots of messages to the threads that gather or make operands.
   constexpr int32_t told() const { return gathers || restages() ? q_stages + 2 : 0; }
+  /// Columns of q and k in shared memory that a product reads. A rotary part begins with a slab of its own, behind the
+  /// zeros that fill up the last slab of the plain part.
+  constexpr int32_t score_depth() const {
+    return rope_depth == 0 ? depth_qk : row_of(depth_qk - rope_depth, q_bytes) / q_bytes + rope_depth;
+  }
   /// Bytes of a row of an operand: of q and k, of v as it lies in memory, and of v as [depth][keys].
-  constexpr int32_t qk_row() const { return row_of(depth_qk, q_bytes); }
+  constexpr int32_t qk_row() const { return row_of(score_depth(), q_bytes); }
   constexpr int32_t v_row() const { return row_of(depth_v, q_bytes); }
   constexpr int32_t keys_row() const { return column_slab > 0 ? block_n * q_bytes : row_of(block_n, q_bytes); }
 

@@ -31,10 +31,11 @@ struct FakeLaunch {
   LaunchConfig config;
   Stream stream;
   std::size_t params_bytes;
-  std::array<std::byte, 1024> params;
+  std::array<std::byte, 2048> params;
   template <class Params>
   Params as() const {
     Params value;
+    static_assert(sizeof value <= std::tuple_size_v<decltype(params)>);
     EXPECT_EQ(params_bytes, sizeof value);
     std::memcpy(&value, params.data(), sizeof value);
     return value;

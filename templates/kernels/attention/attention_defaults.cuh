@@ -11,12 +11,9 @@
 namespace kernelwright {
 
 namespace spec_defaults {
-enum : bool {
-  kKvStarts = false,
-  kVColumns = false,
-  kBalanced = false
-};  // not variables, which would be in every binary
-enum : int { kPvPromote = 1, kExp2Emulated = 0 };
+// Not variables, which would be in every binary.
+enum : bool { kKvStarts = false, kVColumns = false, kBalanced = false };
+enum : int { kPvPromote = 1, kExp2Emulated = 0, kRopeWidth = 0 };
 }  // namespace spec_defaults
 
 // A constant of the Spec's own text hides the one of the same name here.

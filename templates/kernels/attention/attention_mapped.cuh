@@ -163,6 +163,20 @@ __device__ __forceinline__ SlabSource slab_source(const contract::TensorMap& map
   return {&map, slab * kSlabColumns, head};
 }
 
+/// Two maps of an operand: one of its plain part, which becomes kPlainSlabs slabs, and one of its rotary part. Its
+/// slabs of kRopeColumns columns follow.
+template <int kPlainSlabs, int kRopeColumns>
+struct RopeMaps {
+  const contract::TensorMap& plain;
+  const contract::TensorMap& rope;
+  int rope_head_step;  // 0: all heads share one rotary part
+};
+template <int kPlainSlabs, int kRopeColumns>
+__device__ __forceinline__ SlabSource slab_source(const RopeMaps<kPlainSlabs, kRopeColumns>& maps, int slab, int head) {
+  if (slab < kPlainSlabs) return {&maps.plain, slab * kSlabColumns, head};
+  return {&maps.rope, (slab - kPlainSlabs) * kRopeColumns, head * maps.rope_head_step};
+}
+
 /// Loads slabs [0, kSlabs), counted from the operand's slab kFirstSlab on, for the part of the tile that Part
 /// describes.
 template <class Part, int kFirstSlab, int kSlabs, class Maps>

@@ -54,6 +54,19 @@ TEST(HopperLayout, PlacesNarrowSlotsOneBehindTheOtherWhereTheirSwizzleBegins) {
       }
 }
 
+TEST(HopperLayout, BeginsARotaryPartWithASlabOfItsOwn) {
+  contract::HopperShape shape = tiles(1, 2, 1, false);
+  shape.depth_qk = 192, shape.rope_depth = 64;
+  EXPECT_EQ(shape.score_depth(), 192) << "whole slabs: as without a rotary part";
+  EXPECT_EQ(shape.qk_row(), 3 * 128);
+  shape.depth_qk = 56, shape.rope_depth = 16;
+  EXPECT_EQ(shape.score_depth(), 64 + 16) << "24 zeros between 40 and 16 columns";
+  EXPECT_EQ(shape.qk_row(), 2 * 128);
+  shape.swizzle_bytes = 0;
+  EXPECT_EQ(shape.score_depth(), 48 + 16) << "a product takes two pieces at a time";
+  EXPECT_EQ(shape.qk_row(), 8 * 16);
+}
+
 TEST(HopperLayout, NumbersEveryBarrierOnce) {
   const contract::HopperBarriers split = contract::hopper_barriers(tiles(2, 3, 2, false));
   EXPECT_EQ(split.query_empty, 2);

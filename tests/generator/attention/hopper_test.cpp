@@ -327,9 +327,53 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
       }),
       ElementsAre("/problem/head_dim/v: 128 is not built yet for the hopper family; it has values no wider than "
                   "keys, 64; the portable family takes this problem"));
-  EXPECT_THAT(refused([](auto& problem, auto&) { problem.rope.width = 64; }),
-              ElementsAre("/problem/rope/width: 64 is not built yet for the hopper family; it has 0, no rotary part; "
-                          "sm_100a and sm_103a take this problem"));
+}
+
+TEST(HopperPlan, OfARotaryPartHasTheTileOfItsWholeHead) {
+  AttentionProblem problem = prefill(192, 128);
+  AttentionSpec whole = planned(problem);
+  problem.rope.width = 64;
+  const AttentionSpec parts = planned(problem);
+  EXPECT_EQ(parts.rope_width, 64);
+  whole.rope_width = 64;
+  EXPECT_EQ(parts, whole);
+}
+
+TEST(HopperPlan, RefusesRotaryPartsThatItsProductsDoNotTake) {
+  const auto rotary = [](auto& problem) {
+    problem.head_dim = {192, 128};
+    problem.rope.width = 64;
+  };
+  EXPECT_THAT(refused([&](auto& problem, auto&) {
+                rotary(problem);
+                problem.rope.dtype = DType::kF16;
+              }),
+              ElementsAre("/problem/rope/dtype: \"f16\" beside queries of bf16 is not built yet for the hopper family; "
+                          "it has that of q, bf16; sm_100a and sm_103a take this problem"));
+  EXPECT_THAT(refused([&](auto& problem, auto&) {
+                rotary(problem);
+                problem.dtype.kv = DType::kE4m3;
+              }),
+              ElementsAre("/problem/rope/width: 64 beside keys of e4m3 is not built yet for the hopper family; it has "
+                          "0, no rotary part, or 16-bit queries and keys"));
+  EXPECT_THAT(refused([&](auto& problem, auto&) {
+                rotary(problem);
+                problem.rope.width = 96;
+              }),
+              ElementsAre("/problem/rope/width: 96 is not built yet for the hopper family; it has 0 and multiples of "
+                          "8 to 64"));
+  EXPECT_THAT(refused([&](auto& problem, auto&) {
+                rotary(problem);
+                problem.kv_layout = {KvLayoutKind::kPaged, 4};
+              }),
+              ElementsAre(HasSubstr("/problem/kv_layout/page_size: 4 is not built yet for the hopper family; it has "
+                                    "multiples of 8")));
+  EXPECT_THAT(refused([&](auto& problem, auto& schedule) {
+                rotary(problem);
+                schedule.token_gen = true;
+              }),
+              ElementsAre(HasSubstr("/problem/rope/width: 64 is not built yet for the hopper family; it has 0, no "
+                                    "rotary part")));
 }
 
 /// Keys that warps convert: whole tiles, which each CTA loads for itself, in rows of whole pieces.

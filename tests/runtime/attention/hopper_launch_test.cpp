@@ -113,6 +113,45 @@ TEST(AttentionTensorMaps, HaveBoxesAsWideAsTheSwizzle) {
   }
 }
 
+AttentionProblem rotary_problem() {
+  AttentionProblem problem = prefill_problem();
+  problem.head_dim = {192, 128};
+  problem.rope.width = 64;
+  return problem;
+}
+AttentionSchedule rotary_schedule() {
+  AttentionSchedule schedule = hopper();
+  schedule.block_n = 112;
+  return schedule;
+}
+/// Queries as one projection leaves them, keys and values as another, and rotary parts as a cache of latents has them.
+void give_rotary_parts(AttentionTensors& tensors) {
+  tensors.q_strides = tensors.q_rope_strides = {100 * 8 * 192, 8 * 192, 192};
+  tensors.q_rope = tensors.q + 128 * 2;
+  tensors.k_strides = tensors.v_strides = {300 * 2 * 256, 2 * 256, 256};
+  tensors.v = tensors.k + 128 * 2;
+  tensors.k_rope = 0x80000;
+  tensors.k_rope_strides = {300 * 576, 576, 0};
+}
+
+TEST(AttentionTensorMaps, OfARotaryPartAreBesideThoseOfTheOtherPart) {
+  const AttentionTensorMaps maps = maps_of(rotary_problem(), give_rotary_parts, rotary_schedule());
+  EXPECT_THAT(dims(maps.q), ElementsAre(128, 100, 8, 2));
+  EXPECT_THAT(strides(maps.q), ElementsAre(8 * 192, 192, 100 * 8 * 192));
+  EXPECT_EQ(maps.q_rope.address, 0x10000u + 256);
+  EXPECT_THAT(dims(maps.q_rope), ElementsAre(64, 100, 8, 2));
+  EXPECT_EQ(strides(maps.q_rope), strides(maps.q));
+  EXPECT_EQ(box(maps.q_rope), box(maps.q));
+  EXPECT_THAT(dims(maps.k), ElementsAre(128, 300, 2, 2));
+  EXPECT_THAT(strides(maps.k), ElementsAre(2 * 256, 256, 300 * 2 * 256));
+  EXPECT_EQ(maps.k_rope.address, 0x80000u);
+  EXPECT_EQ(maps.k_rope.dtype, DType::kBf16);
+  EXPECT_THAT(dims(maps.k_rope), ElementsAre(64, 300, 1, 2)) << "one for all heads";
+  EXPECT_EQ(strides(maps.k_rope)[0], 576u);
+  EXPECT_THAT(box(maps.k_rope), ElementsAre(64, 112, 1, 1));
+  EXPECT_TRUE(maps.one_rope);
+}
+
 /// Under 16-bit queries, a box has the columns of theirs, in half of the bytes. Under fp8 queries boxes are alike.
 TEST(AttentionTensorMaps, OfFp8KeysHaveTheColumnsOfTheQueries) {
   AttentionProblem problem = prefill_problem();
@@ -331,6 +370,26 @@ TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   EXPECT_EQ(launch.config.grid[0], 16u);
   EXPECT_EQ(launch.config.block, 384u);
   EXPECT_EQ(launch.config.shared_bytes, launch.kernel->max_shared_bytes);
+}
+
+TEST_F(HopperLaunchTest, PassesTheMapsOfARotaryPartBehindTheOthers) {
+  const AttentionKernel kernel = engine.prepare(rotary_problem(), rotary_schedule());
+  AttentionTensors tensors = some_tensors();
+  EXPECT_THROW(kernel.launch(tensors, some_stream()), ConfigError) << "q_rope and k_rope are missing";
+  give_rotary_parts(tensors);
+  kernel.launch(tensors, some_stream());
+  ASSERT_THAT(device().launches(), SizeIs(1));
+  const auto params = device().launches()[0].as<contract::HopperRotaryParams>();
+  const AttentionTensorMaps expected = maps_of(rotary_problem(), give_rotary_parts, rotary_schedule());
+  EXPECT_EQ(device().tensor_map(&params.q), expected.q);
+  EXPECT_EQ(device().tensor_map(&params.v), expected.v);
+  EXPECT_EQ(device().tensor_map(&params.q_rope), expected.q_rope);
+  EXPECT_EQ(device().tensor_map(&params.k_rope), expected.k_rope);
+  EXPECT_EQ(params.rope_head_step, 0);
+  EXPECT_EQ(params.num_items, 2 * 8);
+  tensors.k_rope_strides = {};
+  kernel.launch(tensors, some_stream());
+  EXPECT_EQ(device().launches()[1].as<contract::HopperRotaryParams>().rope_head_step, 1) << "one for each head";
 }
 
 TEST_F(HopperLaunchTest, StartsBeforeTheKernelAheadHasEndedOnlyIfAsked) {

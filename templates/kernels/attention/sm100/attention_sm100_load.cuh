@@ -61,17 +61,8 @@ struct Loads<true> {
   using Values = HalfOfColumns;
 };
 
-/// Two maps of an operand: one of its plain part, one of its rotary part.
-struct RopeMaps {
-  const contract::TensorMap& plain;
-  const contract::TensorMap& rope;
-  int rope_head_step;  // 0: all heads share one rotary part
-};
 constexpr int kRopeSlabColumns = kRowBytes / 2;
-__device__ __forceinline__ SlabSource slab_source(const RopeMaps& maps, int slab, int head) {
-  if (slab < kSlabsPlain) return {&maps.plain, slab * kSlabColumns, head};
-  return {&maps.rope, (slab - kSlabsPlain) * kRopeSlabColumns, head * maps.rope_head_step};
-}
+using Maps = RopeMaps<kSlabsPlain, kRopeSlabColumns>;  // of q and of k
 
 /// Loads query tile `tile` of the CTA's item number `lap`, counting only items that see keys. Waits first until the
 /// output of the item before has left through the tile's slot.
@@ -80,8 +71,8 @@ __device__ __forceinline__ void load_query_tile(const BlackwellAttentionParams& 
   if constexpr (kQueued) shared.query_empty(tile).wait_before(lap);
   const auto full = shared.query_full(tile);
   if (cluster_rank() == kLeader) full.expect_bytes(kCtas * kSlabsQk * kQuerySlabBytes);
-  load_queries<kTileRows, kSlabsQk, Loads<kPair>::Queries>(RopeMaps{params.q, params.q_rope, 1}, shared.queries(tile),
-                                                           work, tile * kTileRows, leaders(full.address));
+  load_queries<kTileRows, kSlabsQk, Loads<kPair>::Queries>(Maps{params.q, params.q_rope, 1}, shared.queries(tile), work,
+                                                           tile * kTileRows, leaders(full.address));
 }
 
 // Whether a thread of its own loads queries. The thread that loads keys runs ahead into items whose slot of queries is
@@ -110,8 +101,7 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
         tiles.end - tiles.begin,
         [&](int j) {
           if (kQueued && j == tiles.end - tiles.begin - 1) items.ask();
-          load_keys<kSlabsQk, Loads<kPair>::Keys>(RopeMaps{params.k, params.k_rope, params.rope_head_step}, keys,
-                                                  at(j));
+          load_keys<kSlabsQk, Loads<kPair>::Keys>(Maps{params.k, params.k_rope, params.rope_head_step}, keys, at(j));
           if (!kQueriesApart && kTwoQueryTiles && j == 0) load_query_tile(params, shared, work.item, 1, 0);
         },
         [&](int j) { load_values<Loads<kPair>::Values>(params.v, values, at(j)); });

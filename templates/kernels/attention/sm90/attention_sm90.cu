@@ -30,7 +30,7 @@
 #include "kernels/attention/sm90/attention_sm90_convert.cuh"
 
 extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
-    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::HopperAttentionParams params) {
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::KernelParams params) {
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
@@ -42,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
     if constexpr (kGathersKv || kRestagesKv) init_told(shared);
   } else if (threadIdx.x == 32) {  // so the first copies find their maps in the cache
     ptx::prefetch_tensormap(params.q);
+    prefetch_rotary_maps(params);
     if constexpr (!kGathersKv) {
       ptx::prefetch_tensormap(params.k);
       ptx::prefetch_tensormap(params.v);

@@ -23,11 +23,29 @@ __device__ __forceinline__ Rings load_rings(const Shared& shared) {
     return {shared.kv_barriers(), shared.keys(), shared.values()};
 }
 
+/// The maps of q, and of k.
+using RotaryMaps = RopeMaps<kSlabsPlain, kSlabColumns>;
+__device__ __forceinline__ const contract::TensorMap& query_maps(const HopperAttentionParams& params) {
+  return params.q;
+}
+__device__ __forceinline__ const contract::TensorMap& key_maps(const HopperAttentionParams& params) { return params.k; }
+__device__ __forceinline__ RotaryMaps query_maps(const contract::HopperRotaryParams& params) {
+  return {params.q, params.q_rope, 1};
+}
+__device__ __forceinline__ RotaryMaps key_maps(const contract::HopperRotaryParams& params) {
+  return {params.k, params.k_rope, params.rope_head_step};
+}
+__device__ __forceinline__ void prefetch_rotary_maps(const HopperAttentionParams&) {}
+__device__ __forceinline__ void prefetch_rotary_maps(const contract::HopperRotaryParams& params) {
+  ptx::prefetch_tensormap(params.q_rope);
+  ptx::prefetch_tensormap(params.k_rope);
+}
+
 /// This thread waits for the grids ahead, on behalf of the CTA. fill_unseen() has a wait of its own, because it shares
 /// nothing with this thread. The math warpgroups do not wait. They touch global memory (sinks, slopes, masks, biases,
 /// O, the LSE) only for an item whose record they have. That record comes by an mbarrier, and this thread arrives at
 /// the mbarrier behind its wait.
-__device__ __forceinline__ void load(const HopperAttentionParams& params, const Shared& shared) {
+__device__ __forceinline__ void load(const KernelParams& params, const Shared& shared) {
   ptx::griddepcontrol_wait();  // the grid ahead may write lengths and offsets, too
   const contract::AttentionParams& attention = params.attention;
   QueryRing queries = QueryRing::producer(shared.query_barriers());
@@ -60,7 +78,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
                   {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});
     if constexpr (kRestagesKv) shared.gather_posted(items.index).arrive();
     const uint32_t full = queries.expect_bytes(kSlabsQk * kQuerySlabBytes);
-    load_queries<spec::kBlockM, kSlabsQk>(params.q, shared.queries(queries.state.index), work, 0, full);
+    load_queries<spec::kBlockM, kSlabsQk>(query_maps(params), shared.queries(queries.state.index), work, 0, full);
     queries.step();
     items.step();
     if constexpr (kGathersKv) continue;  // the gathering warps have been told
@@ -68,7 +86,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
       if (j == tiles.begin) walk.look_ahead();
       tile.first_key = item.origin + j * spec::kBlockN;
-      load_keys<kSlabsQk, LoadedKeys>(params.k, keys, tile);
+      load_keys<kSlabsQk, LoadedKeys>(key_maps(params), keys, tile);
       if (pending) load_before();
       before = tile;
       pending = true;

@@ -339,7 +339,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_scores(uint32_t keys) {
-    mma::issue_scores<computed(), spec::kHeadDimQk, spec::kBlockM, spec::kBlockN, spec::kSwizzleBytes, kStage,
+    mma::issue_scores<computed(), shape().score_depth(), spec::kBlockM, spec::kBlockN, spec::kSwizzleBytes, kStage,
                       kKeyStages>(scores_, own_queries(), keys);
     if constexpr (kStage + 1 < kKeyStages) {
       const uint32_t more = tiles_.template wait_k<kStage + 1>();

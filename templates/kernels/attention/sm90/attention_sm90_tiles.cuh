@@ -18,6 +18,8 @@ namespace kernelwright {
 namespace {
 
 using contract::HopperAttentionParams;
+/// What a launch passes.
+using KernelParams = policy::Either<spec::kRopeWidth != 0, contract::HopperRotaryParams, HopperAttentionParams>::type;
 
 enum : bool {  // not variables, which would be in every binary
   // fp8 products.
@@ -62,7 +64,13 @@ enum : bool {
 static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
               "a share of a tile begins where the swizzle's pattern does");
 
-constexpr int kSlabsQk = contract::slabs_of(spec::kHeadDimQk, kElementBytes, spec::kSwizzleBytes);
+enum : int {
+  kSlabsPlain = contract::slabs_of(spec::kHeadDimQk - spec::kRopeWidth, kElementBytes, spec::kSwizzleBytes),
+  kSlabsRope = contract::slabs_of(spec::kRopeWidth, kElementBytes, spec::kSwizzleBytes)
+};
+constexpr int kSlabsQk = kSlabsPlain + kSlabsRope;
+static_assert(spec::kRopeWidth == 0 || (kElementBytes == 2 && !kRestagesKv && !kGathersKv),
+              "TMA brings a rotary part of 16 bits, and products of the plain part go on with it");
 constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes;
 __device__ constexpr contract::HopperShape shape() {
   return {spec::kBlockM,
@@ -78,7 +86,8 @@ __device__ constexpr contract::HopperShape shape() {
           spec::kSwizzleBytes,
           kElementBytes,
           tile::kBytesOf<spec::kKvDType>,
-          spec::kVColumns ? contract::column_slab_bytes(spec::kBlockN, spec::kPageSize) : 0};
+          spec::kVColumns ? contract::column_slab_bytes(spec::kBlockN, spec::kPageSize) : 0,
+          spec::kRopeWidth};
 }
 __device__ constexpr contract::HopperRawRing raw_ring() { return contract::hopper_raw_ring(shape()); }
 constexpr contract::HopperLayout kLayout = contract::hopper_layout(shape());

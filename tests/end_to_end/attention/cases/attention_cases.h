@@ -49,6 +49,8 @@ void give_extreme_scales(AttentionCase& call);
 std::vector<CudaCase> hopper_cases();
 /// Those over fp8 keys and values, which hopper_cases() have too.
 std::vector<CudaCase> hopper_fp8_cases();
+/// Those with a rotary part in tensors of its own, likewise.
+std::vector<CudaCase> rotary_cases();
 
 /// Those of keys that hold their values, on hopper or portable.
 std::vector<CudaCase> latent_cases(Family family);

@@ -62,6 +62,11 @@ inline AttentionProblem dims(AttentionProblem problem, int qk, int v) {
   problem.head_dim = {qk, v};
   return problem;
 }
+/// The last `width` elements of each head of q and k are a rotary part.
+inline AttentionProblem rotary(AttentionProblem problem, int width = 64, DType dtype = DType::kBf16) {
+  problem.rope = {width, dtype};
+  return problem;
+}
 inline AttentionProblem paged(AttentionProblem problem, int size) {
   problem.kv_layout = {KvLayoutKind::kPaged, size};
   return problem;

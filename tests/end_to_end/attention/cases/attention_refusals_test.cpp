@@ -124,8 +124,8 @@ TEST(AttentionRefusals, ARotaryPartOfItsOwn) {  // case 37's queries
   AttentionProblem problem = default_problem();
   problem.rope.width = 64;
   EXPECT_EQ(refusal(problem),
-            "/problem/rope/width: 64 is not built yet for the portable family; it has 0, no rotary part; sm_100a and "
-            "sm_103a take this problem");
+            "/problem/rope/width: 64 is not built yet for the portable family; it has 0, no rotary part; sm_90a, sm_100a "
+            "and sm_103a take this problem");
 }
 
 TEST(AttentionRefusals, LengthsOfTheCacheAloneBesideOffsetsOfAllKeys) {

@@ -325,11 +325,6 @@ void narrow_forms(List& list) {
   }
 }
 
-AttentionProblem rotary(AttentionProblem problem, int width = 64, DType dtype = DType::kBf16) {
-  problem.rope = {width, dtype};
-  return problem;
-}
-
 /// DeepSeek's: 128 columns of 8 bits and 64 rotary ones of 16, and a scale for every token.
 AttentionProblem latent(AttentionProblem problem) {
   return rotary(narrow(dims(std::move(problem), 192, 128), ScaleKind::kPerToken));

@@ -399,6 +399,7 @@ std::vector<CudaCase> hopper_cases() {
   swizzles(list);
   std::vector<CudaCase> cases = list.take();
   for (CudaCase& test : hopper_fp8_cases()) cases.push_back(std::move(test));
+  for (CudaCase& test : rotary_cases()) cases.push_back(std::move(test));
   return cases;
 }
 

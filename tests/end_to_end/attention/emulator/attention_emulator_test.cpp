@@ -172,6 +172,7 @@ TEST(HopperAttentionCases, HaveEveryNumberThatTheFamilyTakes) {
                              "c39",
                              "clusters_of_2",
                              "clusters_of_4",
+                             "rotary",
                              "swizzle",
                              "portable_swizzle",
                              "portable_swizzle_decode"})
