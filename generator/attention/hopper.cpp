@@ -83,18 +83,6 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit, int least
   return "";
 }
 
-/// The product of the plain part goes on with the rotary part. So both have the type of q, and TMA brings them.
-void check_rotary_part(const AttentionProblem& problem, FamilyRules& hopper) {
-  if (bits_of(problem.dtype.q) == 8 || bits_of(problem.dtype.kv) == 8)
-    hopper.refuse("/problem/rope/width",
-                  fmt::format("{} beside keys of {}", problem.rope.width, to_string(problem.dtype.kv)),
-                  "0, no rotary part, or 16-bit queries and keys");
-  else if (problem.rope.dtype != problem.dtype.q)
-    hopper.refuse("/problem/rope/dtype",
-                  fmt::format("\"{}\" beside queries of {}", to_string(problem.rope.dtype), to_string(problem.dtype.q)),
-                  fmt::format("that of q, {}", to_string(problem.dtype.q)));
-}
-
 void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
@@ -113,7 +101,7 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
                         .stores_narrow = false,
                         .takes_columns = true},
                        hopper);
-  if (problem.rope.width != 0 && !decode) check_rotary_part(problem, hopper);
+  if (problem.rope.width != 0 && !decode) check_rotary_type(problem, hopper);
   if (const int v = problem.head_dim.v; narrow && !decode && v <= kMaxHeadDim && v % contract::group_columns(v) != 0)
     hopper.refuse("/problem/head_dim/v", std::to_string(v), "multiples of 16 to 128, and of 32 above");
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);

@@ -1,4 +1,5 @@
-// Attention: the rules that hopper and blackwell share. Their kernels load through tensor maps into rings of K and V.
+// Attention: the rules that hopper and blackwell share, whose kernels load through tensor maps into rings of K and V.
+// Portable has those of rotary parts, too.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -78,15 +79,32 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
     scales.insert(scales.end(),
                   {ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerPage, ScaleKind::kPerToken});
   rules.takes("/problem/scales", problem.scales, scales);
+  if (problem.rope.width == 0) return;
+  if (!takes.has_rotary_parts)
+    rules.refuse("/problem/rope/width", std::to_string(problem.rope.width), kNoRotaryPart);
+  else
+    check_rotary_width(problem, kRopeStep, qk_fits ? depth_step : 1, rules);
+}
+
+void check_rotary_width(const AttentionProblem& problem, int step, int plain_step, FamilyRules& rules) {
   const int rope = problem.rope.width, plain = problem.head_dim.qk - rope;
-  if (rope != 0 && !takes.has_rotary_parts)
-    rules.refuse("/problem/rope/width", std::to_string(rope), "0, no rotary part");
-  else if (rope != 0 && (rope > kMostRope || rope % kRopeStep != 0))
+  if (rope > kMostRope || rope % step != 0)
     rules.refuse("/problem/rope/width", std::to_string(rope),
-                 fmt::format("0 and multiples of {} to {}", kRopeStep, kMostRope));
-  else if (rope != 0 && qk_fits && (plain < kMinHeadDim || plain % depth_step != 0))
+                 fmt::format("0 and multiples of {} to {}", step, kMostRope));
+  else if (plain < kMinHeadDim || plain % plain_step != 0)
     rules.refuse("/problem/rope/width", fmt::format("{}, which leaves {} of {},", rope, plain, problem.head_dim.qk),
-                 fmt::format("remainders that are multiples of {} from {} on", depth_step, kMinHeadDim));
+                 fmt::format("remainders that are multiples of {} from {} on", plain_step, kMinHeadDim));
+}
+
+void check_rotary_type(const AttentionProblem& problem, FamilyRules& rules) {
+  if (bits_of(problem.dtype.q) == 8 || bits_of(problem.dtype.kv) == 8)
+    rules.refuse("/problem/rope/width",
+                 fmt::format("{} beside keys of {}", problem.rope.width, to_string(problem.dtype.kv)),
+                 fmt::format("{}, or 16-bit queries and keys", kNoRotaryPart));
+  else if (problem.rope.dtype != problem.dtype.q)
+    rules.refuse("/problem/rope/dtype",
+                 fmt::format("\"{}\" beside queries of {}", to_string(problem.rope.dtype), to_string(problem.dtype.q)),
+                 fmt::format("that of q, {}", to_string(problem.dtype.q)));
 }
 
 void check_rings(const AttentionSpec& spec, int qk_slabs, int least_kv_stages, std::vector<Violation>& violations) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 #include "contract/attention_portable.h"
 #include "kernelwright/generator/attention/candidates.h"
@@ -128,8 +129,13 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
       "/problem/scales", problem.scales,
       {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerPage, ScaleKind::kPerToken});
   portable.takes("/problem/v_layout", problem.v_layout, {VLayout::kRows});
-  if (problem.rope.width != 0)
-    portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
+  constexpr int kProductStep = 16;  // columns
+  if (problem.rope.width != 0 && decode) {
+    portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), kNoRotaryPart);
+  } else if (problem.rope.width != 0) {
+    check_rotary_width(problem, kProductStep, kProductStep, portable);
+    check_rotary_type(problem, portable);
+  }
   portable.has_only(schedule, kPortableFields);
   if (!schedule.scheduler.is_auto())
     portable.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kLongestFirst});
@@ -159,6 +165,9 @@ void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::v
                                                  : std::string("of an MMA step")));
   if (spec.head_dim_qk % spec.block_k != 0)
     refuse("block_k", fmt::format("{} does not divide head_dim.qk, {}", spec.block_k, spec.head_dim_qk));
+  else if (spec.rope_width % spec.block_k != 0)
+    refuse("block_k", fmt::format("{} does not divide rope.width, {}; {} would do", spec.block_k, spec.rope_width,
+                                  std::gcd(spec.rope_width, spec.plain_depth())));
   check_staging(spec, row_tiles, violations);
   if (spec.token_gen && !spec.pack_gqa)
     refuse("pack_gqa", "false, but the decode form packs the heads of a group; true would do");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
@@ -127,10 +128,14 @@ void detail::plan_portable(const AttentionProblem& problem, const AttentionSched
   spec.rescale =
       resolve("rescale", schedule.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
   // A chunk as wide as the swizzle changes no byte of the tile's layout. But a row's pointer then serves every chunk.
-  const bool chunked = problem.head_dim.qk % 64 == 0;
-  spec.block_k =
-      resolve("block_k", schedule.block_k, chunked ? 64 : problem.head_dim.qk,
-              chunked ? "one swizzle wide: a thread keeps one row pointer for all chunks of K" : "K arrives whole");
+  const bool chunked = problem.head_dim.qk % 64 == 0, rotary = problem.rope.width != 0;
+  spec.block_k = resolve("block_k", schedule.block_k,
+                         rotary    ? std::gcd(problem.rope.width, spec.plain_depth())
+                         : chunked ? 64
+                                   : problem.head_dim.qk,
+                         rotary    ? "chunks of K lie in one tensor each, the plain or the rotary part"
+                         : chunked ? "one swizzle wide: a thread keeps one row pointer for all chunks of K"
+                                   : "K arrives whole");
   if (spec.token_gen) {
     choose_decode_tile(spec, schedule, machine, std::max(1, max_rows), resolve);
     choose_merge(schedule, plan, resolve);

@@ -131,4 +131,11 @@ struct MappedOperands {
 };
 void check_mapped_problem(const AttentionProblem& problem, const MappedOperands& takes, FamilyRules& rules);
 
+inline constexpr const char* kNoRotaryPart = "0, no rotary part";
+/// Checks the width of a rotary part in tensors of its own. It is a multiple of `step`, and the rest of the head one of
+/// `plain_step`.
+void check_rotary_width(const AttentionProblem& problem, int step, int plain_step, FamilyRules& rules);
+/// Checks its type, for kernels whose products go on from the plain part to the rotary one: hopper and portable.
+void check_rotary_type(const AttentionProblem& problem, FamilyRules& rules);
+
 }  // namespace kernelwright::detail

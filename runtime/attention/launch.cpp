@@ -168,6 +168,18 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
   }
 }
 
+/// attention_portable, its decode form and attention_latent_portable.
+void launch_portable(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
+                     const AttentionLaunch& launch, const AttentionParams& params, Stream stream) {
+  const auto launch_with = [&](const auto& all) {
+    kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &all, sizeof all, stream);
+  };
+  if (kernel.spec.rope_width == 0) return launch_with(params);
+  launch_with(contract::PortableRotaryParams{params, pointer<const void>(tensors.q_rope),
+                                             pointer<const void>(tensors.k_rope), packed(strides.q_rope),
+                                             packed(strides.k_rope)});
+}
+
 /// The tensors of a launch whose keys hold their values.
 AttentionTensors values_in_keys(const AttentionTensors& given) {
   if (given.v != 0 && given.v != given.k)
@@ -283,7 +295,7 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& giv
   if (kernel.tensor_maps)
     launch_mapped(kernel, tensors, strides, launch, params, stream);
   else
-    kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &params, sizeof params, stream);
+    launch_portable(kernel, tensors, strides, launch, params, stream);
   if (!split || !kernel.combine) return;
 
   const CombineParams combine{

@@ -79,6 +79,14 @@ struct AttentionParams {
   Strides k_scale_strides, v_scale_strides;
 };
 
+/// attention_portable, where a part of the head is rotary: q and k hold the other part, and q_rope and k_rope the
+/// rotary part in the same layouts and element type.
+struct PortableRotaryParams : AttentionParams {
+  const void* q_rope;
+  const void* k_rope;
+  Strides q_rope_strides, k_rope_strides;  // a head stride of 0: one rotary part for all KV heads
+};
+
 /// An extent that the caller did not give.
 constexpr int32_t kUnknownExtent = 0x7fffffff;
 

@@ -69,6 +69,12 @@ struct Unbounded {
   __device__ static int nearest(int key) { return key; }
 };
 
+/// Chunks of the depth, one behind the other: those whose elements lie in one tensor.
+template <int kFirst, int kCount>
+struct DepthChunks {
+  enum : int { first = kFirst, count = kCount };
+};
+
 enum class KvForm { kCpAsync, kTma, kRegisterStaged };
 
 template <class Trait, KvForm kForm, DType kStored, DType kComputed, int kNumStages, int kNumThreads, int kSwizzleBytes,
@@ -92,6 +98,7 @@ class KvBuffer {
   static_assert(kForm == KvForm::kRegisterStaged || !kConverts, "only registers can convert");
 
  public:
+  using AllChunks = DepthChunks<0, Trait::num_chunks>;
   static constexpr int num_chunks = Trait::num_chunks;    // chunks of the depth, in a slot
   static constexpr int num_warps_n = Trait::num_warps_n;  // warps that split the keys of a tile
   static constexpr int num_mmas = Trait::wsize / 8;       // n8 MMAs across the warp tile
@@ -118,23 +125,23 @@ class KvBuffer {
   /// Starts to move a tile into stage `stage` of num_stages. The tile's first key is `first_key` of `rows`. Only keys
   /// in `bound` that lie on an existing page are read. The other rows become zeros: a key that no query sees may hold a
   /// NaN, and 0 * NaN is NaN. The whole tile takes one branch, and rows take none: the surrounding loop carries its
-  /// accumulators across every branch.
-  template <class Rows, class Bound>
+  /// accumulators across every branch. Chunks: the chunks of the depth that `rows` hold.
+  template <class Chunks = AllChunks, class Rows, class Bound>
   __device__ __forceinline__ void load_from_dram(const Rows& rows, int first_key, const Bound& bound, int stage) {
     static_assert(kForm != KvForm::kTma, "one thread has TMA copy");
     if (bound.holds_all(first_key, Trait::btile_dim0)) {
-      load_rows(rows, first_key, Unbounded{}, stage);
+      load_rows<Chunks>(rows, first_key, Unbounded{}, stage);
     } else {
-      load_rows(rows, first_key, bound, stage);
+      load_rows<Chunks>(rows, first_key, bound, stage);
     }
   }
 
   /// The same without the check of the whole tile: one copy of the code, but three instructions more per row.
-  template <int kStage = 0, class Rows, class Bound>
+  template <class Chunks = AllChunks, int kStage = 0, class Rows, class Bound>
   __device__ __forceinline__ void load_rows(const Rows& rows, int first_key, const Bound& bound, int stage) {
     // Registers are indexed by constants, so each stage of registers has its own code.
     if constexpr (kStage + 1 < kRegisterStages) {
-      if (stage != kStage) return load_rows<kStage + 1>(rows, first_key, bound, stage);
+      if (stage != kStage) return load_rows<Chunks, kStage + 1>(rows, first_key, bound, stage);
     }
     // The page-table lookup, and a register load of unpaged keys, happen whether or not the key is inside: a key that
     // is inside stands in for one that is not. A cp.async of 0 bytes reads nothing, so evenly spaced rows may run past
@@ -168,7 +175,7 @@ class KvBuffer {
         inside = inside && place.exists;
       }
       if constexpr (kEvenlySpaced && kStandIn) source = inside ? source : stand_in;
-      fetch<Rows::is_paged>(source, inside, i, stage, registers_[kStage]);
+      fetch<Rows::is_paged, Chunks>(source, inside, i, stage, registers_[kStage]);
       if constexpr (kEvenlySpaced && kEvenRows) even += kPassRows * rows.token_stride;
     }
   }
@@ -270,13 +277,13 @@ class KvBuffer {
     }
   }
 
-  /// Load `i` of this thread, from `source` for every depth chunk, or zeros if not `inside`. kMayLack: `source` may
-  /// point anywhere if not `inside`.
-  template <bool kMayLack>
+  /// Load `i` of this thread, from `source` for each of Chunks, or zeros if not `inside`. kMayLack: `source` may point
+  /// anywhere if not `inside`.
+  template <bool kMayLack, class Chunks>
   __device__ __forceinline__ void fetch(const StorageT* source, bool inside, int i, int stage, Registers& registers) {
 #pragma unroll
-    for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
-      const StorageT* from = source + chunk * Trait::btile_dim1;
+    for (int chunk = Chunks::first; chunk < Chunks::first + Chunks::count; ++chunk) {
+      const StorageT* from = source + (chunk - Chunks::first) * Trait::btile_dim1;
       if constexpr (kForm == KvForm::kCpAsync) {
         ptx::cp_async_cg_16(shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0), from,
                             inside ? 16 : 0);

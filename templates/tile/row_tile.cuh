@@ -9,10 +9,11 @@
 
 namespace kernelwright::tile {
 
-/// [rows][cols] of 16-bit elements, copied by kNumThreads threads with cp.async. Rows past the last become zeros.
+/// [rows][cols] of 16-bit elements, copied by kNumThreads threads with cp.async to the columns of Tile from kFirstCol
+/// on. Rows past the last become zeros.
 /// kElementBytes 1: elements come as bytes. 16 of them lie in the second of the two pieces that they will fill, until
 /// the caller converts them.
-template <int kRows, int kCols, class Tile, int kNumThreads, int kElementBytes = 2>
+template <int kRows, int kCols, class Tile, int kNumThreads, int kElementBytes = 2, int kFirstCol = 0>
 struct RowTile {
   enum : int { kPieceCols = 16 / kElementBytes, kPieces = 2 / kElementBytes };
   uint32_t shared;
@@ -51,7 +52,9 @@ struct RowTile {
   }
 
  private:
-  __device__ static constexpr int piece(int column) { return column * kPieces + kPieces - 1; }
+  __device__ static constexpr int piece(int column) {
+    return (kFirstCol / kPieceCols + column) * kPieces + kPieces - 1;
+  }
 };
 
 /// Fragments of the A operand, for the warp's kRowTiles x 16 query rows. They stay in registers, or are read anew for

@@ -16,7 +16,7 @@
 #include "kernels/attention/portable/attention_portable_rows.cuh"
 
 extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwright::spec::kMinCtas)
-    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::AttentionParams params) {
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::KernelParams params) {
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const uint32_t shared = ptx::shared_address(shared_memory);
@@ -31,21 +31,22 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const policy::TileList tiles = tiles_of(mask, item);
 
   // Queries to shared memory; they stay for all key tiles.
-  const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
+  const tile::RowTile<spec::kBlockM, kPlainDepth, Queries, kNumThreads> query_tile{shared};
   query_tile.load(thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q), params.q_strides));
+  load_rotary_queries(params, item, shared, thread);
 
   const int kv_head = item.row_map.kv_head();
   const int32_t* const pages = tile::page_line<KvRows>(params, item.coord.batch);
-  const KvRows key_rows = tile::kv_rows<KvRows>(params, params.k, params.k_strides, pages, item.coord.batch,
-                                                item.sequence.kv_start, kv_head);
+  const ItemKeys key_rows(params, pages, item, kv_head);
   const KvRows value_rows = tile::kv_rows<KvRows>(params, params.v, params.v_strides, pages, item.coord.batch,
                                                   item.sequence.kv_start, kv_head);
   const int column = column_of(thread / 32);
   Keys keys(shared + kLayout.keys, thread, column);
   Values values(shared + kLayout.values, thread, column);
   const tile::RowBound<Mask::hides_low> bound{tiles.keys.low, tiles.keys.high};
-  const auto load = [&](auto& buffer, const KvRows& rows, int key_tile, int stage) {
-    buffer.load_from_dram(rows, key_tile * spec::kBlockN, bound, stage);
+  const auto load_keys = [&](int key_tile, int stage) { key_rows.load(keys, key_tile * spec::kBlockN, bound, stage); };
+  const auto load_values = [&](int key_tile, int stage) {
+    values.load_from_dram(value_rows, key_tile * spec::kBlockN, bound, stage);
   };
 
   float key_scale = 1;
@@ -129,11 +130,11 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   if constexpr (Keys::num_slots == 1) {
     // Tile i is in stage i mod kStages. A load into a stage begins as soon as the tile kStages before has been read.
     constexpr int kStages = spec::kNumStages;
-    if (tiles.end > tiles.begin) keys.load_rows(key_rows, last * spec::kBlockN, bound, 0);  // rarely whole
+    if (tiles.end > tiles.begin) key_rows.load_rarely_whole(keys, last * spec::kBlockN, bound, 0);
 #pragma unroll
     for (int ahead = 0; ahead < kStages - 1; ++ahead) {
-      if (last - ahead >= tiles.begin) load(values, value_rows, last - ahead, ahead);
-      if (last - ahead - 1 >= tiles.begin) load(keys, key_rows, last - ahead - 1, ahead + 1);
+      if (last - ahead >= tiles.begin) load_values(last - ahead, ahead);
+      if (last - ahead - 1 >= tiles.begin) load_keys(last - ahead - 1, ahead + 1);
     }
     ptx::cp_async_commit_group();
     ptx::cp_async_wait_group<0>();
@@ -144,15 +145,14 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       keys.copy_to_shared(stage);
       __syncthreads();  // K has landed; no warp reads the V of the tile before
       const int next_values = key_tile - (kStages - 1);
-      if (kStages == 1 || next_values >= tiles.begin)
-        load(values, value_rows, next_values, stage == 0 ? kStages - 1 : stage - 1);
+      if (kStages == 1 || next_values >= tiles.begin) load_values(next_values, stage == 0 ? kStages - 1 : stage - 1);
       ptx::cp_async_commit_group();
       Exponentials exponentials;
       score(exponentials, key_tile, 0);
       ptx::cp_async_wait_group<0>();
       values.copy_to_shared(stage);
       await_values(key_tile, 0);  // and no warp reads this tile's K
-      if (key_tile > tiles.begin + (kStages - 1)) load(keys, key_rows, key_tile - kStages, stage);
+      if (key_tile > tiles.begin + (kStages - 1)) load_keys(key_tile - kStages, stage);
       ptx::cp_async_commit_group();
       multiply_values(output, exponentials, values, 0);
       stage = stage == kStages - 1 ? 0 : stage + 1;
@@ -160,8 +160,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   } else {
     const auto load_tile = [&](int key_tile, int stage) {
       if (key_tile >= tiles.begin) {
-        load(keys, key_rows, key_tile, stage);
-        load(values, value_rows, key_tile, stage);
+        load_keys(key_tile, stage);
+        load_values(key_tile, stage);
       }
       ptx::cp_async_commit_group();  // empty groups keep the count of groups equal to that of tiles
     };

@@ -29,6 +29,9 @@ namespace kernelwright {
 namespace {
 
 using contract::AttentionParams;
+/// What a launch passes.
+using KernelParams =
+    policy::Either<spec::kRopeWidth != 0, contract::PortableRotaryParams, contract::AttentionParams>::type;
 
 constexpr int kNumThreads = spec::kNumWarps * 32;
 constexpr int kNumWarpsN = spec::kBlockN / spec::kWarpN, kNumWarpsM = spec::kNumWarps / kNumWarpsN;
@@ -64,6 +67,62 @@ using AnyItem =
 using WorkItem = SpecItem<AnyItem>;
 using Mask = SpecMask<spec::kKvStarts>;
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
+enum : int { kPlainDepth = spec::kHeadDimQk - spec::kRopeWidth };
+static_assert(spec::kRopeWidth == 0 || (kPlainDepth % spec::kBlockK == 0 && spec::kRopeWidth % spec::kBlockK == 0 &&
+                                        spec::kKvDType == spec::kQDType),
+              "a chunk of the depth lies in one tensor, in the type of q");
+
+/// The keys of one sequence and head: in one tensor, or a plain and a rotary part. (Templates, because the order in
+/// which classes appear is the order of variables in a binary.)
+template <class Rows>
+struct WholeKeys {
+  Rows rows;
+  __device__ __forceinline__ WholeKeys(const AttentionParams& params, const int32_t* pages, const WorkItem& item,
+                                       int kv_head)
+      : rows(tile::kv_rows<Rows>(params, params.k, params.k_strides, pages, item.coord.batch, item.sequence.kv_start,
+                                 kv_head)) {}
+  /// Loads a tile of them to stage `stage`. load_rarely_whole(): likewise, without the check of the whole tile.
+  template <class Bound>
+  __device__ __forceinline__ void load(Keys& keys, int first_key, const Bound& bound, int stage) const {
+    keys.load_from_dram(rows, first_key, bound, stage);
+  }
+  template <class Bound>
+  __device__ __forceinline__ void load_rarely_whole(Keys& keys, int first_key, const Bound& bound, int stage) const {
+    keys.load_rows(rows, first_key, bound, stage);
+  }
+};
+template <class Rows>
+struct KeysInParts {
+  using Plain = tile::DepthChunks<0, kPlainDepth / spec::kBlockK>;
+  using Rotary = tile::DepthChunks<kPlainDepth / spec::kBlockK, spec::kRopeWidth / spec::kBlockK>;
+  Rows plain, rotary;
+  __device__ __forceinline__ KeysInParts(const contract::PortableRotaryParams& params, const int32_t* pages,
+                                         const WorkItem& item, int kv_head)
+      : plain(WholeKeys<Rows>(params, pages, item, kv_head).rows),
+        rotary(tile::kv_rows<Rows>(params, params.k_rope, params.k_rope_strides, pages, item.coord.batch,
+                                   item.sequence.kv_start, kv_head)) {}
+  template <class Bound>
+  __device__ __forceinline__ void load(Keys& keys, int first_key, const Bound& bound, int stage) const {
+    keys.template load_from_dram<Plain>(plain, first_key, bound, stage);
+    keys.template load_from_dram<Rotary>(rotary, first_key, bound, stage);
+  }
+  template <class Bound>
+  __device__ __forceinline__ void load_rarely_whole(Keys& keys, int first_key, const Bound& bound, int stage) const {
+    keys.template load_rows<Plain>(plain, first_key, bound, stage);
+    keys.template load_rows<Rotary>(rotary, first_key, bound, stage);
+  }
+};
+using ItemKeys = policy::Either<spec::kRopeWidth != 0, KeysInParts<KvRows>, WholeKeys<KvRows>>::type;
+
+/// Copies the rotary part of the CTA's queries behind the plain part, if there is one.
+template <class Params>  // dependent: other parameters have no q_rope
+__device__ __forceinline__ void load_rotary_queries(const Params& params, const WorkItem& item, uint32_t shared,
+                                                    int thread) {
+  if constexpr (spec::kRopeWidth != 0)
+    tile::RowTile<spec::kBlockM, spec::kRopeWidth, Queries, kNumThreads, 2, kPlainDepth>{shared}.load(
+        thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q_rope), params.q_rope_strides));
+}
+
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Scores = float[kRowTiles][spec::kWarpN / 8][4];

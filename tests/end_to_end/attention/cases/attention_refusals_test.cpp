@@ -120,12 +120,29 @@ TEST(AttentionRefusals, DTypesThatNoFamilyTakes) {
             "/problem/dtype/out: \"e5m2\" is not built yet for the portable family; it has f16, bf16, f32");
 }
 
-TEST(AttentionRefusals, ARotaryPartOfItsOwn) {  // case 37's queries
-  AttentionProblem problem = default_problem();
-  problem.rope.width = 64;
-  EXPECT_EQ(refusal(problem),
-            "/problem/rope/width: 64 is not built yet for the portable family; it has 0, no rotary part; sm_90a, sm_100a "
-            "and sm_103a take this problem");
+TEST(AttentionRefusals, ARotaryPartBesideFp8Keys) {  // case 37's queries
+  EXPECT_EQ(refusal(rotary(fp8(default_problem(), ScaleKind::kNone))),
+            "/problem/rope/width: 64 beside keys of e4m3 is not built yet for the portable family; it has 0, no rotary "
+            "part, or 16-bit queries and keys");
+}
+
+TEST(AttentionRefusals, ARotaryPartThatIsNoWholeStepOfAProduct) {
+  EXPECT_EQ(refusal(rotary(default_problem(), 24)),
+            "/problem/rope/width: 24 is not built yet for the portable family; it has 0 and multiples of 16 to 64; the "
+            "hopper family takes this problem");
+}
+
+TEST(AttentionRefusals, ARotaryPartInDecode) {
+  EXPECT_EQ(refusal(decode(rotary(default_problem()))),
+            "/problem/rope/width: 64 is not built yet for the portable family; it has 0, no rotary part; the hopper "
+            "family takes this problem");
+}
+
+TEST(AttentionRefusals, ChunksOfKeysThatLieInTwoTensors) {
+  AttentionSchedule schedule;
+  schedule.block_k = 64;
+  EXPECT_EQ(refusal(rotary(default_problem(), 32), schedule),
+            "/schedule/block_k: 64 does not divide rope.width, 32; 32 would do");
 }
 
 TEST(AttentionRefusals, LengthsOfTheCacheAloneBesideOffsetsOfAllKeys) {

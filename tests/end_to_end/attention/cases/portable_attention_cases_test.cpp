@@ -42,6 +42,10 @@ AttentionShape queries(int q_len, std::vector<int> kv_lens) {
   return shape;
 }
 
+/// With a rotary part, in 128 columns, that all heads share.
+AttentionProblem in_parts(DType dtype, int width) { return rotary(heads(small(dtype, 128), 2, 2), width, dtype); }
+void share_rotary_part(AttentionCase& call) { call.k_rope.strides.head = 0; }
+
 /// Values that are not finite, at keys that some of 50 rows see of 120 keys and others do not, under a causal mask.
 void spoil_values(AttentionCase& call) {
   const std::vector<float> row(static_cast<std::size_t>(call.problem.head_dim.v),
@@ -74,6 +78,9 @@ std::vector<CudaCase> portable_cases() {
       {"columns_3_packed", causal(small(f16)), uneven, tile({6, 64, 96, 32, 1, slots})},
       {"columns_2_infinities", causal(small(bf16)), queries(50, {120}), tile({4, 64, 64, 32, 2, slots})},
       {"registers_2_infinities", causal(small(f16)), queries(50, {120}), tile({4, 64, 32, 32, 2})},
+      {"rotary_ring_causal_ragged", causal(ragged(in_parts(bf16, 64))), some, tile({4, 64, 32, 32, 2, slots})},
+      {"rotary_one_slot_paged", windowed(paged(in_parts(f16, 32), 5), 60, 3), uneven, tile({4, 64, 48, 48, 1, slots})},
+      {"rotary_registers_2", with_alibi(in_parts(bf16, 16)), uneven, tile({4, 32, 32, 16, 2})},
       {"decode_registers_1", windowed(decode(paged(small(bf16), 16), 3), 200), tokens,
        tile({2, 16, 32, 16, 1, registers, true})},
       {"decode_registers_3", causal(decode(small(f16), 3)), tokens, tile({4, 16, 64, 16, 3, registers, true})},
@@ -84,6 +91,7 @@ std::vector<CudaCase> portable_cases() {
     if (test.name.find("f32") != std::string::npos) test.problem.dtype.out = DType::kF32;
     if (test.name.find("packed") != std::string::npos) test.schedule.pack_gqa = true;
     if (test.name.find("infinities") != std::string::npos) test.change = spoil_values;
+    if (test.name.find("rotary") != std::string::npos) test.change = share_rotary_part;
     test.name = "portable_" + test.name;
   }
   return cases;

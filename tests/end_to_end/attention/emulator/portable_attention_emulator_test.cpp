@@ -59,7 +59,7 @@ TEST_P(PortableStageFaults, AreFound) {
 
 constexpr const char *kTwo = "portable_registers_2", *kRing = "portable_columns_2_ring",
                      *kFour = "portable_columns_4_registers_ragged", *kDecode = "portable_decode_registers_3",
-                     *kInfinities = "portable_columns_2_infinities";
+                     *kInfinities = "portable_columns_2_infinities", *kRotary = "portable_rotary_ring_causal_ragged";
 
 INSTANTIATE_TEST_SUITE_P(
     , PortableStageFaults,
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
               change("KERNELWRIGHT_ENTRY", "next_values key_tile", "(kStages - 1)", "kStages")},
         Fault{"the_last_keys_are_not_loaded", kTwo,
               change("KERNELWRIGHT_ENTRY", "key_tile begin #2", "(kStages - 1)", "kStages")},
-        Fault{"values_are_not_prefetched", kTwo, drop("KERNELWRIGHT_ENTRY", "values last")},
+        Fault{"values_are_not_prefetched", kTwo, drop("KERNELWRIGHT_ENTRY", "load_values last")},
         Fault{"no_wait_for_keys", kTwo, drop("KERNELWRIGHT_ENTRY", "__syncthreads #5")},
         Fault{"no_wait_for_values", kTwo, change("KERNELWRIGHT_ENTRY", "__syncthreads return", "__syncthreads()", "")},
         Fault{"every_column_hides_the_first_ones_keys", kRing,
@@ -88,6 +88,9 @@ INSTANTIATE_TEST_SUITE_P(
               change("merge", "factor weight", "weight(softmax.maximum[r], largest, scale)", "1")},
         Fault{"every_column_adds_what_is_not_finite", kInfinities,
               change("add_non_finite_values", "sees values", "!", "=")},
+        Fault{"rotary_keys_from_the_plain_part", kRotary, change("KeysInParts::load", "Rotary", "rotary", "plain")},
+        Fault{"rotary_queries_over_the_plain_part", kRotary,
+              change("RowTile::piece", "kFirstCol", "kFirstCol / kPieceCols + column", "column")},
         Fault{"decode_stores_another_stage", kDecode, change("await_keys", "keys_", "stage_", "0")},
         Fault{"decode_loads_a_tile_twice", kDecode, change("await_keys", "kNumStages", "spec::kNumStages", "1")},
         Fault{"decode_never_changes_its_stage", kDecode,
