@@ -226,6 +226,7 @@ class ModelReader {
                                 .window_words = "no window",
                                 .latent_qk = rank + rope,
                                 .latent_v = rank,
+                                .shared_rope = rope,
                                 .absorbed_shape = number(h) + " of [" + number(rank) + ", " + number(nope) + "], and " +
                                                   number(h) + " of [" + number(v) + ", " + number(rank) + "]",
                                 .scale = "(qk_nope_head_dim + qk_rope_head_dim)^-1/2, and mscale^2 of rope_scaling",

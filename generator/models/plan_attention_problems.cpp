@@ -70,6 +70,8 @@ void PlanBuilder::add(const AttentionLayer& layer, const std::string& pass, Atte
   planned.serves = {{"attention " + name, layers_text(layer.layers)}};
   planned.from = origin_of(layer);
   const AttentionProblem& made = std::get<AttentionConfig>(planned.config).problem;
+  if (made.rope.width > 0)
+    planned.from.push_back("rope.width: " + layer.shared_rope.text() + "; k_rope is one for all heads");
   planned.from.push_back(cache_words(made.dtype.kv, made.kv_layout, plan_.serving));
   join(std::move(planned));
 }
@@ -130,14 +132,18 @@ void PlanBuilder::add_prefill(const AttentionLayer& layer) {
   add_passes(layer, std::string(server_.prefill), std::move(problem), std::move(shapes));
 }
 
-/// A server that caches latents expands those of a prompt to keys and values, which are ragged and have no pages. It
-/// attends to the prompt's own keys, then to each part of the context, and merges the parts by their LSE. A decode
-/// attends to the latents themselves: one KV head, whose values are the first elements of its keys.
+/// A server that caches latents expands those of a prompt to keys and values, which are ragged and have no pages. The
+/// rotary part of a key stays as the cache has it, one for all heads, where kernels take it in a tensor of its own. The
+/// server attends to the prompt's own keys, then to each part of the context, and merges the parts by their LSE. A
+/// decode attends to the latents themselves: one KV head, whose values are the first elements of its keys.
 void PlanBuilder::add_latent(const AttentionLayer& layer) {
   AttentionProblem own = problem_of(layer);
   own.q_layout = QLayout::kRagged;
   own.kv_layout.kind = KvLayoutKind::kRagged;
   own.lse = true;
+  AttentionProblem in_parts = own;
+  in_parts.rope = {static_cast<int>(layer.shared_rope.value()), model_.dtype};
+  if (all_take(plan_.serving.archs, in_parts)) own = in_parts;
   const int tokens = plan_.serving.max_tokens;
   AttentionProblem context = own;
   context.mask.kind = MaskKind::kNone;

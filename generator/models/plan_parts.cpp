@@ -79,6 +79,11 @@ void add_missing(ModelPlan& plan, const std::vector<MissingLayer>& missing) {
     if (std::ranges::find(plan.missing, layer) == plan.missing.end()) plan.missing.push_back(layer);
 }
 
+bool all_take(const std::vector<Arch>& archs, const AttentionProblem& problem) {
+  const AttentionConfig config{"", problem, {}, {}};
+  return std::ranges::all_of(archs, [&](Arch arch) { return refusal(config, arch).empty(); });
+}
+
 void judge(ModelPlan& plan) {
   std::vector<MissingLayer> missing;
   std::erase_if(plan.problems, [&](const PlannedProblem& problem) {

@@ -31,6 +31,8 @@ void add_missing(ModelPlan& plan, const std::vector<MissingLayer>& missing);
 
 /// Moves problems that no kernel takes to what is missing, with the planner's reason.
 void judge(ModelPlan& plan);
+/// Whether every architecture of `archs` has a kernel that takes the problem.
+bool all_take(const std::vector<Arch>& archs, const AttentionProblem& problem);
 
 /// Adds the problems of a model to a plan. Equal problems join: one has all the layers that it serves.
 class PlanBuilder {

@@ -256,6 +256,9 @@ TEST(ModelPlan, LatentAttentionExpandsItsPromptsAndDecodesOverLatents) {
       "n_shared_experts": 1, "first_k_dense_replace": 1)");
   const ModelPlan plan = plan_model(json, {});
   EXPECT_EQ(attention(plan, "prefill").head_dim, (HeadDim{192, 128}));
+  EXPECT_EQ(attention(plan, "prefill").rope, (Rope{64, DType::kBf16})) << "all heads share it";
+  EXPECT_EQ(attention(plan, "prefill-context").rope.width, 64);
+  EXPECT_EQ(attention(plan, "decode").rope.width, 0);
   EXPECT_TRUE(attention(plan, "prefill").lse);
   EXPECT_EQ(attention(plan, "prefill-context").mask.kind, MaskKind::kNone);
   EXPECT_EQ(attention(plan, "decode").head_dim, (HeadDim{576, 512}));
@@ -264,6 +267,15 @@ TEST(ModelPlan, LatentAttentionExpandsItsPromptsAndDecodesOverLatents) {
   EXPECT_EQ(size(plan, "qkv-a"), Size(256 + 576, 512));
   EXPECT_EQ(size(plan, "shared-gate-up"), Size(512, 512));
   EXPECT_EQ(attention(plan_model(json, {.server = "hf"}), "decode").heads, (Heads{8, 8})) << "keys are expanded there";
+}
+
+TEST(ModelPlan, LatentAttentionHasWholeKeysWhereNoKernelTakesTheirParts) {
+  const std::string json = config("deepseek_v3", R"("kv_lora_rank": 512, "qk_nope_head_dim": 112,
+      "qk_rope_head_dim": 80, "v_head_dim": 128, "n_routed_experts": 8, "moe_intermediate_size": 256,
+      "first_k_dense_replace": 1)");
+  const ModelPlan plan = plan_model(json, {});
+  EXPECT_EQ(attention(plan, "prefill").head_dim, (HeadDim{192, 128}));
+  EXPECT_EQ(attention(plan, "prefill").rope.width, 0) << "a rotary part has 64 elements at most";
 }
 
 TEST(ModelPlan, WhatNoKernelTakesIsMissingWithThePlannersReason) {
