@@ -56,7 +56,7 @@ Rate rate(double operations, double bytes, double microseconds) {
 }  // namespace
 
 AttentionCase inputs_of(const AttentionConfig& config, const AttentionShape& shape, std::uint64_t seed) {
-  return make_inputs(config.problem, shape, {.seed = seed});
+  return make_inputs(config.problem, shape, {.seed = seed, .one_rope = true});  // as models have it
 }
 GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64_t seed) {
   return make_gemm_inputs(config.problem, shape, {.seed = seed});

@@ -164,6 +164,7 @@ struct InputOptions {
   bool interleave_kv = false;
   int padding_tokens = 0;    // NaN tokens after the tokens of each sequence or page
   bool share_pages = false;  // sequences share the first page of sequence 0
+  bool one_rope = false;     // all KV heads share one rotary part
   int unused_pages = 3;      // NaN pages between the used ones
   double q_magnitude = 1;    // standard deviation of the queries
 };

@@ -107,8 +107,9 @@ void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, c
     }
   }
   if (const std::int64_t rope = call.problem.rope.width; rope > 0) {
-    call.k_rope.strides = {tokens * heads * rope, heads * rope, rope};
-    give_memory(call.k_rope, blocks * tokens * heads * rope);
+    const int parts = options.one_rope ? 1 : heads;
+    call.k_rope.strides = {tokens * parts * rope, parts * rope, options.one_rope ? 0 : rope};
+    give_memory(call.k_rope, blocks * tokens * parts * rope);
   }
   if (call.has_key_scales()) place_key_scales(call, blocks, tokens, options);
 }
@@ -172,7 +173,7 @@ void fill_rope(AttentionCase& call, const InputOptions& options) {
         fill_normal(queries, problem.rope.dtype, width, options.q_magnitude,
                     ragged ? call.q_rope.row(0, call.q_offsets[b] + token, h) : call.q_rope.row(b, token, h));
     for (int token = call.first_key(b); token < call.kv_lens[b]; ++token)
-      for (int h = 0; h < problem.heads.kv; ++h)
+      for (int h = 0; h < (options.one_rope ? 1 : problem.heads.kv); ++h)
         fill_normal(keys, problem.rope.dtype, width, 1, call.k_rope_row(b, token, h));
   }
 }

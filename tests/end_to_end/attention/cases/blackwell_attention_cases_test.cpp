@@ -353,9 +353,7 @@ void rotary_parts(List& list) {
   list.add("mla_softcap", latent(capped(small(), 20)), odd);
   list.add("mla_alibi", latent(with_alibi(small())), odd);
   // One rotary part for all heads, and tokens with negative or zero scales.
-  list.add("mla_one_rope", latent(heads(small(), 4, 2)), odd).change = [](AttentionCase& call) {
-    call.k_rope.strides.head = 0;
-  };
+  list.add("mla_one_rope", latent(heads(small(), 4, 2)), odd).options.one_rope = true;
   list.add("mla_signs", latent(causal(small())), odd).change = [](AttentionCase& call) {
     for (std::size_t i = 0; i < call.q_scale.size(); i += 3) call.q_scale[i] = -call.q_scale[i];
     for (std::size_t i = 1; i < call.q_scale.size(); i += 7) call.q_scale[i] = 0;

@@ -44,7 +44,6 @@ AttentionShape queries(int q_len, std::vector<int> kv_lens) {
 
 /// With a rotary part, in 128 columns, that all heads share.
 AttentionProblem in_parts(DType dtype, int width) { return rotary(heads(small(dtype, 128), 2, 2), width, dtype); }
-void share_rotary_part(AttentionCase& call) { call.k_rope.strides.head = 0; }
 
 /// Values that are not finite, at keys that some of 50 rows see of 120 keys and others do not, under a causal mask.
 void spoil_values(AttentionCase& call) {
@@ -91,7 +90,7 @@ std::vector<CudaCase> portable_cases() {
     if (test.name.find("f32") != std::string::npos) test.problem.dtype.out = DType::kF32;
     if (test.name.find("packed") != std::string::npos) test.schedule.pack_gqa = true;
     if (test.name.find("infinities") != std::string::npos) test.change = spoil_values;
-    if (test.name.find("rotary") != std::string::npos) test.change = share_rotary_part;
+    if (test.name.find("rotary") != std::string::npos) test.options.one_rope = true;
     test.name = "portable_" + test.name;
   }
   return cases;

@@ -9,16 +9,7 @@
 #include "kernelwright/generator/attention/planner.h"
 
 namespace kernelwright {
-namespace rotary_cases_test {
-namespace {
-
-void share_among_heads(AttentionCase& call) { call.k_rope.strides.head = 0; }
-
-}  // namespace
-}  // namespace rotary_cases_test
-
 std::vector<CudaCase> rotary_cases() {
-  using namespace rotary_cases_test;
   std::vector<CudaCase> cases;
   const auto add = [&](const char* name, AttentionProblem problem, AttentionShape shape,
                        const std::function<void(AttentionSchedule&)>& change = {}) -> CudaCase& {
@@ -32,14 +23,14 @@ std::vector<CudaCase> rotary_cases() {
   AttentionShape several = lists({}, {333, 40, 0, 129});
   several.q_len = 150;
   // DeepSeek's prefill, on the planner's tile.
-  add("mla", causal(ragged(rotary(dims(two, 192, 128), 64))), lists({130, 1, 0, 66}, {333, 65, 9, 66})).change =
-      share_among_heads;
+  add("mla", causal(ragged(rotary(dims(two, 192, 128), 64))), lists({130, 1, 0, 66}, {333, 65, 9, 66}))
+      .options.one_rope = true;
   add("mla_paged", windowed(paged(rotary(dims(halves, 192, 128), 64, DType::kF16), 16), 200, 3), several,
       [](AttentionSchedule& schedule) {
         schedule.block_n = 48;
         schedule.kv_ring = KvRing::kSplit, schedule.num_qk_stages = 3, schedule.q_stages = 1;
       })
-      .change = share_among_heads;
+      .options.one_rope = true;
   add("packed", causal(ragged(rotary(dims(heads(two, 8, 2), 96, 64), 32))),
       lists({1, 1, 0, 90, 1, 33}, {200, 1, 60, 300, 0, 33}), [](AttentionSchedule& schedule) {
         schedule.pack_gqa = true;

@@ -27,7 +27,7 @@ CudaCase call_of_two_heads() {
   test.schedule.block_n = 48;
   test.shape = lists({}, {100, 120});
   test.shape.q_len = 60;
-  test.change = [](AttentionCase& call) { call.k_rope.strides.head = 0; };
+  test.options.one_rope = true;
   return test;
 }
 
