@@ -154,7 +154,9 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
     constexpr std::int64_t kRopeStep = 8;  // elements in 16 bytes
     if ((t.q_rope | t.k_rope) & kUnusual) return false;
     if (!fits(t.q_rope_strides, strides.q_rope, ragged_q, spec.rope_width, kRopeStep)) return false;
-    if (!fits(t.k_rope_strides, strides.k_rope, ragged_kv, spec.rope_width, kRopeStep)) return false;
+    TensorStrides keys = strides.k_rope;
+    if (keys.head == 0) keys.head = spec.rope_width;  // one for all heads
+    if (!fits(t.k_rope_strides, keys, ragged_kv, spec.rope_width, kRopeStep)) return false;
   }
   // In columns, V has no stride of tokens.
   const TensorStrides values = {strides.v.batch, spec.v_columns ? strides.v.head : strides.v.token, strides.v.head};

@@ -316,7 +316,7 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     return list[random() % list.size()];
   };
   constexpr std::int64_t kFar = std::int64_t{1} << 58, kLeast = std::numeric_limits<std::int64_t>::min();
-  int passed = 0, refused = 0;
+  int passed = 0, rotary = 0, refused = 0;
   for (int round = 0; round < 500'000; ++round) {
     AttentionSpec spec;
     spec.family = any(0, 0, 1) ? Family::kHopper : Family::kPortable;
@@ -330,6 +330,7 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     spec.mask = any(0, 1) ? MaskKind::kSlidingWindow : MaskKind::kNone;
     spec.score_mod = any(0, 1) ? ScoreModKind::kSoftcap : any(0, 0, 1) ? ScoreModKind::kTensor : ScoreModKind::kNone;
     spec.mask_tensor = any(0, 0, 0, 0, 0, 1);
+    spec.rope_width = any(0, 0, 0, 0, 0, 1) ? 64 : 0;
     AttentionProblem problem;
     problem.heads = {8, 2};
     problem.max_q_len = static_cast<int>(any(0, 0, 0, 2));
@@ -346,6 +347,7 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
       return static_cast<DevicePtr>(taken ? any(4, 8, 12, 16, 20, 24, 28, 0, 2) : any(0, 0, 0, 0, 0, 0, 0, 0, 4));
     };
     t.q = address(), t.k = address(), t.v = address(), t.o = address();
+    if (spec.rope_width > 0 || random() % 32 == 0) t.q_rope = address(), t.k_rope = address();
     t.lse = rarely(spec.lse), t.sinks = rarely(spec.sinks);
     t.q_offsets = rarely(spec.q_layout == QLayout::kRagged);
     t.kv_offsets = rarely(spec.kv_layout == KvLayoutKind::kRagged);
@@ -362,7 +364,9 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     t.q_tokens = any(1, 1, 2, 3, 1 << 30, -1);
     t.kv_tokens = any(0, 0, 100, 100, -1);
     t.page_table_stride = static_cast<int>(any(1, 2, 2, 2, 0, -1));
-    for (TensorStrides* strides : {&t.q_strides, &t.k_strides, &t.v_strides, &t.o_strides})
+    std::vector<TensorStrides*> operands{&t.q_strides, &t.k_strides, &t.v_strides, &t.o_strides};
+    if (spec.rope_width > 0) operands.insert(operands.end(), {&t.q_rope_strides, &t.k_rope_strides});
+    for (TensorStrides* strides : operands)
       if (any(0, 0, 0, 1))
         *strides = {any(4096, 0, 64, -128, kFar, kFar << 2, kLeast), any(1024, 128, 0, 1028, -128, kFar << 4),
                     any(128, 128, 256, 0, 132, kFar << 1)};
@@ -381,10 +385,12 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
       continue;
     }
     ++passed;
+    if (spec.rope_width > 0) ++rotary;
     for (const Violation& broken : detail::broken_rules(kernel, t, strides))
       ADD_FAILURE() << broken.path << ": " << broken.message;
   }
   EXPECT_GT(passed, 1000);
+  EXPECT_GT(rotary, 50);
   EXPECT_GT(refused, 1000);
 }
 

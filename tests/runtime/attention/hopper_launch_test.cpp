@@ -152,6 +152,19 @@ TEST(AttentionTensorMaps, OfARotaryPartAreBesideThoseOfTheOtherPart) {
   EXPECT_TRUE(maps.one_rope);
 }
 
+TEST(AttentionTensorMaps, OfARotaryPartForAllHeadsNeedNoFurtherCheck) {
+  AttentionTensors tensors = some_tensors();
+  give_rotary_parts(tensors);
+  const LoadedAttention kernel = detail::describe(
+      rotary_problem(), plan_attention(rotary_problem(), rotary_schedule(), Arch::kSm90a), DeviceInfo{.num_sms = 132});
+  const auto is_fine = [&] {
+    return detail::surely_fine(kernel, tensors, detail::resolve_strides(kernel, tensors), 2 * 100);
+  };
+  EXPECT_TRUE(is_fine());
+  tensors.k_rope_strides.token = 0;
+  EXPECT_FALSE(is_fine()) << "one for all keys is a broadcast";
+}
+
 /// Under 16-bit queries, a box has the columns of theirs, in half of the bytes. Under fp8 queries boxes are alike.
 TEST(AttentionTensorMaps, OfFp8KeysHaveTheColumnsOfTheQueries) {
   AttentionProblem problem = prefill_problem();
