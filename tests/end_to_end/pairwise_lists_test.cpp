@@ -107,6 +107,7 @@ std::vector<Factor<DrawnKernel>> attention_factors(Arch arch) {
                                        {.kind = ScoreModKind::kTensor, .dtype = bf16},
                                        {.kind = ScoreModKind::kTensor, .dtype = f32}},
                  &AttentionProblem::score_mod),
+      of_problem("rope", std::vector<Rope>{{}, {64, bf16}, {16, f16}}, &AttentionProblem::rope),
       of_problem("sinks", std::vector<bool>{false, true}, &AttentionProblem::sinks),
       of_problem("lse", std::vector<bool>{false, true}, &AttentionProblem::lse),
       of_problem("scales",

@@ -129,11 +129,19 @@ AttentionSchedule draw_schedule(Draw& draw, const AttentionProblem& problem, For
   return schedule;
 }
 
+/// Makes the end of each head a rotary part, in some of the kernels that take one.
+void draw_rotary_part(Draw& draw, DrawnKernel& kernel, Arch arch) {
+  const int widths[] = {64, 64, 32, 16, 8};
+  DrawnKernel rotary = kernel;
+  rotary.problem.rope = {draw.one_of(widths), kernel.problem.dtype.q};
+  if (draw.chance(0.3) && is_taken({"", rotary.problem, {}, rotary.schedule}, arch)) kernel = rotary;
+}
+
 }  // namespace
 
 std::vector<DrawnKernel> draw_kernels(int count, std::uint64_t seed, Arch arch) {
   std::vector<DrawnKernel> kernels;
-  Draw draw(seed, 0);
+  Draw draw(seed, 0), rotary(seed, ~std::uint64_t{0});
   for (int i = 0; i < count; ++i) {
     auto form = static_cast<Form>(i % kForms);
     const bool hopper = family_exists_on(Family::kHopper, arch), blackwell = family_exists_on(Family::kBlackwell, arch);
@@ -151,6 +159,7 @@ std::vector<DrawnKernel> draw_kernels(int count, std::uint64_t seed, Arch arch) 
       const AttentionSchedule schedule = draw_schedule(draw, problem, form, arch);
       if (!is_taken({"", problem, {}, schedule}, arch)) continue;
       kernels.push_back({problem, schedule});
+      draw_rotary_part(rotary, kernels.back(), arch);
       break;
     }
   }
@@ -180,9 +189,10 @@ DrawnCall draw_call(const AttentionProblem& problem, const CallLimits& limits, s
   InputOptions& options = call.options;
   options.seed = seed ^ (number << 20);
   options.heads_first = draw.chance(0.2);
-  options.interleave_kv = problem.head_dim.qk == problem.head_dim.v && draw.chance(0.2);
+  options.interleave_kv = problem.head_dim.qk - problem.rope.width == problem.head_dim.v && draw.chance(0.2);
   options.padding_tokens = draw.chance(0.2) ? draw.between(1, 9) : 0;
   options.share_pages = draw.chance(0.2);
+  options.one_rope = problem.rope.width > 0 && draw.chance(0.5);
   options.unused_pages = draw.between(0, 20);
   options.q_magnitude = draw.chance(0.2) ? 4 : 1;
   call.other_scale = draw.chance(0.1);
@@ -210,6 +220,7 @@ std::string describe(const DrawnKernel& kernel, const DrawnCall& call) {
   if (options.heads_first) text += ", heads_first";
   if (options.interleave_kv) text += ", interleave_kv";
   if (options.share_pages) text += ", share_pages";
+  if (options.one_rope) text += ", one_rope";
   if (call.other_scale) text += ", 1.75 times the scale";
   if (call.other_window) text += fmt::format(", window {} {}", call.window.left, call.window.right);
   return text;

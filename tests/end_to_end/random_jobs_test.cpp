@@ -73,6 +73,7 @@ std::string kind_of(const DrawnKernel& drawn, Arch arch) {
                                  to_string(problem.dtype.q), to_string(problem.dtype.kv));
   if (is_fp8(problem.dtype.kv)) kind += fmt::format(", scales {}", to_string(problem.scales));
   if (const int page = problem.kv_layout.page_size; page > 0 && page < 16) kind += ", pages below 16 keys";
+  if (problem.rope.width > 0) kind += ", a rotary part";
   return kind;
 }
 
@@ -146,7 +147,8 @@ TEST(RandomKernels, SayWhatTheyAreOf) {
         "attention_decode_sm90, q bf16, kv e4m3, scales none", "attention_decode_sm90, q e4m3, kv e4m3, scales none",
         "attention_portable, q bf16, kv bf16, pages below 16 keys", "attention_sm90, q e4m3, kv e4m3, scales per_token",
         "attention_decode_sm90, q e4m3, kv e4m3, scales per_page",
-        "attention_portable, q f16, kv e4m3, scales per_token",
+        "attention_portable, q f16, kv e4m3, scales per_token", "attention_sm90, q bf16, kv bf16, a rotary part",
+        "attention_portable, q f16, kv f16, a rotary part",
         "attention_decode_portable, q e4m3, kv e4m3, scales per_page"})
     EXPECT_TRUE(kinds.contains(kind)) << kind << " is not drawn:\n" << fmt::format("{}", fmt::join(kinds, "\n"));
 

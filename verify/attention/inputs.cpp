@@ -301,7 +301,7 @@ AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& 
 
 AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape, const InputOptions& options) {
   AttentionCase call = shape_only(problem, shape);
-  if (options.interleave_kv && problem.head_dim.qk != problem.head_dim.v)
+  if (options.interleave_kv && call.k.head_dim != call.v.head_dim)
     throw ConfigError("/problem/head_dim", "keys and values of different sizes cannot be interleaved");
   check_sizes(call, shape, options);
   give_memory(call.q, call.q_tokens * problem.heads.q * call.q.head_dim);

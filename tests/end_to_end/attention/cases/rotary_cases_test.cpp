@@ -22,9 +22,9 @@ std::vector<CudaCase> rotary_cases() {
   const AttentionProblem two = heads(default_problem(), 2, 2), halves = heads(default_problem(DType::kF16), 2, 2);
   AttentionShape several = lists({}, {333, 40, 0, 129});
   several.q_len = 150;
-  // DeepSeek's prefill, on the planner's tile.
-  add("mla", causal(ragged(rotary(dims(two, 192, 128), 64))), lists({130, 1, 0, 66}, {333, 65, 9, 66}))
-      .options.one_rope = true;
+  // DeepSeek's prefill, on the planner's tile: keys and values are views of what one projection leaves.
+  add("mla", causal(ragged(rotary(dims(two, 192, 128), 64))), lists({130, 1, 0, 66}, {333, 65, 9, 66})).options = {
+      .interleave_kv = true, .one_rope = true};
   add("mla_paged", windowed(paged(rotary(dims(halves, 192, 128), 64, DType::kF16), 16), 200, 3), several,
       [](AttentionSchedule& schedule) {
         schedule.block_n = 48;
