@@ -85,8 +85,8 @@ class Kernel(AttentionCalls, _Handle):
 
         sm_budget limits the SMs that a persistent kernel takes; 0: all. pdl, programmatic dependent launch, lets the
         kernel start while the kernel ahead of it in the stream ends. q_rope and k_rope are a head's rotary part, if
-        the problem has one. zero_padding sets rows of ragged o that belong to no sequence to zero; otherwise they are not
-        written.
+        the problem has one. A k_rope that is expanded over its heads (stride 0) is one for all. zero_padding sets
+        rows of ragged o that belong to no sequence to zero; otherwise they are not written.
 
         Scales are f32: what is stored, times its scale, is the value. k_scale and v_scale are both [1] (per_tensor),
         [kv_heads] (per_head), [pages, kv_heads] (per_page) or k without its last dimension (per_token: [batch, kv_len,
