@@ -160,8 +160,8 @@ struct AttentionOutput {
 struct InputOptions {
   std::uint64_t seed = 0;
   bool heads_first = false;  // [.., heads, tokens, head_dim] instead of [.., tokens, heads, head_dim]
-  // K and V of a token side by side in one buffer; needs head_dim.qk, without a rotary part, == head_dim.v. Not for V in
-  // columns.
+  // K and V of a token side by side in one buffer; needs head_dim.qk, without a rotary part, == head_dim.v. Not for V
+  // in columns.
   bool interleave_kv = false;
   int padding_tokens = 0;    // NaN tokens after the tokens of each sequence or page
   bool share_pages = false;  // sequences share the first page of sequence 0
