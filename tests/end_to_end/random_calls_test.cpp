@@ -137,11 +137,32 @@ void draw_rotary_part(Draw& draw, DrawnKernel& kernel, Arch arch) {
   if (draw.chance(0.3) && is_taken({"", rotary.problem, {}, rotary.schedule}, arch)) kernel = rotary;
 }
 
+/// Makes some of the decodes of 16 bits those of latent keys, whose values are their beginnings.
+void draw_latent(Draw& draw, DrawnKernel& kernel, Form form, Arch arch) {
+  if ((form != kHopperDecode && form != kPortableDecode) || is_fp8(kernel.problem.dtype.kv)) return;
+  const int heads[] = {1, 3, 8, 16, 63, 64, 70, 128};
+  DrawnKernel latent = kernel;
+  AttentionProblem& problem = latent.problem;
+  const DType dtype = draw.chance(0.7) ? DType::kBf16 : DType::kF16;
+  problem.dtype = {dtype, dtype, dtype};
+  problem.head_dim = {draw.chance(0.8) ? 576 : 512, 512};
+  problem.heads = {draw.one_of(heads), 1};
+  problem.v_layout = VLayout::kKeyPrefix;
+  AttentionSchedule& schedule = latent.schedule;
+  schedule = {};
+  schedule.family = form == kHopperDecode ? Family::kHopper : Family::kPortable;
+  if (form == kHopperDecode && draw.chance(0.5))
+    schedule.scheduler = Scheduler::kBalanced;
+  else if (draw.chance(0.5))
+    schedule.splits = draw.between(1, 9);
+  if (draw.chance(0.5) && is_taken({"", problem, {}, schedule}, arch)) kernel = latent;
+}
+
 }  // namespace
 
 std::vector<DrawnKernel> draw_kernels(int count, std::uint64_t seed, Arch arch) {
   std::vector<DrawnKernel> kernels;
-  Draw draw(seed, 0), rotary(seed, ~std::uint64_t{0});
+  Draw draw(seed, 0), rotary(seed, ~std::uint64_t{0}), latent(seed, ~std::uint64_t{1});
   for (int i = 0; i < count; ++i) {
     auto form = static_cast<Form>(i % kForms);
     const bool hopper = family_exists_on(Family::kHopper, arch), blackwell = family_exists_on(Family::kBlackwell, arch);
@@ -160,6 +181,7 @@ std::vector<DrawnKernel> draw_kernels(int count, std::uint64_t seed, Arch arch) 
       if (!is_taken({"", problem, {}, schedule}, arch)) continue;
       kernels.push_back({problem, schedule});
       draw_rotary_part(rotary, kernels.back(), arch);
+      draw_latent(latent, kernels.back(), form, arch);
       break;
     }
   }
@@ -238,8 +260,9 @@ TEST(RandomCalls, AreOfEveryFamilyAndFormAndTheSameForTheSameSeed) {
     masks.insert(kernel.problem.mask.kind);
     layouts.insert(kernel.problem.kv_layout.kind);
   }
-  EXPECT_EQ(names, (std::set<std::string>{"attention_decode_portable", "attention_decode_sm90", "attention_portable",
-                                          "attention_sm90"}))
+  EXPECT_EQ(names,
+            (std::set<std::string>{"attention_decode_portable", "attention_decode_sm90", "attention_latent_portable",
+                                   "attention_latent_sm90", "attention_portable", "attention_sm90"}))
       << "a family or form is never drawn";
   EXPECT_GE(masks.size(), 3u);
   EXPECT_EQ(layouts.size(), 3u);

@@ -32,8 +32,9 @@ class RandomJob {
 /// of a seed take at random.
 class RandomKernels {
  public:
-  /// Compiles on all cores; nothing compiles later. `engine` must outlive this object and its jobs.
-  RandomKernels(Engine& engine, int attention_kernels, std::uint64_t seed);
+  /// Compiles on all cores; nothing compiles later. `engine` must outlive this object and its jobs. Of the kernels
+  /// drawn it takes those in whose line of counts() `kind` stands.
+  RandomKernels(Engine& engine, int attention_kernels, std::uint64_t seed, const std::string& kind = "");
 
   /// The call of that number, which is the same for the same seed.
   std::unique_ptr<RandomJob> draw(const CallLimits& limits, std::uint64_t number);

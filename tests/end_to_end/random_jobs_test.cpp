@@ -6,6 +6,7 @@
 
 #include <map>
 #include <set>
+#include <stdexcept>
 
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/json/config_json.h"
@@ -46,7 +47,10 @@ class AttentionJob final : public JobOf<AttentionCase, DeviceCase, AttentionKern
  public:
   AttentionJob(Device& device, const DrawnKernel& drawn, const DrawnCall& call, const AttentionKernel& kernel)
       : JobOf(device, kernelwright::describe(drawn, call), call.make(drawn.problem), kernel),
-        seed_(call.options.seed) {}
+        seed_(call.options.seed),
+        balanced_(drawn.schedule.scheduler.value_or(Scheduler::kGrid) == Scheduler::kBalanced) {}
+  /// The number of SMs decides where a balanced kernel cuts keys, so that it has no budget here.
+  void launch(Stream stream, int sm_budget) override { JobOf::launch(stream, balanced_ ? 0 : sm_budget); }
   std::string fault() const override {
     const Verdict verdict = verify(call_, first_, {.budget_operations = 4e6, .seed = seed_});
     if (verdict.passed) return "";
@@ -56,6 +60,7 @@ class AttentionJob final : public JobOf<AttentionCase, DeviceCase, AttentionKern
 
  private:
   const std::uint64_t seed_;
+  const bool balanced_;
 };
 
 class KvWriteJob final : public JobOf<KvWriteCase, KvWriteDeviceCase, KvWriteKernel, KvWriteOutput> {
@@ -74,6 +79,7 @@ std::string kind_of(const DrawnKernel& drawn, Arch arch) {
   if (is_fp8(problem.dtype.kv)) kind += fmt::format(", scales {}", to_string(problem.scales));
   if (const int page = problem.kv_layout.page_size; page > 0 && page < 16) kind += ", pages below 16 keys";
   if (problem.rope.width > 0) kind += ", a rotary part";
+  if (drawn.schedule.scheduler.value_or(Scheduler::kGrid) == Scheduler::kBalanced) kind += ", balanced";
   return kind;
 }
 
@@ -89,21 +95,24 @@ std::string kind_of(const KvWriteProblem& problem) {
 
 }  // namespace
 
-RandomKernels::RandomKernels(Engine& engine, int attention_kernels, std::uint64_t seed)
+RandomKernels::RandomKernels(Engine& engine, int attention_kernels, std::uint64_t seed, const std::string& kind)
     : device_(engine.device(0)), seed_(seed) {
   const Arch arch = *device_.info().arch;
   PrepareOptions background;
   background.background = true;
   for (const DrawnKernel& drawn : draw_kernels(attention_kernels, seed, arch)) {
+    if (kind_of(drawn, arch).find(kind) == std::string::npos) continue;
     attention_.push_back({drawn, engine.prepare(drawn.problem, drawn.schedule, background)});
     kinds_.push_back(kind_of(drawn, arch));
   }
   Random random(seed, ~std::uint64_t{0});
   for (int i = 0; i < attention_kernels / 4; ++i) {
     const test::DrawnKvWrite drawn = test::draw_kv_write(random, arch);
+    if (kind_of(drawn.problem).find(kind) == std::string::npos) continue;
     kv_write_.push_back({drawn, engine.prepare(drawn.problem, {}, background)});
     kinds_.push_back(kind_of(drawn.problem));
   }
+  if (kinds_.empty()) throw std::invalid_argument("no kernel that was drawn is of kind \"" + kind + "\"");
   for (const Attention& made : attention_) made.kernel.wait();
   for (const KvWrite& made : kv_write_) made.kernel.wait();
   drawn_.resize(kinds_.size());
@@ -148,8 +157,8 @@ TEST(RandomKernels, SayWhatTheyAreOf) {
         "attention_portable, q bf16, kv bf16, pages below 16 keys", "attention_sm90, q e4m3, kv e4m3, scales per_token",
         "attention_decode_sm90, q e4m3, kv e4m3, scales per_page",
         "attention_portable, q f16, kv e4m3, scales per_token", "attention_sm90, q bf16, kv bf16, a rotary part",
-        "attention_portable, q f16, kv f16, a rotary part",
-        "attention_decode_portable, q e4m3, kv e4m3, scales per_page"})
+        "attention_portable, q f16, kv f16, a rotary part", "attention_latent_sm90, q bf16, kv bf16, balanced",
+        "attention_latent_portable, q f16, kv f16", "attention_decode_portable, q e4m3, kv e4m3, scales per_page"})
     EXPECT_TRUE(kinds.contains(kind)) << kind << " is not drawn:\n" << fmt::format("{}", fmt::join(kinds, "\n"));
 
   std::set<std::string> of_blackwell;

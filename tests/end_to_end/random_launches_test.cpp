@@ -7,6 +7,7 @@
 //   KERNELWRIGHT_RANDOM_SEED      seed of kernels and calls; default 1
 //   KERNELWRIGHT_RANDOM_KERNELS   number of attention kernels; default 32 on a GPU, 8 on the emulator. A fourth as many
 //                                 kernels that write a cache join them
+//   KERNELWRIGHT_RANDOM_KIND      only kernels in whose line of the counts this stands: "latent"
 //   KERNELWRIGHT_RANDOM_FIRST     index of the first launch; default 0. A failure names its launch; with this index
 //                                 the launch runs alone
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "end_to_end/random_jobs.h"
@@ -35,6 +37,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 struct RunOptions {
   std::uint64_t launches = 200, first = 0, seed = 1;
   int kernels = 32, in_flight = 8;
+  std::string kind;
   CallLimits limits{};
   std::chrono::milliseconds limit{20000};
 };
@@ -44,7 +47,7 @@ class RandomRun {
   RandomRun(Engine& engine, const RunOptions& options)
       : device_(engine.device(0)),
         options_(options),
-        kernels_(engine, options.kernels, options.seed),
+        kernels_(engine, options.kernels, options.seed, options.kind),
         watchdog_(options.limit) {
     for (Stream& stream : streams_) stream = device_.create_stream();
   }
@@ -126,6 +129,7 @@ RunOptions asked_for(std::uint64_t launches, int kernels) {
   options.seed = from_environment("KERNELWRIGHT_RANDOM_SEED", 1);
   options.kernels =
       static_cast<int>(from_environment("KERNELWRIGHT_RANDOM_KERNELS", static_cast<std::uint64_t>(kernels)));
+  if (const char* kind = std::getenv("KERNELWRIGHT_RANDOM_KIND")) options.kind = kind;
   return options;
 }
 
