@@ -6,7 +6,7 @@
 
 namespace kernelwright::contract {
 
-constexpr int32_t kSequenceTiles = 3;  // what a sequence costs a team beside its tiles: queries come, results go
+constexpr int32_t kSequenceTiles = 8;  // what a sequence costs a team beside its tiles: queries come, results go
 constexpr int32_t kLeastShare = 6;     // of a team: parts of fewer tiles cost more than they give
 constexpr int32_t kCutTiles = 8;       // what cutting sequences costs: parts go to memory and are merged
 

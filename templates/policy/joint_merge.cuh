@@ -62,7 +62,7 @@ class Meeting {
     for (int reads = 0;; ++reads) {
       const uint32_t number = ptx::ld_acquire_gpu_u32(number_);
       if (number >> 1 != ticket.number >> 1) return (number & 1) != 0 ? kNothing : kShare;
-      ptx::nanosleep(50);
+      ptx::nanosleep(20);
       if (reads < kPatience) continue;
       const unsigned long long found = ptx::ld_relaxed_gpu_u64(arrivals_);
       const int arrived = static_cast<int>(found & kCount);

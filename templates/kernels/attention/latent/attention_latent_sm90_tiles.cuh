@@ -138,7 +138,7 @@ struct FinishedItem<true> {
                                               static_cast<int>(ptx::opaque(item.coord.batch))});
   }
 };
-using Finished = FinishedItem<spec::kBalanced>;
+using Finished = FinishedItem<(spec::kBalanced && spec::kQLayout == QLayout::kRagged)>;
 
 /// The items of a CTA: one, the part of a tile that the number of the CTA names.
 class OneItem {
