@@ -123,9 +123,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
 
   // (sequence, head) pairs whose keys fit the L2 together. Heads of one KV head stay together.
   const std::int64_t shared_by = spec.pack_gqa ? 1 : spec.group;
-  const std::int64_t kv_bytes =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(extent.kv_len) *
-                                    (spec.head_dim_qk + (spec.latent ? 0 : spec.head_dim_v)) * bits_of(spec.kv) / 8);
+  const std::int64_t kv_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(extent.kv_len * spec.kv_bytes()));
   const std::int64_t section =
       std::max<std::int64_t>(1, floor_div(usual_machine(spec.arch).shared_keys_bytes, kv_bytes)) * shared_by;
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));

@@ -190,7 +190,7 @@ TimelineWork timeline_work(const AttentionSpec& spec, const AttentionProblem& pr
                            const AttentionLaunch& launch, int sms, int at_once) {
   const RangeMask mask = range_mask(problem.mask);
   // Keys that hold their values are read once.
-  const double kv_row = (spec.head_dim_qk + (spec.latent ? 0 : spec.head_dim_v)) * bits_of(spec.kv) / 8.0;
+  const double kv_row = spec.kv_bytes();
   const int heads = spec.pack_gqa ? problem.heads.kv : problem.heads.q;
   TimelineWork work;
   std::map<std::array<int, 3>, Kind> kinds;

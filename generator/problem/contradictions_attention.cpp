@@ -63,10 +63,10 @@ void check_key_prefix(const AttentionProblem& problem, Violations& violations) {
     violations.push_back(
         {"/problem/head_dim/v", std::to_string(head_dim.v) + " does not fit v_layout \"key_prefix\": keys of " +
                                     std::to_string(head_dim.qk) + " elements have at most so many for values"});
-  if (problem.dtype.kv != problem.dtype.q)
-    violations.push_back(
-        {"/problem/dtype/kv", in_quotes(to_string(problem.dtype.kv)) + " does not fit v_layout \"key_prefix\" with " +
-                                  std::string(to_string(problem.dtype.q)) + " queries; the same dtype would do"});
+  if (problem.dtype.kv != problem.dtype.q && problem.dtype.kv != DType::kE4m3)
+    violations.push_back({"/problem/dtype/kv",
+                          in_quotes(to_string(problem.dtype.kv)) + " does not fit v_layout \"key_prefix\" with " +
+                              std::string(to_string(problem.dtype.q)) + " queries; the same dtype would do, or e4m3"});
 }
 
 /// Whether `name` can name a type, as "mine::MyMask" does: it becomes a type in a kernel's source.

@@ -192,6 +192,8 @@ struct AttentionProblem {
   int group() const { return heads.q / heads.kv; }
   /// Whether keys hold their values: latent attention.
   bool is_latent() const { return v_layout == VLayout::kKeyPrefix; }
+  /// Whether latent keys are records, which hold their own scales: contract/attention_latent_record.h.
+  bool has_records() const { return is_latent() && scales == ScaleKind::kPerBlock; }
 };
 template <class Visitor>
 void visit_fields(AttentionProblem& problem, Visitor&& field) {
@@ -209,7 +211,8 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
   field("sinks", problem.sinks, any{}, "a learnt logit per query head joins each softmax");
   field("lse", problem.lse, any{}, "also return the natural log of each row's sum of exponentials, f32");
   field("rope", problem.rope, any{}, "rotary part of the head in a dtype of its own");
-  field("scales", problem.scales, any{}, "granularity of the key and value scales");
+  field("scales", problem.scales, any{},
+        "granularity of the key and value scales; per_block: records of latent keys, which hold them");
   field("kv_offsets", problem.kv_offsets, any{}, "keys have cumulative offsets of their own");
   field("kv_starts", problem.kv_starts, any{}, "a launch may give the first key of each sequence: left padding");
   field("cache_length", problem.cache_length, any{},

@@ -144,6 +144,7 @@ value. `scales` says the shape that both k_scale and v_scale have:
 | `per_head` | `[kv_heads]` |
 | `per_token` | k without its last dimension: a scale for each key and key/value head |
 | `per_page`, of paged keys | `[pages, kv_heads]`: a scale for all keys of a page |
+| `per_block`, of latent keys | none: each key is a record that holds its scales ([attention/latent.md](attention/latent.md#keys-of-8-bits)) |
 
 With `per_token` and e4m3 queries there is a q_scale, which is q without its last dimension: a scale
 for each query and query head. It is contiguous. k_scale and v_scale of tokens and pages may have
@@ -153,7 +154,7 @@ of tokens, where attention reads them.
 The score is scale * q_scale * k_scale * (q k + q_rope k_rope), ahead of a modifier. So a scale of
 tokens or pages multiplies the rotary part too. To keep that part unscaled, divide q_rope and k_rope
 by the scales when you write them. The output is the sum of weight * v_scale * v. k_scale and
-v_scale are finite and above 0.
+v_scale are finite and above 0. Values of latent keys have the keys' scale, so v_scale is left out.
 
 **Between fields.** Query heads are a multiple of key/value heads. The output is no narrower than
 the queries. Keys and values have the queries' dtype, or e4m3 or e5m2; `scales` go with the latter

@@ -63,6 +63,11 @@ const std::vector<Change<AttentionConfig>>& starts(const AttentionConfig&) {
         c.problem.head_dim = {576, 512}, c.problem.heads = {16, 1};
         c.problem.v_layout = VLayout::kKeyPrefix;
       },
+      [](C& c) {
+        c.problem.head_dim = {576, 512}, c.problem.heads = {16, 1};
+        c.problem.v_layout = VLayout::kKeyPrefix;
+        c.problem.dtype.kv = DType::kE4m3, c.problem.scales = ScaleKind::kPerBlock;
+      },
       [](C& c) { c.problem.max_q_len = 1, c.schedule.splits = 4; },
       [](C& c) { c.problem.max_q_len = 1, c.schedule.token_gen = true; },
       [](C& c) { c.problem.max_q_len = 1, c.problem.q_layout = QLayout::kRagged; },

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "contract/attention_latent_record.h"
 #include "contract/attention_sm100.h"
 #include "contract/attention_sm90.h"
 #include "contract/gemm_params.h"
@@ -41,6 +42,8 @@ bool AttentionSpec::shares_scores() const {
   const bool one_product = overlap == Overlap::kNone || overlap == Overlap::kPingPong;
   return promotes() && contract::shares_scores(one_product, block_n, head_dim_v);
 }
+
+int AttentionSpec::record_bytes() const { return contract::latent_key(head_dim_qk, head_dim_v, true).bytes; }
 
 int AttentionSpec::threads() const {
   switch (form()) {

@@ -257,6 +257,13 @@ struct AttentionSpec {
   bool shares_scores() const;
   /// Columns of q and k without the rotary ones, which are in q_rope and k_rope.
   int plain_depth() const { return head_dim_qk - rope_width; }
+  /// Whether keys are records, which hold their own scales.
+  bool has_records() const { return latent && scales == ScaleKind::kPerBlock; }
+  /// Elements of `kv` that a row of k has: of a record its bytes.
+  int key_width() const { return has_records() ? record_bytes() : plain_depth(); }
+  int record_bytes() const;
+  /// Bytes of a key and its value.
+  double kv_bytes() const { return (latent ? key_width() : head_dim_qk + head_dim_v) * bits_of(kv) / 8.0; }
   /// Threads of a CTA.
   int threads() const;
 };

@@ -25,6 +25,12 @@ struct OperandUse {
 constexpr OperandUse may_have(bool taken, const char* taker) { return {taken, false, taker}; }
 constexpr OperandUse must_have(bool taken, const char* taker) { return {taken, taken, taker}; }
 
+/// Scales of keys and values. Records hold their own.
+inline OperandUse scales_beside_keys(const AttentionSpec& spec) {
+  if (spec.has_records()) return may_have(false, "scales beside its records");
+  return must_have(spec.scales != ScaleKind::kNone, "\"scales\"");
+}
+
 /// Where the rules of an operand stand that a problem takes. For one that it does not take, extras() has the rule.
 enum class OperandRules {
   kExtras,    // in extras() of arguments.cpp: 4 bytes are its alignment
@@ -60,10 +66,8 @@ inline constexpr OptionalOperand kOptionalOperands[] = {
      [](const AttentionSpec& spec) { return must_have(spec.sinks, "\"sinks\": true"); }},
     {"/alibi_slopes", &AttentionTensors::alibi_slopes,
      [](const AttentionSpec& spec) { return may_have(spec.score_mod == ScoreModKind::kAlibi, "score_mod alibi"); }},
-    {"/k_scale", &AttentionTensors::k_scale,
-     [](const AttentionSpec& spec) { return must_have(spec.scales != ScaleKind::kNone, "\"scales\""); }},
-    {"/v_scale", &AttentionTensors::v_scale,
-     [](const AttentionSpec& spec) { return must_have(spec.scales != ScaleKind::kNone, "\"scales\""); }},
+    {"/k_scale", &AttentionTensors::k_scale, scales_beside_keys},
+    {"/v_scale", &AttentionTensors::v_scale, scales_beside_keys},
     {"/q_scale", &AttentionTensors::q_scale,
      [](const AttentionSpec& spec) {
        return must_have(spec.scales_queries(), "scales \"per_token\" of e4m3 queries");

@@ -142,7 +142,7 @@ void AttentionRules::main_operands() {
   const Coverage keys{paged_ && tensors_.num_pages > 0 ? tensors_.num_pages : kv_batches(),
                       std::max<std::int64_t>(2, kv_rows()), kernel_.kv_heads};
   strided("/q_strides", tensors_.q, strides_.q, spec_.q, spec_.plain_depth(), queries, false);
-  strided("/k_strides", tensors_.k, strides_.k, spec_.kv, spec_.plain_depth(), keys, false);
+  strided("/k_strides", tensors_.k, strides_.k, spec_.kv, spec_.key_width(), keys, false);
   strided("/v_strides", tensors_.v, strides_.v, spec_.kv, value_extent(spec_), values(keys), false);
   if (has_rope_) {
     operand("/q_rope", tensors_.q_rope, true);

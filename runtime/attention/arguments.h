@@ -70,8 +70,8 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
     k_rope = resolve(tensors.k_rope_strides, kv_rows, kernel.kv_heads, spec.rope_width, ragged_kv);
   }
   return {resolve(tensors.q_strides, tensors.q_len, kernel.q_heads, spec.plain_depth(), ragged_q),
-          resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.plain_depth(), ragged_kv),
-          spec.latent      ? resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.head_dim_qk, ragged_kv)
+          resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.key_width(), ragged_kv),
+          spec.latent      ? resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.key_width(), ragged_kv)
           : spec.v_columns ? resolve_columns(tensors.v_strides, spec, kernel.kv_heads)
                            : resolve(tensors.v_strides, kv_rows, kernel.kv_heads, spec.head_dim_v, ragged_kv),
           resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q),
@@ -149,7 +149,7 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
   };
   const bool ragged_q = spec.q_layout == QLayout::kRagged, ragged_kv = spec.kv_layout == KvLayoutKind::kRagged;
   if (!fits(t.q_strides, strides.q, ragged_q, spec.plain_depth(), kernel.q_step)) return false;
-  if (!fits(t.k_strides, strides.k, ragged_kv, spec.plain_depth(), kernel.kv_step)) return false;
+  if (!fits(t.k_strides, strides.k, ragged_kv, spec.key_width(), kernel.kv_step)) return false;
   if (spec.rope_width > 0) {
     constexpr std::int64_t kRopeStep = 8;  // elements in 16 bytes
     if ((t.q_rope | t.k_rope) & kUnusual) return false;

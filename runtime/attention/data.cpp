@@ -39,9 +39,9 @@ class Checker {
     if (tensors_.kv_starts) read_starts(kv_lens, starts);
     if (spec.kv_layout == KvLayoutKind::kPaged && tensors_.page_table) read_pages(q_lens, kv_lens, starts);
     const bool of_keys = scales_differ_by_key(spec.scales);  // they lie beside tokens or pages
-    if (spec.scales != ScaleKind::kNone && !of_keys) {
+    if (spec.scales != ScaleKind::kNone && !of_keys && !spec.has_records()) {
       read_scales("k_scale", tensors_.k_scale, "scores");
-      read_scales("v_scale", tensors_.v_scale, "values");
+      if (!spec.latent) read_scales("v_scale", tensors_.v_scale, "values");
     }
     if (of_keys) {
       const ResolvedStrides strides = resolve_strides(kernel_, tensors_);

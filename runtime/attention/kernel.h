@@ -26,7 +26,8 @@ struct AttentionKind;
 ///   q, o   [batch, q_len, q_heads, head_dim] or, ragged, [q_tokens, q_heads, head_dim]
 ///   k, v   [batch, kv_len, kv_heads, head_dim], ragged [tokens, kv_heads, head_dim], or paged
 ///          [pages, page_size, kv_heads, head_dim]; v in columns [pages, kv_heads, head_dim, page_size], without a
-///          stride of tokens
+///          stride of tokens. With v_layout "key_prefix" v is k, or null. Latent keys with scales "per_block" are
+///          records, [.., 1, 656] bytes: contract/attention_latent_record.h
 /// The buffers must outlive the work that launch() queues.
 ///
 /// Kernels do not trust the buffers with memory: no length, offset or page in a buffer makes a kernel leave the tensors
@@ -43,7 +44,8 @@ struct AttentionTensors {
   DevicePtr kv_lengths = 0;
   DevicePtr page_table = 0;  // [batch, page_table_stride] i32, paged keys; see num_pages
   DevicePtr sinks = 0;       // [q_heads] f32
-  /// f32. Scales "per_tensor": [1]; "per_head": [kv_heads]; others: by k_scale_strides.
+  /// f32. Scales "per_tensor": [1]; "per_head": [kv_heads]; per token or page: by k_scale_strides. Of latent keys
+  /// v_scale is k_scale, or null. Records hold their scales, and have neither.
   DevicePtr k_scale = 0, v_scale = 0;
   /// See AttentionKernel::workspace_bytes(). Aligned to 16 bytes.
   DevicePtr workspace = 0;

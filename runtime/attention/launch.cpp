@@ -132,6 +132,8 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
     if (!wanted.gathers) {
       encode(*kernel.device, all.k, wanted.k);
       if constexpr (requires { all.v; }) encode(*kernel.device, all.v, wanted.v);
+      if constexpr (requires { all.k_scale; })
+        if (kernel.spec.has_records()) encode(*kernel.device, all.k_scale, wanted.k_scale);
     }
     if constexpr (requires { all.q_rope; })
       if (kernel.spec.rope_width > 0) {
@@ -148,7 +150,11 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
       return launch_with(decode);
     }
     case AttentionForm::kHopperLatent: {
-      contract::HopperLatentParams latent{};
+      if (kernel.spec.kv == kernel.spec.q) {
+        contract::HopperLatentParams latent{};
+        return launch_with(latent);
+      }
+      contract::HopperLatentBytesParams latent{};
       return launch_with(latent);
     }
     case AttentionForm::kBlackwellPrefill: {
@@ -184,9 +190,13 @@ void launch_portable(const LoadedAttention& kernel, const AttentionTensors& tens
 AttentionTensors values_in_keys(const AttentionTensors& given) {
   if (given.v != 0 && given.v != given.k)
     throw ConfigError("/tensors/v", "is not k, and v_layout \"key_prefix\" takes values from k; leave it out");
+  if (given.v_scale != 0 && given.v_scale != given.k_scale)
+    throw ConfigError("/tensors/v_scale",
+                      "is not k_scale, and v_layout \"key_prefix\" takes values from k, with its scale; leave it out");
   AttentionTensors tensors = given;
   tensors.v = given.k;
   tensors.v_strides = given.k_strides;
+  tensors.v_scale = given.k_scale;
   return tensors;
 }
 

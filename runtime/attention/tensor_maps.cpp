@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "contract/attention_latent_sm90.h"
 #include "contract/attention_sm100.h"
 #include "contract/attention_sm90.h"
 
@@ -74,6 +75,14 @@ TensorMapRequest columns_of_values(const AttentionSpec& spec, int keys, DevicePt
                       TensorStrides{strides.batch, spec.page_size, strides.head}, spec.head_dim_v, swizzle});
 }
 
+/// The scales of records whose map is `keys`: the same memory, in boxes of the bytes of a key's scales.
+TensorMapRequest scales_of_records(const TensorMapRequest& keys) {
+  TensorMapRequest request = keys;
+  request.swizzle = Swizzle::kNone;
+  request.box[0] = contract::kLatentScaleBytes / contract::kLatentRows;
+  return request;
+}
+
 }  // namespace
 
 AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
@@ -107,8 +116,9 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   // A box of keys that warps convert has the columns of q's, of half the bytes.
   const bool converts = spec.form() == AttentionForm::kHopperPrefill && spec.kv != spec.q;
   const Swizzle kv_swizzle = converts ? half_of(spec.swizzle) : spec.swizzle;
-  maps.k = request_for({or_q(tensors.k), spec.kv, spec.plain_depth(), kv_rows, kernel.kv_heads, kv_batches, strides.k,
+  maps.k = request_for({or_q(tensors.k), spec.kv, spec.key_width(), kv_rows, kernel.kv_heads, kv_batches, strides.k,
                         k_box_rows, kv_swizzle});
+  if (spec.has_records()) maps.k_scale = scales_of_records(maps.k);
   if (spec.latent) return maps;
   if (spec.v_columns)
     maps.v = columns_of_values(spec, tile_rows, or_q(tensors.v), kernel.kv_heads, kv_batches, strides.v);

@@ -12,6 +12,7 @@ namespace kernelwright::detail {
 struct AttentionTensorMaps {
   TensorMapRequest q, k, v;
   TensorMapRequest q_rope, k_rope;  // if the problem has a rotary part
+  TensorMapRequest k_scale;         // if keys are records, which hold their scales
   bool one_rope = false;            // k_rope has one head, for all
   bool gathers = false;             // prefill: the kernel takes no k and v, for it copies keys row by row
 };

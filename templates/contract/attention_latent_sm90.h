@@ -2,6 +2,7 @@
 /// latent: values are the first head_dim.v elements of each key.
 #pragma once
 
+#include "contract/attention_latent_record.h"
 #include "contract/attention_params.h"
 #include "contract/attention_sm90.h"
 #include "contract/integers.h"
@@ -15,6 +16,15 @@ namespace kernelwright::contract {
 /// page_size. q is read by addresses, and v is not read at all.
 struct HopperLatentParams {
   TensorMap k;
+  AttentionParams attention;
+};
+
+/// Keys of 8 bits, which warps of the loading warpgroup convert to the queries' dtype. The maps' elements are bytes,
+/// and a row of theirs is a key (contract/attention_latent_record.h). A box of k has 128 columns and the swizzle of 128
+/// bytes; it has as many rows as one of HopperLatentParams.
+struct HopperLatentBytesParams {
+  TensorMap k;
+  TensorMap k_scale;  // records: the same memory; a box has the 16 bytes of a key's scales, and no swizzle
   AttentionParams attention;
 };
 
@@ -40,18 +50,23 @@ struct HopperLatentLayout {
   int32_t keys;           // kLatentSlots slots
   int32_t probabilities;  // of tiles of even number: one slab
   int32_t odd_probabilities;
-  int32_t maxima;    // [2 warpgroups][64] f32
-  int32_t sums;      // likewise
-  int32_t barriers;  // `full` of each part of each slot, then `empty`; then one for each warpgroup's probabilities
-  int32_t last;      // one word: whether this CTA merges
-  int32_t cuts;      // balanced: what the CTA merges at its end, at most two sequences
-  int32_t scratch;   // balanced: in which the CTA finds its piece
+  int32_t maxima;  // [2 warpgroups][64] f32
+  int32_t sums;    // likewise; over the scales, which nobody reads once all tiles have been multiplied
+  int32_t scales;  // of records: kLatentSlots slots of [64 keys][4] f32
+  // `full` of each part of each slot, then `empty`; then one for each warpgroup's probabilities. Where keys are
+  // converted, then `landed` of each part of each slot.
+  int32_t barriers;
+  int32_t last;     // one word: whether this CTA merges
+  int32_t cuts;     // balanced: what the CTA merges at its end, at most two sequences
+  int32_t scratch;  // balanced: in which the CTA finds its piece
   int32_t total;
   int32_t slot;  // bytes of a slot
 };
 
-/// `depth`: of q and k, a multiple of 64.
-constexpr HopperLatentLayout hopper_latent_layout(int32_t depth) {
+constexpr int32_t kLatentScaleBytes = kLatentRows * 16;  // of a slot of scales
+
+/// `depth`: of q and k, a multiple of 64. `converts`: keys have 8 bits. `records`: they have scales of their own.
+constexpr HopperLatentLayout hopper_latent_layout(int32_t depth, bool converts = false, bool records = false) {
   HopperLatentLayout layout{};
   const int32_t slabs = depth / 64;
   layout.slot = slabs * kLatentSlabBytes;
@@ -61,8 +76,9 @@ constexpr HopperLatentLayout hopper_latent_layout(int32_t depth) {
   layout.odd_probabilities = layout.queries + (slabs - 1) * kLatentSlabBytes;
   layout.maxima = layout.probabilities + kLatentSlabBytes;
   layout.sums = layout.maxima + 2 * kLatentRows * 4;
-  layout.barriers = layout.sums + 2 * kLatentRows * 4;
-  layout.last = layout.barriers + (2 * kLatentSlots * kLatentParts + 2) * kBarrierBytes;
+  layout.scales = layout.sums;
+  layout.barriers = layout.sums + (records ? kLatentSlots * kLatentScaleBytes : 2 * kLatentRows * 4);
+  layout.last = layout.barriers + ((converts ? 3 : 2) * kLatentSlots * kLatentParts + 2) * kBarrierBytes;
   layout.cuts = layout.last + 8;
   layout.scratch = layout.cuts + 2 * kLatentCutBytes;
   layout.total = layout.scratch + kLatentScratchBytes;

@@ -10,6 +10,7 @@
 
 #include "kernelwright/generator/problem/range_mask.h"
 #include "kernelwright/verify/attention/policy_reference.h"
+#include "kernelwright/verify/attention/records.h"
 #include "kernelwright/verify/formats/array_folder.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/formats/npy.h"
@@ -38,7 +39,10 @@ class Reader {
         tensor->strides.batch = padded_kv_len_ * problem_.heads.kv * tensor->head_dim;
     if (!own_kv_offsets_) call_.kv_offsets = call_.q_offsets;
     encode(q_, call_.q);
-    encode(k_, call_.k);
+    if (problem_.has_records())
+      encode_records();
+    else
+      encode(k_, call_.k);
     if (problem_.is_latent())
       call_.share_values();
     else
@@ -78,8 +82,12 @@ class Reader {
     unread("kv_starts", problem_.kv_starts, "the problem has no kv_starts");
     unread("sinks", problem_.sinks, "the problem has no sinks");
     unread("alibi_slopes", problem_.score_mod.kind == ScoreModKind::kAlibi, "the problem's score_mod is not alibi");
-    unread("k_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
-    unread("v_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
+    const char* const no_scales =
+        problem_.has_records() ? "the problem's records hold their scales" : "the problem's scales are none";
+    const bool reads_scales = problem_.scales != ScaleKind::kNone && !problem_.has_records();
+    unread("k_scale", reads_scales, no_scales);
+    unread("v_scale", reads_scales && !problem_.is_latent(),
+           reads_scales ? "the problem's values are a prefix of its keys, with their scale" : no_scales);
     unread("v", !problem_.is_latent(), "the problem's values are a prefix of its keys");
     unread("q_scale", call_.has_query_scales(), "the problem's scales are not per_token of e4m3 queries");
     unread("q_rope", problem_.rope.width > 0, "the problem has no rotary part");
@@ -199,7 +207,7 @@ class Reader {
       read_beside("q_rope", q_shape_, "q", width, q_rope_);
       read_beside("k_rope", k_shape_, "k", width, k_rope_);
     }
-    if (problem_.scales == ScaleKind::kNone) return;
+    if (problem_.scales == ScaleKind::kNone || problem_.has_records()) return;
     if (call_.has_query_scales()) read_beside("q_scale", q_shape_, "q", std::nullopt, call_.q_scale);
     if (problem_.scales == ScaleKind::kPerToken) {
       read_beside("k_scale", k_shape_, "k", std::nullopt, call_.k_scale);
@@ -219,7 +227,10 @@ class Reader {
     const std::string why =
         per_head ? fmt::format("heads.kv is {} and scales are per_head", count) : "scales are per_tensor";
     list("k_scale", count, why, call_.k_scale);
-    list("v_scale", count, why, call_.v_scale);
+    if (problem_.is_latent())
+      call_.v_scale = call_.k_scale;
+    else
+      list("v_scale", count, why, call_.v_scale);
   }
 
   /// mask and bias: arrays with an element for each score.
@@ -314,6 +325,16 @@ class Reader {
 
   static void encode(const std::vector<float>& values, HostTensor& tensor) {
     tensor.buffer = std::make_shared<std::vector<std::byte>>(encode_all(tensor.dtype, values));
+  }
+
+  /// k.npy has the elements of keys, whatever their records hold.
+  void encode_records() {
+    const auto depth = static_cast<std::size_t>(problem_.head_dim.qk),
+               bytes = static_cast<std::size_t>(call_.k.head_dim);
+    const std::size_t keys = k_.size() / depth;
+    call_.k.buffer = std::make_shared<std::vector<std::byte>>(keys * bytes);
+    for (std::size_t i = 0; i < keys; ++i)
+      encode_record(problem_, std::span(k_).subspan(i * depth, depth), call_.k.buffer->data() + i * bytes);
   }
 
   const AttentionProblem& problem_;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/verify/attention/records.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/formats/value_columns.h"
 
@@ -111,6 +112,8 @@ void AttentionCase::decode_query(int sequence, int query, int head, double* to) 
 
 void AttentionCase::decode_key(int sequence, int key, int kv_head, double* to) const {
   const auto plain = static_cast<std::size_t>(k.head_dim), rope = static_cast<std::size_t>(problem.rope.width);
+  if (problem.has_records())
+    return decode_record(problem, k_row(sequence, key, kv_head), static_cast<std::size_t>(problem.head_dim.qk), to);
   decode_row(k.dtype, k_row(sequence, key, kv_head), plain, to);
   if (rope > 0) decode_row(k_rope.dtype, kv_row(k_rope, sequence, key, kv_head), rope, to + plain);
 }
@@ -123,6 +126,7 @@ std::byte* AttentionCase::v_column(int sequence, int key, int kv_head) const {
 
 void AttentionCase::decode_value(int sequence, int key, int kv_head, double* to) const {
   const auto elements = static_cast<std::size_t>(problem.head_dim.v);
+  if (problem.has_records()) return decode_record(problem, k_row(sequence, key, kv_head), elements, to);
   if (!has_value_columns()) return decode_row(v.dtype, v_row(sequence, key, kv_head), elements, to);
   const std::byte* from = v_column(sequence, key, kv_head);
   for (std::size_t i = 0; i < elements; ++i, from += problem.kv_layout.page_size) decode_row(v.dtype, from, 1, to + i);
@@ -207,7 +211,7 @@ double AttentionCase::kv_bytes() const {
       if (const Range range = visible(b, i); range.size()) first = range.first;
     keys += last - first;
   }
-  const int elements = problem.head_dim.qk + (problem.is_latent() ? 0 : problem.head_dim.v);
+  const int elements = problem.is_latent() ? key_width(problem) : problem.head_dim.qk + problem.head_dim.v;
   return keys * problem.heads.kv * elements * bits_of(problem.dtype.kv) / 8;
 }
 
@@ -243,7 +247,7 @@ void lay_out(AttentionCase& call) {
   call.q.dtype = problem.dtype.q;
   call.k.dtype = call.v.dtype = problem.dtype.kv;
   const int rope = problem.rope.width, plain = problem.head_dim.qk - rope;
-  call.q.head_dim = call.k.head_dim = plain;
+  call.q.head_dim = plain, call.k.head_dim = key_width(problem);
   call.v.head_dim = problem.head_dim.v;
   call.q_rope.dtype = call.k_rope.dtype = problem.rope.dtype;
   call.q_rope.head_dim = call.k_rope.head_dim = rope;
@@ -252,7 +256,7 @@ void lay_out(AttentionCase& call) {
   call.o_strides = dense(call.q_len, problem.heads.q, problem.head_dim.v);
   const bool paged = problem.kv_layout.kind == KvLayoutKind::kPaged;
   const int block = paged ? problem.kv_layout.page_size : call.kv_len;
-  call.k.strides = dense(block, problem.heads.kv, plain);
+  call.k.strides = dense(block, problem.heads.kv, call.k.head_dim);
   call.k_rope.strides = dense(block, problem.heads.kv, rope);
   call.v.strides = dense(block, problem.heads.kv, problem.head_dim.v);
   const std::int64_t kv_heads = problem.heads.kv;

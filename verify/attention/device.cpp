@@ -33,7 +33,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
   tensors_.sinks = memory_.upload(call.sinks);
   tensors_.alibi_slopes = memory_.upload(call.alibi_slopes);
   tensors_.k_scale = memory_.upload(call.k_scale);
-  tensors_.v_scale = memory_.upload(call.v_scale);
+  if (!problem.is_latent()) tensors_.v_scale = memory_.upload(call.v_scale);
   tensors_.q_scale = memory_.upload(call.q_scale);
   if (call.has_key_scales()) {
     tensors_.k_scale_strides = tensors_.v_scale_strides = strides_of(call.key_scale_strides);

@@ -12,6 +12,7 @@
 #include "kernelwright/generator/problem/range_mask.h"
 #include "kernelwright/verify/attention/case.h"
 #include "kernelwright/verify/attention/policy_reference.h"
+#include "kernelwright/verify/attention/records.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/parallel.h"
 #include "kernelwright/verify/random.h"
@@ -45,6 +46,22 @@ void fill_normal(Random& random, DType dtype, int head_dim, double magnitude, st
     if (i + 1 < head_dim) values[i + 1] = static_cast<float>(magnitude) * second;
   }
   encode_row(dtype, {values, static_cast<std::size_t>(head_dim)}, to);
+}
+
+void fill_key(const AttentionCase& call, Random& random, std::byte* to) {
+  const AttentionProblem& problem = call.problem;
+  if (!problem.has_records()) return fill_normal(random, problem.dtype.kv, call.k.head_dim, 1, to);
+  // Each scale belongs to latents of another magnitude.
+  const int depth = problem.head_dim.qk, latents = problem.head_dim.v;
+  std::vector<float> key(static_cast<std::size_t>(depth));
+  float magnitude = 1;
+  for (int i = 0; i < depth; i += 2) {
+    if (i % 128 == 0) magnitude = i < latents ? static_cast<float>(std::exp2(random.uniform(-2, 1))) : 1;
+    float first, second;
+    random.normal_pair(first, second);
+    key[static_cast<std::size_t>(i)] = magnitude * first, key[static_cast<std::size_t>(i) + 1] = magnitude * second;
+  }
+  encode_record(problem, key, to);
 }
 
 void fill_value(const AttentionCase& call, Random& random, int sequence, int key, int kv_head) {
@@ -104,6 +121,8 @@ void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, c
       call.v.offset_bytes = static_cast<std::size_t>(call.k.head_dim) * bytes_of(call.k.dtype);
     } else {
       give_memory(*tensor, blocks * tokens * heads * width);
+      // NaN in whichever dtype a byte of a record is read.
+      if (call.problem.has_records()) std::ranges::fill(*tensor->buffer, std::byte{0xff});
     }
   }
   if (const std::int64_t rope = call.problem.rope.width; rope > 0) {
@@ -342,7 +361,7 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
         if (operand == kQueries)
           fill_normal(random, problem.dtype.q, call.q.head_dim, options.q_magnitude, call.q_row(b, token, h));
         else if (operand == kKeys)
-          fill_normal(random, problem.dtype.kv, call.k.head_dim, 1, call.k_row(b, token, h));
+          fill_key(call, random, call.k_row(b, token, h));
         else if (!problem.is_latent())
           fill_value(call, random, b, token, h);
       }
@@ -353,7 +372,8 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
   if (call.has_key_scales())
     draw_key_scales(call, scales);
   else
-    call.k_scale = draw_scales(problem, scales), call.v_scale = draw_scales(problem, scales);
+    call.k_scale = draw_scales(problem, scales),
+    call.v_scale = problem.is_latent() ? call.k_scale : draw_scales(problem, scales);
   draw_score_tensors(call, options);
   if (problem.sinks) {
     Random sinks(options.seed, kSinks);

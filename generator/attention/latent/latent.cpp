@@ -24,7 +24,12 @@ const std::vector<std::string_view>& kPortableFields = *new std::vector<std::str
 /// What both families take.
 void check_problem(const AttentionProblem& problem, FamilyRules& rules) {
   rules.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
-  rules.takes("/problem/dtype/kv", problem.dtype.kv, {DType::kF16, DType::kBf16});
+  rules.takes("/problem/dtype/kv", problem.dtype.kv, {DType::kF16, DType::kBf16, DType::kE4m3});
+  rules.takes("/problem/scales", problem.scales, {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerBlock});
+  if (problem.has_records() && problem.head_dim.qk == kValueColumns)
+    rules.refuse("/problem/head_dim/qk", std::to_string(problem.head_dim.qk),
+                 fmt::format("{} for scales \"per_block\": records of 512 latents, 4 scales and 64 elements of {}",
+                             kValueColumns + 64, to_string(problem.dtype.q)));
   rules.takes("/problem/v_layout", problem.v_layout, {VLayout::kKeyPrefix});
   rules.takes("/problem/head_dim/qk", problem.head_dim.qk, {kValueColumns, kValueColumns + 64});
   rules.takes("/problem/head_dim/v", problem.head_dim.v, {kValueColumns});
@@ -63,6 +68,10 @@ void refuse(Violations& violations, const char* field, std::string message) {
 void check_hopper_tile(const AttentionSpec& spec, const AttentionSchedule& schedule, const ArchInfo&,
                        Violations& violations) {
   const ClusterShape cluster = schedule.cluster.value_or({spec.cluster_m, 1});
+  if (converts_keys(spec) && cluster != ClusterShape{1, 1})
+    return refuse(violations, "cluster",
+                  fmt::format("[{}, {}]: each CTA converts keys of {} for itself; [1, 1] would do", cluster.m,
+                              cluster.n, to_string(spec.kv)));
   if (cluster.n != 1 || cluster.m > 2)
     refuse(violations, "cluster",
            fmt::format("[{}, {}]: two CTAs, along the query rows, may share each load of keys; [{}, 1] would do",
@@ -75,6 +84,9 @@ void check_hopper_tile(const AttentionSpec& spec, const AttentionSchedule& sched
     refuse(violations, field, fmt::format("{}: does not fit scheduler \"balanced\", which {}", value, remedy));
   };
   if (cluster.m > 1) conflict("cluster", fmt::format("[{}, 1]", cluster.m), "has teams of CTAs; [1, 1] would do");
+  if (spec.kv != spec.q)
+    refuse(violations, "scheduler",
+           fmt::format("\"balanced\": keys of {} are not built; \"grid\" would do", to_string(spec.kv)));
   if (schedule.splits.value_or(0) > 0)
     conflict("splits", std::to_string(schedule.splits.value()), "cuts keys itself; leave it out, or take \"grid\"");
   if (schedule.merge.value_or(Merge::kInKernel) == Merge::kCombine)
@@ -109,11 +121,13 @@ void check_portable_tile(const AttentionSpec& spec, const AttentionSchedule&, co
 AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   std::vector<ClusterShape> clusters{{1, 1}};
-  if (rows_of_a_kv_head(problem) > contract::kLatentRows) clusters.push_back({2, 1});
+  const bool converts = problem.dtype.kv != problem.dtype.q;
+  if (rows_of_a_kv_head(problem) > contract::kLatentRows && !converts) clusters.push_back({2, 1});
   const Axis rescale = axis("rescale", &S::rescale, {Rescale::kLazy, Rescale::kAlways});
-  return {{axis("scheduler", &S::scheduler, {Scheduler::kGrid}), axis("cluster", &S::cluster, clusters),
-           axis("merge", &S::merge, {Merge::kInKernel, Merge::kCombine}), rescale},
-          {axis("scheduler", &S::scheduler, {Scheduler::kBalanced}), rescale}};
+  AxisSets sets{{axis("scheduler", &S::scheduler, {Scheduler::kGrid}), axis("cluster", &S::cluster, clusters),
+                 axis("merge", &S::merge, {Merge::kInKernel, Merge::kCombine}), rescale}};
+  if (!converts) sets.push_back({axis("scheduler", &S::scheduler, {Scheduler::kBalanced}), rescale});
+  return sets;
 }
 
 AxisSets portable_axes(const AttentionProblem&, const ArchInfo&) {
@@ -123,13 +137,16 @@ AxisSets portable_axes(const AttentionProblem&, const ArchInfo&) {
 }
 
 std::uint32_t hopper_bytes(const AttentionSpec& spec) {
-  return static_cast<std::uint32_t>(contract::hopper_latent_layout(spec.head_dim_qk).total);
+  return static_cast<std::uint32_t>(hopper_latent_layout_of(spec).total);
 }
 std::uint32_t portable_bytes(const AttentionSpec& spec) {
   return static_cast<std::uint32_t>(portable_latent_layout_of(spec).total);
 }
 
-std::vector<KernelRole> hopper_roles(const AttentionSpec&) { return {{4, "load"}, {4, "math 0"}, {4, "math 1"}}; }
+std::vector<KernelRole> hopper_roles(const AttentionSpec& spec) {
+  if (converts_keys(spec)) return {{1, "load"}, {3, "convert"}, {4, "math 0"}, {4, "math 1"}};
+  return {{4, "load"}, {4, "math 0"}, {4, "math 1"}};
+}
 
 }  // namespace
 

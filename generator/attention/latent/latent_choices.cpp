@@ -44,7 +44,8 @@ void plan_hopper_latent(const AttentionProblem& problem, const AttentionSchedule
   const int rows = rows_of_a_kv_head(problem);
   const ClusterShape cluster =
       resolve("cluster", schedule.cluster, ClusterShape{1, 1},
-              rows > contract::kLatentRows || rows == 0
+              converts_keys(spec) ? "each CTA converts its own keys"
+              : rows > contract::kLatentRows || rows == 0
                   ? "CTAs of a sequence meet in the L2: a shared load would wait for both of them"
                   : fmt::format("{} rows of a KV head are one tile", rows));
   spec.cluster_m = spec.multicast = cluster.m;
@@ -74,14 +75,16 @@ void plan_portable_latent(const AttentionProblem& problem, const AttentionSchedu
     return static_cast<int>(shared_bytes(spec)) <= machine.shared_bytes_per_cta;
   };
   const int rows = rows_of_a_kv_head(problem), least = schedule.num_stages.value_or(2);
-  // ptxas spilled registers of 32 rows with lower limits of masks, and for sm_100a.
-  const bool crowded = spec.kv_starts || contract::hides_low(spec.mask) || spec.arch >= Arch::kSm100a;
+  // ptxas spilled registers of 32 rows with lower limits of masks, with scales of records, and for sm_100a.
+  const bool crowded =
+      spec.kv_starts || contract::hides_low(spec.mask) || spec.has_records() || spec.arch >= Arch::kSm100a;
   const int tall = (rows == 0 || rows > 16) && !crowded && fits(32, least) ? 32 : 16;
-  const int block_m = resolve("block_m", schedule.block_m, tall,
-                              tall == 32  ? "two row tiles: each fragment of keys serves twice"
-                              : rows > 16 ? crowded ? "32 rows would leave no register for limits of the mask"
-                                                    : "32 rows do not fit shared memory beside two tiles of keys"
-                                          : "the rows of a KV head fill one row tile");
+  const int block_m =
+      resolve("block_m", schedule.block_m, tall,
+              tall == 32  ? "two row tiles: each fragment of keys serves twice"
+              : rows > 16 ? crowded ? "32 rows would leave no register for limits of the mask, or for scales"
+                                    : "32 rows do not fit shared memory beside two tiles of keys"
+                          : "the rows of a KV head fill one row tile");
   int stages = least;
   while (schedule.num_stages.is_auto() && stages < 3 && fits(block_m, stages + 1)) ++stages;
   spec.block_m = block_m;
@@ -92,14 +95,17 @@ void plan_portable_latent(const AttentionProblem& problem, const AttentionSchedu
 }
 
 std::vector<SharedRegion> hopper_latent_map(const AttentionSpec& spec) {
-  const contract::HopperLatentLayout map = contract::hopper_latent_layout(spec.head_dim_qk);
+  const contract::HopperLatentLayout map = hopper_latent_layout_of(spec);
   const int slabs = spec.head_dim_qk / 64;
+  const bool records = spec.has_records();
   return {region("queries", map.queries, map.odd_probabilities, fmt::format("[{}][64][64]", slabs - 1)),
           region("queries, then odd probabilities", map.odd_probabilities, map.keys, "[64][64]"),
           region("keys", map.keys, map.probabilities, fmt::format("2 slots of [{}][64][64]", slabs), map.slot),
           region("even probabilities", map.probabilities, map.maxima, "[64][64]"),
           region("maxima", map.maxima, map.sums, "[2][64]"),
-          region("sums", map.sums, map.barriers, "[2][64]"),
+          records
+              ? region("scales, then sums", map.scales, map.barriers, "2 slots of [64][4]", contract::kLatentScaleBytes)
+              : region("sums", map.sums, map.barriers, "[2][64]"),
           region("barriers", map.barriers, map.last,
                  fmt::format("{} mbarriers", (map.last - map.barriers) / contract::kBarrierBytes)),
           region("merges", map.last, map.total, "a flag")};
@@ -107,11 +113,22 @@ std::vector<SharedRegion> hopper_latent_map(const AttentionSpec& spec) {
 
 std::vector<SharedRegion> portable_latent_map(const AttentionSpec& spec) {
   const contract::PortableLatentLayout map = portable_latent_layout_of(spec);
-  return {region("queries", map.queries, map.keys, fmt::format("[{}][{}]", spec.block_m, spec.head_dim_qk)),
-          region("keys", map.keys, map.scores,
-                 fmt::format("{} stages of [{}][{}]", spec.num_stages, spec.block_n, spec.head_dim_qk), map.slot),
-          region("scores", map.scores, map.total, fmt::format("2 stages of [{}][{}]", spec.block_m, map.score_stride),
-                 spec.block_m * map.score_stride * 4)};
+  std::vector<SharedRegion> regions{
+      region("queries", map.queries, map.keys, fmt::format("[{}][{}]", spec.block_m, spec.head_dim_qk))};
+  const std::string tile = fmt::format("[{}][{}]", spec.block_n, spec.head_dim_qk);
+  if (converts_keys(spec)) {
+    regions.push_back(region("keys", map.keys, map.raw, tile));
+    regions.push_back(region(
+        "keys as they land", map.raw, map.scores,
+        fmt::format("{} stages of [{}][{} bytes]", spec.num_stages - 1, spec.block_n, spec.key_width()), map.raw_slot));
+  } else {
+    regions.push_back(
+        region("keys", map.keys, map.scores, fmt::format("{} stages of {}", spec.num_stages, tile), map.slot));
+  }
+  regions.push_back(region("scores", map.scores, map.total,
+                           fmt::format("2 stages of [{}][{}]", spec.block_m, map.score_stride),
+                           spec.block_m * map.score_stride * 4));
+  return regions;
 }
 
 }  // namespace kernelwright::detail

@@ -162,8 +162,9 @@ TEST(Latent, RefusesByNameWhatNoKernelTakes) {
                 p.head_dim = {512, 576};
               })[0],
               HasSubstr("does not fit v_layout \"key_prefix\": keys of 512 elements"));
-  EXPECT_THAT(texts([](AttentionProblem& p) { p.dtype.kv = DType::kE4m3; })[0],
-              HasSubstr("\"e4m3\" does not fit v_layout \"key_prefix\" with bf16 queries"));
+  EXPECT_THAT(texts([](AttentionProblem& p) { p.dtype.kv = DType::kE5m2; })[0],
+              HasSubstr("\"e5m2\" does not fit v_layout \"key_prefix\" with bf16 queries; the same dtype would do, or "
+                        "e4m3"));
   EXPECT_THAT(texts([](AttentionProblem& p) { p.score_mod.kind = ScoreModKind::kAlibi; }),
               ElementsAre(HasSubstr("it has none, softcap")));
   EXPECT_THAT(texts([](AttentionProblem& p) { p.rope.width = 64; })[0], HasSubstr("/problem/rope/width: 64"));
@@ -180,6 +181,65 @@ TEST(Latent, RefusesByNameWhatNoKernelTakes) {
   tall.family = Family::kPortable;
   tall.block_m = 64;
   EXPECT_THROW(plan_attention(latent(), tall, Arch::kSm80), ConfigError);
+}
+
+AttentionProblem in_bytes(ScaleKind scales) {
+  AttentionProblem problem = latent();
+  problem.dtype.kv = DType::kE4m3;
+  problem.scales = scales;
+  return problem;
+}
+
+TEST(LatentBytes, HaveAKernelOnEveryArchitecture) {
+  for (const ArchInfo& arch : all_archs())
+    for (const ScaleKind scales : {ScaleKind::kPerBlock, ScaleKind::kPerTensor, ScaleKind::kNone}) {
+      const AttentionPlan plan = plan_attention(in_bytes(scales), {}, arch.arch);
+      EXPECT_EQ(plan.main.family, arch.own == Family::kHopper ? Family::kHopper : Family::kPortable) << arch.name;
+      EXPECT_LE(static_cast<int>(shared_bytes(plan.main)), arch.shared_bytes_per_cta) << arch.name;
+      EXPECT_EQ(plan.main.key_width(), scales == ScaleKind::kPerBlock ? 656 : 576);
+      EXPECT_EQ(plan.main.kv_bytes(), plan.main.key_width());
+    }
+}
+
+TEST(LatentBytes, SharedMemoryHasScalesOfRecordsAndKeysAsTheyLand) {
+  const auto names = [](const AttentionPlan& plan) {
+    std::vector<std::string> found;
+    for (const SharedRegion& region : shared_map(plan.main)) found.push_back(region.name);
+    return found;
+  };
+  const auto on = [&](ScaleKind scales, Arch arch) { return names(plan_attention(in_bytes(scales), {}, arch)); };
+  EXPECT_THAT(on(ScaleKind::kPerBlock, Arch::kSm90a), testing::Contains("scales, then sums"));
+  EXPECT_THAT(on(ScaleKind::kPerTensor, Arch::kSm90a), testing::Contains("sums"));
+  EXPECT_THAT(on(ScaleKind::kPerBlock, Arch::kSm80), ElementsAre("queries", "keys", "keys as they land", "scores"));
+}
+
+TEST(LatentBytes, RefuseByNameWhatNoKernelTakes) {
+  const auto refused = [](const std::function<void(AttentionProblem&)>& change) {
+    AttentionProblem problem = in_bytes(ScaleKind::kPerBlock);
+    change(problem);
+    return texts(problem);
+  };
+  EXPECT_THAT(refused([](AttentionProblem& p) { p.scales = ScaleKind::kPerHead; }),
+              ElementsAre("/problem/scales: \"per_head\" is not built yet for the portable family; it has none, "
+                          "per_tensor, per_block"));
+  EXPECT_THAT(
+      refused([](AttentionProblem& p) {
+        p.head_dim = {512, 512};
+      }),
+      ElementsAre(HasSubstr("/problem/head_dim/qk: 512 is not built yet for the portable family; it has 576 for "
+                            "scales \"per_block\": records of 512 latents, 4 scales and 64 elements of bf16")));
+  EXPECT_THAT(refused([](AttentionProblem& p) { p.dtype.kv = DType::kBf16; }),
+              ElementsAre(HasSubstr("/problem/scales: \"per_block\" has no meaning for bf16 keys")));
+  EXPECT_THAT(refused([](AttentionProblem& p) { p.v_layout = VLayout::kRows; }),
+              testing::Contains(HasSubstr("\"per_block\" is not built yet")));
+  EXPECT_THAT(refused([](AttentionProblem& p) { p.dtype.q = p.dtype.out = DType::kE4m3; }),
+              testing::Contains(HasSubstr("/problem/dtype/q: \"e4m3\"")));
+  AttentionSchedule pair;
+  pair.family = Family::kHopper;
+  pair.cluster = ClusterShape{2, 1};
+  EXPECT_THAT([&] { plan_attention(in_bytes(ScaleKind::kPerBlock), pair, Arch::kSm90a); },
+              testing::ThrowsMessage<ConfigError>(
+                  HasSubstr("/schedule/cluster: [2, 1]: each CTA converts keys of e4m3 for itself; [1, 1] would do")));
 }
 
 TEST(Latent, KeysOf576WithoutThePrefixAreToldOfIt) {

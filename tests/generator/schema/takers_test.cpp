@@ -83,7 +83,7 @@ TEST(Takers, AreThoseWhoseRulesSaySo) {
   EXPECT_EQ(of("attention", "problem.mask.kind", "or"), "all families");
   EXPECT_EQ(of("attention", "problem.dtype.q", "e4m3"), "all families");
   EXPECT_EQ(of("attention", "problem.dtype.q", "nvfp4"), "no family");
-  EXPECT_EQ(of("attention", "problem.scales", "per_block"), "no family");
+  EXPECT_EQ(of("attention", "problem.scales", "per_block"), "portable, hopper");
   EXPECT_EQ(of("attention", "problem.score_mod.dtype", "f32"), "all families");
   EXPECT_EQ(of("attention", "problem.score_mod.dtype", "e4m3"), "no family");
   EXPECT_EQ(of("attention", "schedule.overlap", "both"), "hopper");

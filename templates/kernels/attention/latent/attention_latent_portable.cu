@@ -4,6 +4,8 @@
 /// A CTA owns block_m query rows and a part of the keys. In a step, each warp computes the scores of its own eight keys
 /// of the tile. The scores meet in shared memory. Each warp then reads all of them, and has the softmax of all rows;
 /// the warps do the same arithmetic and get the same numbers. Each multiplies the values of its own columns.
+///
+/// Keys of 8 bits land as they are. All warps then convert a tile of them to the queries' dtype.
 #include "spec.h"
 
 #include "contract/attention_latent_portable.h"
@@ -28,15 +30,15 @@ enum : int {  // not variables, which would be in every binary
 static_assert(spec::kBlockN == spec::kNumWarps * contract::kLatentWarpKeys, "each warp has the scores of eight keys");
 static_assert(spec::kHeadDimQk % 32 == 0, "a load of fragments has two steps");
 
-constexpr contract::PortableLatentLayout kLayout =
-    contract::portable_latent_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kNumStages);
+constexpr contract::PortableLatentLayout kLayout = contract::portable_latent_layout(
+    spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kNumStages, kConverts ? kKey.bytes : 0);
 
 using Stored = tile::Storage<spec::kQDType>;
+using StoredKey = tile::Storage<spec::kKvDType>;
 using QueryTile = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
 using KeyTile = tile::SharedTile<spec::kBlockN, spec::kHeadDimQk, spec::kSwizzleBytes>;
-using KeyRows = tile::KvRows<Stored, spec::kKvLayout, spec::kPageSize>;
+using KeyRows = tile::KvRows<StoredKey, spec::kKvLayout, spec::kPageSize>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
-using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Fragment = policy::MmaScores<kRowTiles, 2 * kKeySteps>;
 
 /// Starts to load key tile `tile` into a slot. Keys that no row sees become zeros: such a key may hold a NaN, and 0 *
@@ -44,15 +46,42 @@ using Fragment = policy::MmaScores<kRowTiles, 2 * kKeySteps>;
 __device__ __forceinline__ void load_keys(uint32_t slot, const KeyRows& rows, const Bound& bound, int tile,
                                           const policy::TileList& tiles) {
   if (tile < tiles.end) {
+    constexpr int kPieces = kConverts ? kKey.bytes / 16 : KeyTile::pieces;
 #pragma unroll 4
-    for (int load = static_cast<int>(threadIdx.x); load < spec::kBlockN * KeyTile::pieces; load += kThreads) {
-      const int row = load / KeyTile::pieces, piece = load % KeyTile::pieces, key = tile * spec::kBlockN + row;
+    for (int load = static_cast<int>(threadIdx.x); load < spec::kBlockN * kPieces; load += kThreads) {
+      const int row = load / kPieces, piece = load % kPieces, key = tile * spec::kBlockN + row;
       const auto place = rows.row(bound.nearest(key));
-      ptx::cp_async_cg_16(slot + KeyTile::offset(row, piece), place.at + piece * 8,
+      ptx::cp_async_cg_16(slot + (kConverts ? load * 16 : KeyTile::offset(row, piece)),
+                          place.at + piece * (16 / static_cast<int>(sizeof(StoredKey))),
                           bound.holds(key) && place.exists ? 16 : 0);
     }
   }
   ptx::cp_async_commit_group();
+}
+
+/// Converts a tile of keys of 8 bits, which have landed at `raw`, to the tile at `to`.
+__device__ __forceinline__ void convert_keys(uint32_t to, uint32_t raw) {
+  constexpr int kPieces = (kRecords ? spec::kHeadDimV : spec::kHeadDimQk) / 16;  // of a key's codes
+#pragma unroll 2
+  for (int at = static_cast<int>(threadIdx.x); at < spec::kBlockN * kPieces; at += kThreads) {
+    const int row = at / kPieces, piece = at % kPieces;
+    const uint32_t key = raw + row * kKey.bytes;
+    float scale = 1;
+    if constexpr (kRecords)
+      scale = ptx::ld_shared_f32(key + kKey.scales + piece * 16 / contract::kLatentScaleBlock * 4);
+    ptx::Vector16 elements[2];
+    convert_codes(ptx::ld_shared_v4(key + piece * 16), scale, elements);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) ptx::st_shared_v4(to + KeyTile::offset(row, 2 * piece + i), elements[i]);
+  }
+  if constexpr (kRecords) {
+    constexpr int kRest = (spec::kHeadDimQk - spec::kHeadDimV) / 8;  // pieces behind the latents
+    for (int at = static_cast<int>(threadIdx.x); at < spec::kBlockN * kRest; at += kThreads) {
+      const int row = at / kRest, piece = at % kRest;
+      ptx::st_shared_v4(to + KeyTile::offset(row, spec::kHeadDimV / 8 + piece),
+                        ptx::ld_shared_v4(raw + row * kKey.bytes + kKey.rest + piece * 16));
+    }
+  }
 }
 
 /// Scores of the warp's eight keys, to shared memory.
@@ -136,8 +165,8 @@ class Cta {
         shared_(ptx::shared_address(shared_memory())),
         warp_(static_cast<int>(threadIdx.x / 32)),
         lane_(static_cast<int>(threadIdx.x % 32)),
-        mod_{params.scale, params.softcap},
-        scale_(mod_.template exponent_scale<false>(params.exponent_scale)) {
+        mod_(score_mod(params)),
+        scale_(mod_.template exponent_scale<kTensorScale>(params.exponent_scale)) {
     tiles_.take_part(item.coord.split, params.num_splits);
   }
 
@@ -178,9 +207,13 @@ class Cta {
     return policy::LastArrival(params_.merge_counters + ptx::opaque(blockIdx.x) / params_.num_splits);
   }
   __device__ int row_of(int r) const { return r / 2 * 16 + r % 2 * 8 + lane_ / 4; }
-  /// The slot of the part's tile number i.
-  __device__ uint32_t slot(int i) const { return shared_ + kLayout.keys + i % spec::kNumStages * kLayout.slot; }
-  __device__ __forceinline__ void load(int i) const { load_keys(slot(i), rows_, bound_, tiles_.begin + i, tiles_); }
+  /// Where the part's tile number i lands, and where its keys are read.
+  __device__ uint32_t landing(int i) const {
+    if constexpr (kConverts) return shared_ + kLayout.raw + i % (spec::kNumStages - 1) * kLayout.raw_slot;
+    return shared_ + kLayout.keys + i % spec::kNumStages * kLayout.slot;
+  }
+  __device__ uint32_t slot(int i) const { return kConverts ? shared_ + kLayout.keys : landing(i); }
+  __device__ __forceinline__ void load(int i) const { load_keys(landing(i), rows_, bound_, tiles_.begin + i, tiles_); }
 
   __device__ __forceinline__ void add_sinks() {
     if constexpr (spec::kSinks) {
@@ -195,6 +228,10 @@ class Cta {
   __device__ __forceinline__ void step(int i) {
     ptx::cp_async_wait_group<spec::kNumStages - 2>();
     __syncthreads();  // the tile has landed, and all warps have read the one before
+    if constexpr (kConverts) {
+      convert_keys(slot(i), landing(i));
+      __syncthreads();  // the slot in which the tile landed is free
+    }
     load(i + spec::kNumStages - 1);
     float* const scores =
         reinterpret_cast<float*>(shared_memory() + kLayout.scores) + i % 2 * (spec::kBlockM * kLayout.score_stride);
@@ -215,7 +252,7 @@ class Cta {
   /// Stores the warp's columns of the thread's row r.
   __device__ __forceinline__ void store(int r) const {
     const int row = row_of(r), column = warp_ * kWarpColumns + lane_ % 4 * 2;
-    const float inverse = softmax_.inverse(r), log2_sum = softmax_.log2_sum(r, scale_);
+    const float inverse = output_factor(params_, softmax_.inverse(r)), log2_sum = softmax_.log2_sum(r, scale_);
     const int64_t partial = item_.partial_row(params_, row) + item_.coord.split * WorkItem::partial_rows(params_);
     const int64_t offset = item_.offset(params_.o_strides, row) + column;
 #pragma unroll

@@ -17,10 +17,13 @@
 /// and a part is filled again as soon as both products have read it. In a cluster of two, each CTA loads half of every
 /// tile for both: with 128 heads that halves what the L2 must deliver.
 ///
+/// Keys of 8 bits are converted behind the load, by warps of the same warpgroup: attention_latent_sm90_convert.cuh.
+///
 /// attention_latent_sm90_load.cuh has the loading thread, attention_latent_sm90_math.cuh the warpgroups that multiply,
 /// attention_latent_sm90_store.cuh how they end, attention_latent_sm90_tiles.cuh what all share.
 #include "spec.h"
 
+#include "kernels/attention/latent/attention_latent_sm90_convert.cuh"
 #include "kernels/attention/latent/attention_latent_sm90_load.cuh"
 #include "kernels/attention/latent/attention_latent_sm90_math.cuh"
 #include "kernels/attention/latent/attention_latent_sm90_store.cuh"
@@ -31,8 +34,10 @@ namespace kernelwright {
 namespace {
 
 __device__ __forceinline__ void make_barriers(const Shared& shared) {
-  KeyRing::init_unfenced(shared.key_barriers(), 1, 4 * Release::arrivals_per_warp);
+  KeyRing::init_unfenced(shared.key_barriers(), kConverts ? kConvertWarps : 1, 4 * Release::arrivals_per_warp);
   for (int side = 0; side < kSides; ++side) shared.posted(side).init();
+  if constexpr (kConverts)
+    for (int part = 0; part < contract::kLatentSlots * contract::kLatentParts; ++part) shared.landed(0, part).init();
   pipeline::fence_barrier_init();
   if constexpr (spec::kBalanced)
     for (int i = 0; i < 2; ++i) ptx::st_shared_u32(shared.cut(i), 0);
@@ -65,13 +70,14 @@ __device__ __forceinline__ void multiply(const contract::AttentionParams& params
 }  // namespace kernelwright
 
 extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
-    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::HopperLatentParams params) {
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::Params params) {
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, also for the compiler
   if (threadIdx.x == 0) {
     ptx::prefetch_tensormap(params.k);
+    if constexpr (kRecords) ptx::prefetch_tensormap(scale_map(params));
     make_barriers(shared);
   }
   meet();
@@ -87,6 +93,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
     } else {
       policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
           attention, blockIdx.x * 3 + warp - 1, gridDim.x * 3, static_cast<int>(threadIdx.x % 32));
+      if constexpr (kConverts)
+        if (items.exists()) Converter(items.work, shared, static_cast<int>(warp) - 1).run();
     }
   } else {
     ptx::setmaxnreg_inc<kMathRegisters>();

@@ -1,4 +1,7 @@
 /// The thread of attention_latent_sm90 that loads. It fills the slots of keys, part by part.
+///
+/// Keys of 8 bits land where their 16-bit elements will be (attention_latent_sm90_convert.cuh). Two slabs of a part
+/// have 128 columns. The 128 bytes of these columns land in the second slab, each key's in the key's own row.
 #pragma once
 
 #include "kernels/attention/latent/attention_latent_sm90_tiles.cuh"
@@ -19,7 +22,8 @@ class Loader {
   static_assert(kBoxRows % contract::kSwizzleRows == 0, "a box begins where the swizzle's pattern does");
   static_assert(spec::kBlockN % kPage == 0 || kPage % kBoxRows == 0);
 
-  const contract::TensorMap& map_;
+  const Params& params_;
+  const Shared& shared_;
   const policy::TileList& tiles_;
   const int32_t* const table_;
   const int start_, batch_, head_, share_;
@@ -29,9 +33,9 @@ class Loader {
   int page_[kBoxes];
 
  public:
-  __device__ __forceinline__ Loader(const contract::HopperLatentParams& params, const Work& work, const Shared& shared,
-                                    Laps& laps)
-      : map_(params.k),
+  __device__ __forceinline__ Loader(const Params& params, const Work& work, const Shared& shared, Laps& laps)
+      : params_(params),
+        shared_(shared),
         tiles_(work.tiles),
         table_(params.attention.page_table +
                static_cast<int64_t>(work.cluster.coord.batch) * params.attention.page_table_stride),
@@ -81,27 +85,63 @@ class Loader {
     }
   }
 
+  /// The column of k at which a slab's boxes begin, in elements of the map. kNoBox: nothing lands in the slab, because
+  /// the bytes of the slab behind it become its elements, too.
+  static constexpr int kNoBox = -1;
+  __device__ static constexpr int column_of(int slab) {
+    if (!kConverts) return slab * 64;
+    if (slab >= kValueSlabs) return kKey.rest;
+    return slab % 2 == 1 ? slab / 2 * 128 : kNoBox;
+  }
+  __device__ static constexpr int bytes_of_part(int part) {
+    int bytes = part == 0 && kRecords ? contract::kLatentScaleBytes : 0;
+    for (int slab = 0; slab < slabs_of_part(part); ++slab)
+      if (column_of(part * contract::kLatentPartSlabs + slab) != kNoBox) bytes += kSlabBytes;
+    return bytes;
+  }
+  /// Arms the barrier on which a part's boxes complete.
+  template <int kPart>
+  __device__ __forceinline__ uint32_t expect_part() const {
+    constexpr uint32_t kBytes = bytes_of_part(kPart);
+    if constexpr (kConverts) {
+      const Landed landed = shared_.landed(static_cast<int>(ring_.state.index), kPart);
+      landed.expect_bytes(kBytes);
+      return landed.address;
+    } else {
+      return ring_.template expect_bytes<kPart>(kBytes);
+    }
+  }
+
   template <int kPart>
   __device__ __forceinline__ void load_parts(int key, const int (&page)[kBoxes]) {
     ring_.template producer_wait<kPart>();
-    const uint32_t full = ring_.template expect_bytes<kPart>(slabs_of_part(kPart) * kSlabBytes);
+    const uint32_t barrier = expect_part<kPart>();
     constexpr int kFirst = kPart * contract::kLatentPartSlabs;
     const uint32_t to = keys_ + ring_.state.index * kLayout.slot + kFirst * kSlabBytes + share_ * 128;
 #pragma unroll
-    for (int slab = 0; slab < slabs_of_part(kPart); ++slab)
+    for (int slab = 0; slab < slabs_of_part(kPart); ++slab) {
+      if (column_of(kFirst + slab) == kNoBox) continue;
 #pragma unroll
       for (int box = 0; box < kBoxes; ++box)
-        load_box(to + slab * kSlabBytes + box * kBoxRows * 128, (kFirst + slab) * 64, key + box * kBoxRows, page[box],
-                 full);
+        load_box(params_.k, to + slab * kSlabBytes + box * kBoxRows * 128, column_of(kFirst + slab),
+                 key + box * kBoxRows, page[box], barrier);
+    }
+    if constexpr (kRecords && kPart == 0) {
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box)
+        load_box(scale_map(params_), shared_.scales(static_cast<int>(ring_.state.index), box * kBoxRows), kKey.scales,
+                 key + box * kBoxRows, page[box], barrier);
+    }
     if constexpr (kPart + 1 < contract::kLatentParts) load_parts<kPart + 1>(key, page);
   }
 
-  __device__ __forceinline__ void load_box(uint32_t to, int column, int key, int page, uint32_t full) const {
+  __device__ __forceinline__ void load_box(const contract::TensorMap& map, uint32_t to, int column, int key, int page,
+                                           uint32_t barrier) const {
     const int row = kPaged ? key % kPage : start_ + key;
     if constexpr (kCluster > 1)
-      ptx::cp_async_bulk_tensor_4d_multicast(to, map_, column, row, head_, page, full, (1 << kCluster) - 1);
+      ptx::cp_async_bulk_tensor_4d_multicast(to, map, column, row, head_, page, barrier, (1 << kCluster) - 1);
     else
-      ptx::cp_async_bulk_tensor_4d(to, map_, column, row, head_, page, full);
+      ptx::cp_async_bulk_tensor_4d(to, map, column, row, head_, page, barrier);
   }
 };
 

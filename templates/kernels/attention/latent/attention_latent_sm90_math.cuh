@@ -20,7 +20,6 @@ template <int kSide>
 class MathWarpgroup {
   enum : int { kOther = 1 - kSide };
   using Softmax = policy::SharedSoftmax<spec::kRescale>;
-  using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
   using Fragment = policy::WgmmaScores<32>;
   using QueryTile = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, 128>;
   using Slab = tile::SharedTile<spec::kBlockM, 64, 128>;
@@ -38,8 +37,8 @@ class MathWarpgroup {
         ring_(KeyRing::consumer(shared.key_barriers())),
         query_slabs_(mma::slab_descriptor(shared.queries())),
         key_slabs_(mma::slab_descriptor(shared.keys(kSide))),
-        mod_{params.scale, params.softcap},
-        scale_(mod_.template exponent_scale<false>(params.exponent_scale)),
+        mod_(score_mod(params)),
+        scale_(mod_.template exponent_scale<kTensorScale>(params.exponent_scale)),
         tiles_(uniform(work.tiles)),
         count_(tiles_.end - tiles_.begin) {}
 

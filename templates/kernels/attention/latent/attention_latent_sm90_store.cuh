@@ -39,7 +39,7 @@ __device__ __forceinline__ void MathWarpgroup<kSide>::finish() {
   for (int r = 0; r < 2; ++r) {
     const int mine = row() + r * 8;
     const bool exists = mine < item.num_rows;
-    const float inverse = softmax_.inverse(r), log2_sum = softmax_.log2_sum(r, scale_);
+    const float inverse = output_factor(params_, softmax_.inverse(r)), log2_sum = softmax_.log2_sum(r, scale_);
     if (!spec::kBalanced && split) {
       const int64_t to = item.partial_row(params_, mine) + item.coord.split * WorkItem::partial_rows(params_);
       float* const columns = params_.partial_o + to * spec::kHeadDimV + kSide * kSideColumns + lane_ % 4 * 2;

@@ -9,6 +9,7 @@
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/phased_barrier.cuh"
 #include "pipeline/staged_pipeline.cuh"
+#include "policy/either.cuh"
 #include "policy/even_shares.cuh"
 #include "policy/joint_merge.cuh"
 #include "ptx/cluster.cuh"
@@ -25,21 +26,32 @@ enum : int {  // not variables, which would be in every binary
   kSideParts = contract::kLatentParts / kSides,
   kThreads = 384,
   kMathThreads = 256,
+  kConvertWarps = 3,
   // Keys that a box of TMA has: those of a CTA's share of a tile that lie in one page. The loading thread holds the
   // pages
   // of all boxes of a tile.
   kShareRows = spec::kBlockN / kCluster,
   kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize),
-  kLoadRegisters = kShareRows / kBoxRows > 2 || spec::kBalanced ? 40 : 24,
+  kLoadRegisters = kConverts || spec::kBalanced || kShareRows / kBoxRows > 2 ? 40 : 24,
   kMathRegisters = kLoadRegisters > 24 ? 232 : 240,
 };
 enum : uint32_t { kSlabBytes = contract::kLatentSlabBytes, kMathBarrier = 1, kSideBarrier = 2 };
 static_assert(spec::kBlockM == contract::kLatentRows && spec::kBlockN == contract::kLatentRows);
+static_assert(!kConverts || kCluster == 1, "each CTA converts its own keys");
 static_assert(kValueSlabs == contract::kLatentParts * contract::kLatentPartSlabs && kSlabs >= kValueSlabs,
               "each warpgroup multiplies the values of two parts");
 
 static_assert(contract::kLatentScratchBytes == policy::even_scratch(kThreads));
-constexpr contract::HopperLatentLayout kLayout = contract::hopper_latent_layout(spec::kHeadDimQk);
+constexpr contract::HopperLatentLayout kLayout = contract::hopper_latent_layout(spec::kHeadDimQk, kConverts, kRecords);
+using Params = policy::Either<kConverts, contract::HopperLatentBytesParams, contract::HopperLatentParams>::type;
+
+/// The map of the scales of records. Other keys have no such map; the kernel compiles the call and never makes it.
+__device__ __forceinline__ const contract::TensorMap& scale_map(const contract::HopperLatentBytesParams& params) {
+  return params.k_scale;
+}
+__device__ __forceinline__ const contract::TensorMap& scale_map(const contract::HopperLatentParams& params) {
+  return params.k;
+}
 
 /// Slabs of part `part` of a slot.
 __device__ constexpr int slabs_of_part(int part) {
@@ -49,13 +61,15 @@ __device__ constexpr int slabs_of_part(int part) {
 /// The ring of key tiles. A tile of number i, counted from the CTA's first, lies in slot i % 2.
 using KeyRing = pipeline::StagedPipeline<contract::kLatentSlots, contract::kLatentParts, (kCluster > 1)>;
 using Release = pipeline::WarpRelease<kCluster>;
+/// A part of a slot of keys of 8 bits has landed.
+using Landed = pipeline::PhasedBarrier<1>;
 /// The probabilities of a tile, and the maxima that they are relative to, lie in shared memory: four warps arrive.
 using Posted = pipeline::PhasedBarrier<4>;
 
 /// The CTAs that walk the same key tiles: those of a cluster, or of a team. A team has all rows of a sequence.
 enum : int { kTogether = spec::kBalanced ? 1 << 20 : spec::kBlockM * kCluster };
 using ClusterItem = ItemOf<kTogether>;
-static_assert(!spec::kBalanced || kCluster == 1, "teams need no cluster");
+static_assert(!spec::kBalanced || (kCluster == 1 && !kConverts), "a team has no cluster, and keys of 16 bits");
 
 /// Shared memory, with the layout of the contract.
 struct Shared {
@@ -76,6 +90,13 @@ struct Shared {
   }
   __device__ uint32_t key_barriers() const { return base + kLayout.barriers; }
   __device__ Posted posted(int side) const { return {base + kLayout.barriers + KeyRing::bytes + side * 8}; }
+  __device__ Landed landed(int slot, int part) const {
+    return {posted(kSides).address + (slot * contract::kLatentParts + part) * 8};
+  }
+  /// The scales of key `key` of a slot, 4 f32.
+  __device__ uint32_t scales(int slot, int key) const {
+    return base + kLayout.scales + slot * contract::kLatentScaleBytes + key * 16;
+  }
   __device__ uint32_t last() const { return base + kLayout.last; }
   /// Balanced: what this CTA merges at its end, and room for finding its piece.
   __device__ uint32_t cut(int i) const { return base + kLayout.cuts + i * contract::kLatentCutBytes; }

@@ -24,6 +24,18 @@ AttentionShape several(std::vector<int> lengths, int q_len = 1) {
   return shape;
 }
 
+/// The same in records, which hold their scales, or in e4m3 with one scale for all.
+AttentionProblem in_bytes(AttentionProblem problem, ScaleKind scales = ScaleKind::kPerBlock) {
+  problem.dtype.kv = DType::kE4m3;
+  problem.scales = scales;
+  return problem;
+}
+
+AttentionProblem with_page(AttentionProblem problem, int keys) {
+  problem.kv_layout.page_size = keys;
+  return problem;
+}
+
 class List {
  public:
   explicit List(Family family) : family_(family) {}
@@ -86,6 +98,31 @@ void add_balanced(List& list) {
   add("ragged_queries", rows, lists({3, 0, 1, 2}, {1030, 7, 65, 900}));
 }
 
+/// Keys of 8 bits (c66). Few kernels, each with many features: to compile one takes longer than to run it.
+void add_bytes(List& list, Family family) {
+  AttentionProblem parts = with_sinks(with_page(in_bytes(latent(65, 2)), 8));
+  parts.lse = true;
+  list.add("c66_records_parts", parts, several({300, 64, 0, 2, 700}, 2), 3).schedule.merge = Merge::kInKernel;
+  CudaCase& window =
+      list.add("c66_records_window", capped(left_padded(windowed(with_page(in_bytes(latent(16, 2)), 256), 90, 0)), 20),
+               several({170, 129, 3, 400}, 2));
+  window.shape.kv_starts = {150, 0, 0, 330};
+  window.change = hide_nan;
+  const ScaleKind tensor = ScaleKind::kPerTensor;
+  list.add("c66_tensor_negative", in_bytes(latent(16), tensor), several({330, 64, 0, 1}), 2).change =
+      [](AttentionCase& call) {
+        call.scale = -call.scale;
+        hide_nan(call);
+      };
+  AttentionProblem extend = ragged(dims(in_bytes(latent(4, 1, DType::kF16), ScaleKind::kNone), 512, 512));
+  extend.kv_layout.page_size = 0;
+  extend.max_q_len = 0;
+  list.add("c66_no_scale_ragged", extend, lists({20, 1, 0}, {133, 70, 9}));
+  if (family == Family::kHopper) return;
+  list.add("c66_records_page5", with_page(in_bytes(latent(17, 1, DType::kF16)), 5), several({75, 7, 0, 1}));
+  list.add("c66_tensor_tall", in_bytes(latent(32), tensor), several({75, 7}));
+}
+
 }  // namespace
 
 std::vector<CudaCase> cases_on(Family family) {
@@ -126,6 +163,7 @@ std::vector<CudaCase> cases_on(Family family) {
   list.add("sinks", with_sinks(latent(8, 2)), several({130, 65, 0}, 2), 2);
   list.add("softcap", capped(latent(8), 20), several({130, 65}));
   list.add("starts", left_padded(latent(8, 2)), several({200, 64, 100}, 2)).shape.kv_starts = {70, 64, 0};
+  add_bytes(list, family);
   AttentionProblem rows = latent(8, 3);
   rows.q_layout = QLayout::kRagged;
   list.add("ragged_queries", rows, lists({3, 0, 1, 2}, {130, 7, 65, 2}));

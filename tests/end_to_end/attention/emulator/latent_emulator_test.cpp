@@ -52,7 +52,7 @@ TEST_P(LatentOnTheEmulator, IsRightHoweverItIsScheduled) {
 std::vector<Subject> subjects() {
   std::vector<Subject> list;
   for (const Family family : {Family::kPortable, Family::kHopper})
-    for (const char* subject : {"c61", "c62", "c63", "c64", "c67", "others"}) list.emplace_back(family, subject);
+    for (const char* subject : {"c61", "c62", "c63", "c64", "c66", "c67", "others"}) list.emplace_back(family, subject);
   list.emplace_back(Family::kHopper, "balanced");
   return list;
 }
