@@ -148,7 +148,7 @@ void CommandLine::add_plan() {
   verb->add_option("--kv", options_.kv, "Element type of the cache: the model's own, or e4m3")
       ->check(CLI::IsMember({"bf16", "f16", "e4m3"}));
   verb->add_option("--kv-scales", options_.kv_scales, "Scales of an e4m3 cache: per_tensor")
-      ->check(CLI::IsMember({"per_tensor", "per_head", "per_token"}));
+      ->check(CLI::IsMember({"per_tensor", "per_head", "per_token", "per_block"}));
   whole(verb, "--max-seqs", options_.max_seqs, "Sequences of a batch, at most: 256", 1, 1 << 20);
   whole(verb, "--max-tokens", options_.max_tokens, "Tokens of a batch, at most: 8192", 1, 1 << 20);
   verb->add_option("--server", options_.server, "Whose cache and batches it plans for: vllm")

@@ -86,6 +86,16 @@ std::string nearest_accepted(const JsonValue& json, const ServingOptions& option
   return "";
 }
 
+/// Latents have no heads, and records hold latents alone.
+void check_scales(const ServingOptions& options, ScaleKind scales, bool latents) {
+  const bool fits = scales == ScaleKind::kPerTensor || (scales == ScaleKind::kPerBlock) == latents;
+  if (fits) return;
+  throw ConfigError(
+      "--kv-scales",
+      fmt::format("{} does not fit a cache of {}; it takes per_tensor{}", quoted_for_message(options.kv_scales),
+                  latents ? "latents" : "keys and values", latents ? " or per_block" : ", per_head or per_token"));
+}
+
 /// Fills what the caller left to the model and the server.
 ServingOptions filled(ServingOptions options, const Model& model, const ServerRow& server) {
   const std::string own(to_string(model.dtype));
@@ -98,7 +108,12 @@ ServingOptions filled(ServingOptions options, const Model& model, const ServerRo
   if (!options.kv_scales.empty() && options.kv != "e4m3")
     throw ConfigError("--kv-scales", fmt::format("{}: a cache of {} has no scales; leave it out, or give --kv e4m3",
                                                  quoted_for_message(options.kv_scales), options.kv));
-  if (options.kv == "e4m3") options.kv_scales = std::string(to_string(detail::cache_scales(options)));
+  if (options.kv == "e4m3") {
+    const ScaleKind scales = detail::cache_scales(options);
+    check_scales(options, scales,
+                 server.keeps_latents && std::ranges::any_of(model.attention, &AttentionLayer::is_latent));
+    options.kv_scales = std::string(to_string(scales));
+  }
   if (server.page_size == 0 && options.page_size)
     throw ConfigError("--page-size", fmt::format("the cache of {} has no pages; leave it out", server.word));
   options.page_size = options.page_size.value_or(server.page_size);

@@ -33,7 +33,7 @@ std::span<const ServerRow> server_rows();
 struct ServingOptions {
   int tp = 1, ep = 1;
   std::string kv;                // bf16, f16 or e4m3; "": the model's dtype
-  std::string kv_scales;         // of an e4m3 cache: per_tensor, per_head or per_token; "": per_tensor
+  std::string kv_scales;         // of an e4m3 cache: a word of cache_scales(); "": per_tensor
   int max_seqs = 256;            // sequences of a batch
   int max_tokens = 8192;         // tokens of a batch
   std::string server = "vllm";   // a word of server_rows()

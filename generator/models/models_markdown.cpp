@@ -37,7 +37,7 @@ $ kernelwright explain plan.json --problem llama3-8b-tp2-decode
 |---|---|---|
 | `--tp`, `--ep` | ranks that share each layer; ranks that share the experts | 1 |
 | `--kv` | element type of the cache: the model's own, or `e4m3` | the model's own |
-| `--kv-scales` | scales of an `e4m3` cache: `per_tensor`, `per_head` or `per_token` | `per_tensor` |
+| `--kv-scales` | scales of an `e4m3` cache: `per_tensor`, `per_head` or `per_token`; of latents `per_tensor` or `per_block` (records) | `per_tensor` |
 | `--max-seqs`, `--max-tokens` | sequences and tokens of a batch, at most | 256, 8192 |
 | `--server` | `vllm`, `sglang` or `hf`: layout of the cache, and which linear layers are one GEMM | `vllm` |
 | `--page-size` | keys in a page of the cache | 16 for vllm, 1 for sglang |

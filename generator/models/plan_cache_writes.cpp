@@ -50,10 +50,11 @@ std::vector<KvWriteShape> write_shapes(const ServingOptions& serving) {
 }  // namespace
 
 ScaleKind cache_scales(const ServingOptions& serving) {
-  for (const ScaleKind kind : {ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerToken})
+  for (const ScaleKind kind : {ScaleKind::kPerTensor, ScaleKind::kPerHead, ScaleKind::kPerToken, ScaleKind::kPerBlock})
     if (serving.kv_scales == to_string(kind) || serving.kv_scales.empty()) return kind;
   throw ConfigError("--kv-scales", quoted_for_message(serving.kv_scales) +
-                                       " is no kind of a cache's scales; it takes per_tensor, per_head or per_token");
+                                       " is no kind of a cache's scales; it takes per_tensor, per_head or per_token, "
+                                       "or of latents per_tensor or per_block");
 }
 
 KvLayout cache_layout(const ServingOptions& serving) {

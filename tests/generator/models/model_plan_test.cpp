@@ -118,10 +118,14 @@ TEST(ModelPlan, TheCacheMayBeE4m3) {
   }
   EXPECT_THAT(refusal(config("llama"), {.kv_scales = "per_token"}),
               HasSubstr("--kv-scales: \"per_token\": a cache of bf16"));
+  EXPECT_THAT(refusal(config("llama"), {.kv = "e4m3", .kv_scales = "per_page"}),
+              HasSubstr("--kv-scales: \"per_page\" is no kind of a cache's scales; it takes per_tensor, per_head or "
+                        "per_token, or of latents "
+                        "per_tensor or per_block"));
   EXPECT_THAT(
-      refusal(config("llama"), {.kv = "e4m3", .kv_scales = "per_page"}),
-      HasSubstr(
-          "--kv-scales: \"per_page\" is no kind of a cache's scales; it takes per_tensor, per_head or per_token"));
+      refusal(config("llama"), {.kv = "e4m3", .kv_scales = "per_block"}),
+      HasSubstr("--kv-scales: \"per_block\" does not fit a cache of keys and values; it takes per_tensor, per_head or "
+                "per_token"));
   EXPECT_EQ(attention(plan_model(config("llama", R"("torch_dtype": "float16")"), {}), "decode").dtype.q, DType::kF16);
 }
 
@@ -264,6 +268,13 @@ TEST(ModelPlan, LatentAttentionExpandsItsPromptsAndDecodesOverLatents) {
   EXPECT_EQ(attention(plan, "decode").head_dim, (HeadDim{576, 512}));
   EXPECT_EQ(attention(plan, "decode").heads, (Heads{8, 1}));
   EXPECT_EQ(attention(plan, "decode").v_layout, VLayout::kKeyPrefix);
+  for (const auto& [word, kind] : {std::pair{"", ScaleKind::kPerTensor}, {"per_block", ScaleKind::kPerBlock}}) {
+    const AttentionProblem decode = attention(plan_model(json, {.kv = "e4m3", .kv_scales = word}), "decode");
+    EXPECT_EQ(decode.dtype.kv, DType::kE4m3);
+    EXPECT_EQ(decode.scales, kind);
+  }
+  EXPECT_THAT(refusal(json, {.kv = "e4m3", .kv_scales = "per_head"}),
+              HasSubstr("--kv-scales: \"per_head\" does not fit a cache of latents; it takes per_tensor or per_block"));
   EXPECT_EQ(size(plan, "qkv-a"), Size(256 + 576, 512));
   EXPECT_EQ(size(plan, "shared-gate-up"), Size(512, 512));
   EXPECT_EQ(attention(plan_model(json, {.server = "hf"}), "decode").heads, (Heads{8, 8})) << "keys are expanded there";
