@@ -146,6 +146,11 @@ class Problem:
         self.kv_kind, self.page_size = kv_layout.get("kind", "padded"), kv_layout.get("page_size", 0)
         self.v_columns = problem.get("v_layout", "rows") == "columns"
         self.latent = problem.get("v_layout", "rows") == "key_prefix"  # v is k, or is not given
+        self.records = self.latent and scales == "per_block"  # keys are bytes, and hold their scales
+        if self.records:
+            latents, rest = self.head_dims["v"], self.head_dims["k"] - self.head_dims["v"]
+            self.head_dims["k"] = latents + latents // 128 * 4 + rest * 2
+            self.dtypes["k"] = self.dtypes["v"] = "u8"
         if self.latent:
             self.head_dims["v"] = self.head_dims["k"]
 

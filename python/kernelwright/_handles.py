@@ -76,7 +76,8 @@ class Kernel(AttentionCalls, _Handle):
 
         Shapes, as in runtime/attention/kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads,
         head_dim]; k, v [batch, kv_len, kv_heads, head_dim], ragged [tokens, ...], paged [pages, page_size, ...].
-        With "v_layout": "key_prefix" v is left out, or is k.
+        With "v_layout": "key_prefix" v is left out, or is k, and v_scale is left out. With scales "per_block" k is
+        u8: records of 656 bytes, which hold their scales.
 
         Sizes that shapes do not tell must be given: q_len (the longest) for ragged queries, and kv_len (the longest,
         or a bound) for ragged keys. Beside addresses, all sizes must be given. These include kv_tokens, the rows of

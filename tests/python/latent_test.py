@@ -6,6 +6,7 @@ Needs no NumPy. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
 import math
 import pathlib
 import random
+import struct
 import sys
 import unittest
 
@@ -20,6 +21,16 @@ SCALE = 192**-0.5
 RELATIVE, ABSOLUTE = 2.0**-10, 2.0**-9
 
 
+def eighths(draw, count):  # which f16 holds
+    return [draw.randint(-8, 8) / 8 for _ in range(count)]
+
+
+def e4m3(code):
+    """The value of a code below 0x40 or, with the sign, below 0xc0: less than 2."""
+    exponent, fraction = code >> 3 & 15, code & 7
+    return (-1 if code & 128 else 1) * ((fraction / 8 + 1) * 2.0 ** (exponent - 7) if exponent else fraction * 2.0**-9)
+
+
 class OnTheEmulator(EmulatorTest):
     @classmethod
     def config(cls):
@@ -30,15 +41,17 @@ class OnTheEmulator(EmulatorTest):
     def setUp(self):
         draw = random.Random(1)
 
-        def eighths(count):  # which f16 holds
-            return [draw.randint(-8, 8) / 8 for _ in range(count)]
-        self.queries = [[eighths(QK) for _ in range(HEADS)] for _ in LENGTHS]
-        self.keys = [eighths(QK) for _ in range(PAGES * PAGE)]
+        self.queries = [[eighths(draw, QK) for _ in range(HEADS)] for _ in LENGTHS]
+        self.k = self.make_keys(draw)
         self.table = [[4, 0, 2], [1, -1, -1]]  # no sequence has page 3
         self.q = self.array([x for rows in self.queries for row in rows for x in row], "f16", "e", len(LENGTHS), 1, HEADS, QK)
-        self.k = self.array([x for row in self.keys for x in row], "f16", "e", PAGES, PAGE, 1, QK)
         self.tables = {"page_table": self.array(sum(self.table, []), "i32", "i", len(LENGTHS), 3),
                        "kv_lengths": self.array(LENGTHS, "i32", "i", len(LENGTHS))}
+
+    def make_keys(self, draw):
+        """Sets self.keys, the elements of each key, and returns the tensor that holds them."""
+        self.keys = [eighths(draw, QK) for _ in range(PAGES * PAGE)]
+        return self.array([x for row in self.keys for x in row], "f16", "e", PAGES, PAGE, 1, QK)
 
     def check(self, out):
         found = self.read(out)
@@ -61,16 +74,69 @@ class OnTheEmulator(EmulatorTest):
             self.check(self.kernel(lend(self.q), k, k, scale=SCALE, **tables))
 
     def test_other_values_are_refused(self):
-        other = self.engine.empty((PAGES, PAGE, 1, QK), "f16")
+        other = self.engine.empty(self.k.shape, self.k.dtype)
         with self.assertRaisesRegex(kernelwright.ConfigError, "/tensors/v: is not k"):
             self.kernel(self.q, self.k, other, scale=SCALE, **self.tables)
         with self.assertRaisesRegex(kernelwright.ConfigError, "v: has shape"):
-            self.kernel(self.q, self.k, self.engine.empty((PAGES, PAGE, 1, V), "f16"), scale=SCALE, **self.tables)
+            self.kernel(self.q, self.k, self.engine.empty((PAGES, PAGE, 1, V), self.k.dtype), scale=SCALE, **self.tables)
 
     def test_bind_takes_no_values(self):
         out = self.engine.empty((len(LENGTHS), 1, HEADS, V), "f16")
         self.kernel.bind(q=self.q, k=self.k, o=out, scale=SCALE, **self.tables)(None)
         self.check(out)
+
+
+class Records(OnTheEmulator):
+    """Keys as bytes: 512 codes of e4m3, 4 scales, 64 elements of f16."""
+
+    @classmethod
+    def config(cls):
+        config = super().config()
+        config["problem"]["dtype"]["kv"], config["problem"]["scales"] = "e4m3", "per_block"
+        config["schedule"] = {"family": "portable"}  # which compiles faster
+        return config
+
+    def make_keys(self, draw):
+        self.keys, records = [], []
+        for _ in range(PAGES * PAGE):
+            codes = [draw.randrange(0x40) | draw.choice((0, 128)) for _ in range(V)]
+            scales, rest = [draw.choice((0.25, 0.5, 2)) for _ in range(V // 128)], eighths(draw, QK - V)
+            self.keys.append([e4m3(code) * scales[i // 128] for i, code in enumerate(codes)] + rest)
+            records += [*codes, *struct.pack("4f", *scales), *struct.pack(f"{QK - V}e", *rest)]
+        return self.array(records, "u8", "B", PAGES, PAGE, 1, V + 16 + 2 * (QK - V))
+
+    def test_records_of_another_size_or_with_scales_are_refused(self):
+        with self.assertRaisesRegex(kernelwright.ConfigError, r"k: has shape .*the problem's is \[pages, 16, 1, 656\]"):
+            self.kernel(self.q, self.engine.empty((PAGES, PAGE, 1, QK), "u8"), scale=SCALE, **self.tables)
+        with self.assertRaisesRegex(kernelwright.ConfigError, "k: is f16, and the problem has u8"):
+            self.kernel(self.q, self.engine.empty((PAGES, PAGE, 1, 656), "f16"), scale=SCALE, **self.tables)
+        with self.assertRaisesRegex(kernelwright.ConfigError, "k_scale: is given.*scales beside its records"):
+            self.kernel(self.q, self.k, k_scale=self.array([1.0], "f32", "f", 1), scale=SCALE, **self.tables)
+
+
+class OneScale(OnTheEmulator):
+    """Keys of e4m3 with a scale for all, which is that of values too."""
+
+    @classmethod
+    def config(cls):
+        config = super().config()
+        config["problem"]["dtype"]["kv"], config["problem"]["scales"] = "e4m3", "per_tensor"
+        config["schedule"] = {"family": "portable"}
+        return config
+
+    def make_keys(self, draw):
+        codes = [[draw.randrange(0x40) | draw.choice((0, 128)) for _ in range(QK)] for _ in range(PAGES * PAGE)]
+        self.keys = [[0.5 * e4m3(code) for code in row] for row in codes]
+        self.tables_scale = self.array([0.5], "f32", "f", 1)
+        return self.array([code for row in codes for code in row], "e4m3", "B", PAGES, PAGE, 1, QK)
+
+    def setUp(self):
+        super().setUp()
+        self.tables["k_scale"] = self.tables_scale
+
+    def test_the_scale_of_values_is_that_of_keys(self):
+        with self.assertRaisesRegex(kernelwright.ConfigError, "/tensors/v_scale: is not k_scale"):
+            self.kernel(self.q, self.k, v_scale=self.array([1.0], "f32", "f", 1), scale=SCALE, **self.tables)
 
 
 if __name__ == "__main__":
