@@ -316,6 +316,13 @@ void add_latent(std::vector<AttentionCall>& calls) {
   AttentionProblem wide = problem;
   wide.heads = {40, 1};
   calls.push_back({"attention_latent_sm90_pair", wide, shape, pair, kSms});
+  // Keys that are converted: records, and codes with one scale.
+  AttentionProblem bytes = problem;
+  bytes.dtype.kv = DType::kE4m3;
+  bytes.scales = ScaleKind::kPerBlock;
+  calls.push_back({"attention_latent_sm90_records", bytes, shape, hopper, kSms});
+  bytes.scales = ScaleKind::kPerTensor;
+  calls.push_back({"attention_latent_sm90_bytes", bytes, shape, hopper, kSms});
   AttentionSchedule portable;
   portable.family = Family::kPortable;
   portable.splits = 2;
