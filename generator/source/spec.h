@@ -177,9 +177,8 @@ struct AttentionSpec {
   CacheLength cache_length = CacheLength::kAccurate;
   bool kv_starts = false;
   bool v_columns = false;
-  bool latent = false;              // values are the first elements of each key
-  bool balanced = false;            // hopper's latent form: CTAs share all key tiles evenly, in one launch
-  MaskKind mask = MaskKind::kNone;  // as range_mask() has it
+  bool latent = false, balanced = false;  // values are the first elements of each key; CTAs share all tiles evenly
+  MaskKind mask = MaskKind::kNone;        // as range_mask() has it
   int chunk = 0;
   ScoreModKind score_mod = ScoreModKind::kNone;
   bool sinks = false, lse = false;
@@ -267,8 +266,7 @@ struct AttentionSpec {
   /// Threads of a CTA.
   int threads() const;
 };
-/// Fields that are part of the text only where they are not the defaults of
-/// templates/kernels/attention/attention_defaults.cuh.
+/// Part of the text only where they are not the defaults of templates/kernels/attention/attention_defaults.cuh.
 template <class Visitor>
 void visit_options(AttentionSpec& spec, Visitor&& field) {
   if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");
@@ -289,7 +287,6 @@ void visit_options(AttentionSpec& spec, Visitor&& field) {
     field("score_source", spec.score_source, any{}, "type and text that are asked for single scores");
   }
 }
-
 template <class Visitor>
 void visit_fields(AttentionSpec& spec, Visitor&& field) {
   field("family", spec.family, any{}, "kernel family");
