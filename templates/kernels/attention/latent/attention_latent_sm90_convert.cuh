@@ -17,19 +17,23 @@ class Converter {
   enum : int {
     kStepRows = 8,  // rows of a step: 64 pieces of 16 bytes, two for each lane
     kSteps = contract::kLatentRows / kStepRows,
-    kLanesOfRow = 8,
-    kRowsAtOnce = 32 / kLanesOfRow,
+    kStepBytes = kStepRows * 128,
     kTailPieces = (spec::kHeadDimQk - spec::kHeadDimV) / 16,  // of a row behind the latents, where it has 8 bits
   };
   static_assert(kTailPieces == 0 || kTailPieces * kStepRows == 32, "a lane has one piece of a step");
 
  public:
-  /// `warp`: which of kConvertWarps.
+  /// `warp`: which of kConvertWarps. A lane has one row of each step: piece lane % 4 of either half of its 128 columns.
+  /// Eight lanes that access memory at once have two rows, whose numbers differ by the bits 1 and 4. So the swizzle
+  /// keeps them on other banks, of the codes as of the elements.
   __device__ __forceinline__ Converter(const Work& work, const Shared& shared, int warp)
       : shared_(shared),
         count_(work.count()),
         warp_(warp),
         lane_(static_cast<int>(threadIdx.x % 32)),
+        row_((lane_ / 8) ^ (lane_ / 4 % 2 * 5)),
+        from_(Slab::offset(row_, lane_ % 4)),
+        to_(Slab::offset(row_, lane_ % 4 * 2)),
         ring_(KeyRing::consumer(shared.key_barriers())) {}
 
   __device__ __forceinline__ void run() {
@@ -43,10 +47,7 @@ class Converter {
   template <int kPart>
   __device__ __forceinline__ void convert_parts() const {
     shared_.landed(slot(), kPart).wait(ring_.state);
-    // Eight steps are no multiple of three warps: parts take turns at which warp has fewer.
-#pragma unroll 1
-    for (int step = (warp_ + kPart) % kConvertWarps; step < kSteps; step += kConvertWarps)
-      convert_rows(kPart, step * kStepRows);
+    convert_part(kPart);
     if constexpr (kPart + 1 == contract::kLatentParts && kTailPieces > 0 && !kRecords) {
 #pragma unroll 1
       for (int step = warp_; step < kSteps; step += kConvertWarps) convert_tail(step * kStepRows);
@@ -55,43 +56,38 @@ class Converter {
     if constexpr (kPart + 1 < contract::kLatentParts) convert_parts<kPart + 1>();
   }
 
-  /// Rows [first, first + kStepRows) of a part's two slabs of values.
-  __device__ __forceinline__ void convert_rows(int part, int first) const {
-    const int piece = lane_ % kLanesOfRow;
-    const uint32_t low = shared_.keys(slot(), part * contract::kLatentPartSlabs), high = low + kSlabBytes;
-    ptx::Vector16 codes[kStepRows / kRowsAtOnce];
-    float scale[kStepRows / kRowsAtOnce];
-#pragma unroll
-    for (int i = 0; i < kStepRows / kRowsAtOnce; ++i) {
-      const int row = row_of(first, i);
-      codes[i] = ptx::ld_shared_v4(high + Slab::offset(row, piece));
-      scale[i] = 1;
-      if constexpr (kRecords) scale[i] = ptx::ld_shared_f32(shared_.scales(slot(), row) + part * 4);
-    }
-    __syncwarp();  // all lanes have read their bytes of these rows
-    // Pieces 0 to 3 become the row of the first slab, the others that of the second one. Lanes of the latter begin with
-    // their second vector: banks are those of the place in a slab's row.
-    const bool second_first = piece >= kLanesOfRow / 2;
-    const uint32_t slab = second_first ? high : low;
-    const int to = piece % (kLanesOfRow / 2) * 2;
-#pragma unroll
-    for (int i = 0; i < kStepRows / kRowsAtOnce; ++i) {
-      ptx::Vector16 elements[2];
-      convert_codes(codes[i], scale[i], elements);
-      const int row = row_of(first, i);
-      // Word by word: an address that depends on the lane would put the vectors into local memory.
-#pragma unroll
-      for (int word = 0; word < 4; ++word) {
-        const uint32_t low_word = elements[0].word[word], high_word = elements[1].word[word];
-        elements[0].word[word] = second_first ? high_word : low_word;
-        elements[1].word[word] = second_first ? low_word : high_word;
-      }
-      ptx::st_shared_v4(slab + Slab::offset(row, to + second_first), elements[0]);
-      ptx::st_shared_v4(slab + Slab::offset(row, to + !second_first), elements[1]);
+  /// This warp's rows of a part's two slabs of values. While the codes of one half are converted, those of the next
+  /// half are on their way.
+  __device__ __forceinline__ void convert_part(int part) const {
+    // Eight steps are no multiple of three warps: parts take turns at which warp has fewer.
+    int step = (warp_ + part) % kConvertWarps;
+    const uint32_t low = shared_.keys(slot(), part * contract::kLatentPartSlabs);
+    uint32_t from = low + kSlabBytes + step * kStepBytes + from_, to = low + step * kStepBytes + to_;
+    uint32_t scales = shared_.scales(slot(), step * kStepRows + row_) + part * 4;
+    ptx::Vector16 codes = ptx::ld_shared_v4(from);
+    float scale = scale_at(scales);
+#pragma unroll 1
+    for (;;) {
+      const ptx::Vector16 second = ptx::ld_shared_v4(from ^ 64);
+      write(codes, scale, to);
+      __syncwarp();  // all lanes have read their bytes of these rows
+      step += kConvertWarps, from += kConvertWarps * kStepBytes, scales += kConvertWarps * kStepRows * 16;
+      const float of_second = scale;
+      if (step < kSteps) codes = ptx::ld_shared_v4(from), scale = scale_at(scales);
+      write(second, of_second, to + kSlabBytes);
+      if (step >= kSteps) return;
+      to += kConvertWarps * kStepBytes;
     }
   }
-  __device__ __forceinline__ int row_of(int first, int i) const {
-    return first + i * kRowsAtOnce + lane_ / kLanesOfRow;
+  __device__ __forceinline__ static float scale_at(uint32_t at) {
+    if constexpr (kRecords) return ptx::ld_shared_f32(at);
+    return 1;
+  }
+  __device__ __forceinline__ static void write(const ptx::Vector16& codes, float scale, uint32_t to) {
+    ptx::Vector16 elements[2];
+    convert_codes(codes, scale, elements);
+    ptx::st_shared_v4(to, elements[0]);
+    ptx::st_shared_v4(to ^ 16, elements[1]);
   }
 
   /// The same for the slab behind the values, in whose rows 64 bytes have landed.
@@ -109,6 +105,8 @@ class Converter {
 
   const Shared& shared_;
   const int count_, warp_, lane_;
+  const int row_;             // of a step
+  const uint32_t from_, to_;  // bytes from a step's first: the lane's codes in the first half, and their elements
   KeyRing ring_;
 };
 

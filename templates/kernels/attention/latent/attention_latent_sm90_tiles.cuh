@@ -28,12 +28,17 @@ enum : int {  // not variables, which would be in every binary
   kMathThreads = 256,
   kConvertWarps = 3,
   // Keys that a box of TMA has: those of a CTA's share of a tile that lie in one page. The loading thread holds the
-  // pages
-  // of all boxes of a tile.
+  // pages of all boxes of a tile.
   kShareRows = spec::kBlockN / kCluster,
   kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize),
-  kLoadRegisters = kConverts || spec::kBalanced || kShareRows / kBoxRows > 2 ? 40 : 24,
-  kMathRegisters = kLoadRegisters > 24 ? 232 : 240,
+  // Warps that convert are faster with more than 40 registers. A merge takes them back: it holds many parts at once.
+  kConvertRegisters = spec::kMerge == Merge::kInKernel ? 40 : 56,
+  kLoadRegisters = kConverts                                      ? kConvertRegisters
+                   : spec::kBalanced || kShareRows / kBoxRows > 2 ? 40
+                                                                  : 24,
+  kMathRegisters = kLoadRegisters > 40   ? 224
+                   : kLoadRegisters > 24 ? 232
+                                         : 240,
 };
 enum : uint32_t { kSlabBytes = contract::kLatentSlabBytes, kMathBarrier = 1, kSideBarrier = 2 };
 static_assert(spec::kBlockM == contract::kLatentRows && spec::kBlockN == contract::kLatentRows);
@@ -143,8 +148,8 @@ struct Work {
   }
 };
 
-/// The item of a CTA at its end. A CTA that walks several items derives it anew, so that the loop over keys holds fewer
-/// registers.
+/// The item of a CTA at its end. Some kernels derive it anew, so that the loop over keys holds fewer registers: those
+/// of CTAs that walk several items, and those that convert keys and merge parts.
 template <bool kAnew>
 struct FinishedItem {
   using type = const WorkItem&;
@@ -154,12 +159,15 @@ template <>
 struct FinishedItem<true> {
   using type = WorkItem;
   __device__ __forceinline__ static type of(const contract::AttentionParams& params, const WorkItem& item) {
-    return WorkItem(params, policy::TileCoord{static_cast<int>(ptx::opaque(blockIdx.x) % params.num_m_blocks),
+    const unsigned block = ptx::opaque(blockIdx.x);
+    if constexpr (!spec::kBalanced) return WorkItem(params, policy::TileCoord(params, params.kv_heads, block));
+    return WorkItem(params, policy::TileCoord{static_cast<int>(block % params.num_m_blocks),
                                               static_cast<int>(ptx::opaque(item.coord.head)),
                                               static_cast<int>(ptx::opaque(item.coord.batch))});
   }
 };
-using Finished = FinishedItem<(spec::kBalanced && spec::kQLayout == QLayout::kRagged)>;
+using Finished = FinishedItem<(spec::kBalanced ? spec::kQLayout == QLayout::kRagged
+                                               : kConverts && spec::kMerge == Merge::kInKernel)>;
 
 /// The items of a CTA: one, the part of a tile that the number of the CTA names.
 class OneItem {
