@@ -189,9 +189,10 @@ class LayerRow:
 
 @dataclasses.dataclass(frozen=True)
 class LatentRow:
-    """Latent attention, absorbed: keys [pages, page, 1, 576], whose first 512 elements are the values."""
+    """Latent attention, absorbed: keys [pages, page, 1, 576], whose first 512 elements are the values. Or records of 656
+    bytes; or e4m3 with one scale."""
     name: str
-    set: str  # latent
+    set: str  # latent, latent-fp8
     batch: int
     kv_len: int
     heads: int
@@ -200,6 +201,7 @@ class LatentRow:
     targets: tuple = ()  # (peer, least ratio of rates)
     smoke: bool = False
     mixed: bool = False  # lengths of a server's batch, of which kv_len is the mean
+    keys: str = "bf16"  # records, e4m3
 
     kind = "latent"
     QK, V = 576, 512
@@ -211,18 +213,30 @@ class LatentRow:
         return [draw.randint(1, 2 * self.kv_len) for _ in range(self.batch)]
 
     def problem(self):
-        return {"dtype": {"q": "bf16", "kv": "bf16", "out": "bf16"}, "head_dim": {"qk": self.QK, "v": self.V},
+        scales = {"bf16": "none", "records": "per_block", "e4m3": "per_tensor"}[self.keys]
+        dtype = "bf16" if self.keys == "bf16" else "e4m3"
+        return {"dtype": {"q": "bf16", "kv": dtype, "out": "bf16"}, "head_dim": {"qk": self.QK, "v": self.V},
                 "heads": {"q": self.heads, "kv": 1}, "kv_layout": {"kind": "paged", "page_size": self.page},
-                "v_layout": "key_prefix", "mask": {"kind": "causal"}, "max_q_len": self.q_len}
+                "v_layout": "key_prefix", "scales": scales, "mask": {"kind": "causal"}, "max_q_len": self.q_len}
+
+    def key_bytes(self):
+        """Bytes of a key: a record has codes of the latent, 4 scales, and 64 elements that carry the rotation."""
+        return {"bf16": BF16_BYTES * self.QK, "records": self.V + 16 + BF16_BYTES * (self.QK - self.V), "e4m3": self.QK}[self.keys]
 
     def kv_bytes(self):
-        return BF16_BYTES * sum(self.lengths()) * self.QK
+        return sum(self.lengths()) * self.key_bytes()
 
     def work(self):
         """As Row.work()."""
         if self.heads * self.q_len >= 128:
             return 2 * sum(self.lengths()) * self.q_len * self.heads * (self.QK + self.V), "TFLOP/s", 1e9
         return self.kv_bytes(), "GB/s of keys", 1e6
+
+
+def _latent_fp8(batch, kv_len, heads, keys, q_len=1):
+    more = "" if q_len == 1 else f"-q{q_len}"
+    return LatentRow(f"latent-{keys}-b{batch}-{_size(kv_len)}-h{heads}{more}", "latent-fp8", batch, kv_len, heads, q_len, keys=keys,
+                     targets=(("bf16", 1.00),) + ((("flashmla", 1.08),) if keys == "records" else ()))
 
 
 def _latent(batch, kv_len, heads, q_len=1, page=64, target=1.08, mixed=False):
@@ -454,6 +468,15 @@ ROWS = [
     _latent(32, 8192, 128, mixed=True),
     _latent(128, 4096, 16, mixed=True),
     _latent(32, 8192, 16, mixed=True),
+    _latent_fp8(128, 4096, 16, "records"),
+    _latent_fp8(128, 4096, 16, "e4m3"),
+    _latent_fp8(128, 4096, 64, "records"),
+    _latent_fp8(128, 8192, 128, "records"),
+    _latent_fp8(128, 8192, 128, "e4m3"),
+    _latent_fp8(1, 32768, 16, "records"),
+    _latent_fp8(256, 4096, 16, "records", 2),
+    LatentRow("smoke-latent-records", "latent-fp8", 3, 192, 20, 2, 64, keys="records", smoke=True),
+    LatentRow("smoke-latent-e4m3", "latent-fp8", 3, 192, 20, 2, 64, keys="e4m3", smoke=True),
     LatentRow("smoke-latent", "latent", 3, 192, 20, 2, 64, smoke=True),
     LayerRow("smoke-layer", "layers", 50, 256, 16, 4, 128, smoke=True),
     LayerRow("smoke-layer-fp8", "layers-decode", 50, 256, 32, 4, 128, "e4m3", (4, 2), 2.5, smoke=True),
@@ -472,7 +495,8 @@ ROWS = [
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
 SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "gemm-gates",
-        "gemm-quantized", "grouped", "grouped-decode", "layers", "layers-decode", "latent", "all", "smoke")
+        "gemm-quantized", "grouped", "grouped-decode", "layers", "layers-decode", "latent", "latent-fp8", "all",
+        "smoke")
 
 
 def selected(sets, pattern):
@@ -502,7 +526,8 @@ def peers_of(row, asked, fa3_form=FUNCTION):
         yield from ((name, None) for name in ["deepgemm", *names])
         return
     if row.kind == "latent":
-        yield from ((name, None) for name in ["flashmla", "read_stream"][row.page != 64:])
+        dense = ["flashmla"] if row.page == 64 and row.keys != "e4m3" else []
+        yield from ((name, None) for name in dense + ["read_stream"] + (["bf16"] if row.keys != "bf16" else []))
         return
     if row.kind == "layers":
         names = ["vllm", "vllm_h200"] + (["triton_kernels", "torch_grouped"] if row.dtype == "bf16" else [])
