@@ -65,7 +65,9 @@ the rule of its model type. A window that no sequence can exceed is no window.
 ([kv-write.md](kv-write.md)). The norm of queries and keys follows from the model type. The width of
 the rotation follows from `partial_rotary_factor`. Theta and scaling are in the table that a launch
 reads, so that they are no part of a problem: `--explain` prints them. A scaling that is not known
-is refused.
+is refused. Servers that keep latents have two writes, as a latent key has two parts: the latents
+with their norm, and the rotary part together with that of the queries. A record of 656 bytes takes
+both ([kv-write.md](kv-write.md#records)).
 
 **Experts.** A layer of experts has four problems ([moe.md](moe.md)): the choice, the GEMM of gates
 and ups, which gathers tokens, the GEMM behind it, and the sum. With fp8 weights and scales of

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "contract/attention_latent_record.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/message.h"
 #include "kernelwright/generator/models/plan_parts.h"
@@ -41,6 +42,38 @@ std::vector<std::string> write_origin(const AttentionLayer& layer, const KvWrite
           cache_words(problem.dtype.kv, problem.kv_layout, serving)};
 }
 
+/// Of latent attention: the latents of new keys, normalised over all of them. Each 128 are a head, which a record
+/// scales by itself.
+KvWriteProblem latent_problem(const AttentionLayer& layer, const Model& model, const ServingOptions& serving) {
+  const int heads = static_cast<int>(layer.latent_v.value()) / contract::kLatentScaleBlock;
+  KvWriteProblem problem;
+  problem.dtype = {model.dtype, model.dtype, model.dtype};
+  problem.head_dim = {contract::kLatentScaleBlock, contract::kLatentScaleBlock};
+  problem.heads = {heads, heads};
+  problem.kv_layout = cache_layout(serving);
+  problem.qk_norm.kind = NormKind::kRmsAllHeads;
+  problem.q_out = problem.v_out = false;
+  if (serving.kv == "e4m3") {
+    problem.dtype.kv = DType::kE4m3;
+    const ScaleKind kind = cache_scales(serving);
+    problem.scales.k = kind == ScaleKind::kPerBlock ? ScaleKind::kPerToken : kind;
+  }
+  return problem;
+}
+
+/// The rotary parts: that of new keys, which all heads share, and those of the queries. A record keeps it in 16 bits.
+KvWriteProblem rotary_problem(const AttentionLayer& layer, const Model& model, const ServingOptions& serving) {
+  KvWriteProblem problem = latent_problem(layer, model, serving);
+  const int width = static_cast<int>(layer.shared_rope.value());
+  problem.head_dim = {width, width};
+  problem.heads = {static_cast<int>(layer.q_heads.value()), 1};
+  problem.qk_norm = {};
+  problem.rope.style = RopeStyle::kGptj, problem.rope.width = width;
+  problem.q_out = true;
+  if (problem.scales.k == ScaleKind::kPerToken) problem.dtype.kv = model.dtype, problem.scales = {};
+  return problem;
+}
+
 std::vector<KvWriteShape> write_shapes(const ServingOptions& serving) {
   return {{.name = "decode", .tokens = serving.max_seqs},
           {.name = "prefill", .tokens = serving.max_tokens},
@@ -73,11 +106,14 @@ void PlanBuilder::add_cache_writes() {
   std::vector<PlannedProblem> writes;
   for (const AttentionLayer& layer : model_.attention) {
     const std::string layers = layers_text(layer.layers);
+    if (layer.is_latent() && server_.keeps_latents) {
+      add_latent_writes(layer);
+      continue;
+    }
     if (layer.is_latent()) {
       add_missing(plan_, {{"cache write", layers, "",
-                           server_.keeps_latents ? "the cache of latents is to come; the server's own serves"
-                                                 : "keys of latent attention are made of two parts, one of which all "
-                                                   "heads share; the server's own serves"}});
+                           "keys of latent attention are made of two parts, one of which all heads share; the server's "
+                           "own serves"}});
       continue;
     }
     KvWriteProblem problem = write_problem(layer, model_, plan_.serving);
@@ -99,6 +135,27 @@ void PlanBuilder::add_cache_writes() {
     name = plan_.name + "-" + kind + "kv-write";
     join(std::move(write));
   }
+}
+
+/// A key of latents is written by two launches, which have heads of different widths.
+void PlanBuilder::add_latent_writes(const AttentionLayer& layer) {
+  const std::string layers = layers_text(layer.layers);
+  const auto add = [&](const char* name, KvWriteProblem problem, std::vector<std::string> from) {
+    PlannedProblem planned;
+    from.push_back(cache_words(problem.dtype.kv, problem.kv_layout, plan_.serving));
+    planned.from = std::move(from);
+    planned.config = KvWriteConfig{plan_.name + "-" + name, std::move(problem), {}, write_shapes(plan_.serving)};
+    planned.serves = {{"cache write", layers}};
+    join(std::move(planned));
+  };
+  KvWriteProblem latents = latent_problem(layer, model_, plan_.serving);
+  std::vector<std::string> norm{
+      fmt::format("heads: {} latents in parts of {}", layer.latent_v.text(), contract::kLatentScaleBlock),
+      "qk_norm: rms over all of them; kv_a_layernorm"};
+  add("latent-write", std::move(latents), std::move(norm));
+  add("rotary-write", rotary_problem(layer, model_, plan_.serving),
+      {"heads.q: " + layer.q_heads.text(), "head_dim: " + layer.shared_rope.text(), "rope: gptj, all of it",
+       "cos_sin: " + layer.rope_words + "; a tensor of each launch"});
 }
 
 }  // namespace kernelwright::detail

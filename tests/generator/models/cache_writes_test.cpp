@@ -127,7 +127,41 @@ TEST(CacheWrites, AnUnknownScalingIsRefused) {
   EXPECT_EQ(refusal(config("llama", R"("rope_scaling": {"type": "yarn", "factor": 2})")), "no refusal");
 }
 
-TEST(CacheWrites, LatentsAndWidthsThatNoKernelTakesAreMissing) {
+std::string latent_config() {
+  return config("deepseek_v3", R"("kv_lora_rank": 512, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64,
+      "v_head_dim": 64, "n_routed_experts": 8, "moe_intermediate_size": 128, "first_k_dense_replace": 4)");
+}
+
+TEST(CacheWrites, LatentsAndRotaryPartsHaveALaunchEach) {
+  const auto written = [](const ServingOptions& options) {
+    const ModelPlan plan = plan_model(latent_config(), options);
+    std::vector<KvWriteProblem> problems;
+    for (const PlannedProblem* each : writes(plan)) problems.push_back(std::get<KvWriteConfig>(each->config).problem);
+    EXPECT_EQ(problems.size(), 2u);
+    problems.resize(2);
+    return problems;
+  };
+  const auto problems = written({});
+  const KvWriteProblem &latents = problems[0], &rotary = problems[1];
+  EXPECT_EQ(latents.heads.kv * latents.head_dim.qk, 512);
+  EXPECT_EQ(latents.qk_norm.kind, NormKind::kRmsAllHeads);
+  EXPECT_FALSE(latents.q_out || latents.v_out || rotary.v_out);
+  EXPECT_EQ(rotary.heads, (Heads{8, 1}));
+  EXPECT_EQ(rotary.rope.style, RopeStyle::kGptj);
+  EXPECT_EQ(rotary.rope.width, 64);
+  EXPECT_TRUE(rotary.q_out);
+  const auto records = written({.kv = "e4m3", .kv_scales = "per_block"});
+  EXPECT_EQ(records[0].dtype.kv, DType::kE4m3);
+  EXPECT_EQ(records[0].scales.k, ScaleKind::kPerToken) << "a scale for each 128 latents of a token";
+  EXPECT_EQ(records[1].dtype.kv, DType::kBf16) << "a record keeps its rotary part in 16 bits";
+  const auto one = written({.kv = "e4m3"});
+  for (const KvWriteProblem& problem : one) {
+    EXPECT_EQ(problem.dtype.kv, DType::kE4m3);
+    EXPECT_EQ(problem.scales.k, ScaleKind::kPerTensor);
+  }
+}
+
+TEST(CacheWrites, WidthsThatNoKernelTakesAreMissing) {
   const auto reason = [](const std::string& json, const ServingOptions& options) {
     const ModelPlan plan = plan_model(json, options);
     EXPECT_TRUE(writes(plan).empty());
@@ -135,11 +169,7 @@ TEST(CacheWrites, LatentsAndWidthsThatNoKernelTakesAreMissing) {
       if (layer.layer == "cache write") return layer.reason;
     return std::string("not missing");
   };
-  const std::string latent =
-      config("deepseek_v3", R"("kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64,
-      "v_head_dim": 64, "n_routed_experts": 8, "moe_intermediate_size": 128, "first_k_dense_replace": 4)");
-  EXPECT_THAT(reason(latent, {}), HasSubstr("the cache of latents is to come"));
-  EXPECT_THAT(reason(latent, {.server = "hf"}), HasSubstr("made of two parts"));
+  EXPECT_THAT(reason(latent_config(), {.server = "hf"}), HasSubstr("made of two parts"));
   EXPECT_THAT(reason(config("phi3", R"("partial_rotary_factor": 0.4)"), {}),
               HasSubstr("sm_90a: /problem/rope/width: 25"));
 }
