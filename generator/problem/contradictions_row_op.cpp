@@ -45,6 +45,22 @@ void check_gate(const RowOpProblem& problem, Violations& violations) {
         {"/problem/gate/activation", in_quotes(to_string(gate.activation)) + " does not fit clamped; it takes silu"});
 }
 
+/// A head is whole vectors, so that no vector has two weights.
+void check_heads(const RowOpProblem& problem, Violations& violations) {
+  const int heads = problem.heads;
+  if (problem.input != RowInput::kMerge) {
+    if (heads != 1) violations.push_back({"/problem/heads", std::to_string(heads) + kNoMeaning});
+    return;
+  }
+  if (heads < 1 || problem.width % (heads * kRowStep) == 0) return;
+  int nearest = std::min(heads, problem.width / kRowStep);
+  while (nearest > 1 && problem.width % (nearest * kRowStep) != 0) --nearest;
+  violations.push_back({"/problem/heads", std::to_string(heads) + " heads of a row of " +
+                                              std::to_string(problem.width) + " are no multiple of " +
+                                              std::to_string(kRowStep) + " elements each; " +
+                                              std::to_string(std::max(nearest, 1)) + " would do"});
+}
+
 void check_norm(const RowNorm& norm, Violations& violations) {
   takes("/problem/norm/kind", norm.kind, {NormKind::kNone, NormKind::kRms}, violations);
   if (norm.weight_offset != 0 && (norm.kind == NormKind::kNone || !norm.weight))
@@ -90,13 +106,15 @@ std::vector<Violation> contradictions(const RowOpConfig& config) {
       violations);
   check_width(problem, violations);
   check_gate(problem, violations);
+  check_heads(problem, violations);
   check_norm(problem.norm, violations);
   check_scales(problem, violations);
   if (problem.input == RowInput::kPlain && problem.norm.kind == NormKind::kNone &&
       problem.dtype.in == problem.dtype.out)
     violations.push_back(
-        {"/problem/input", "\"plain\" without a norm, from " + std::string(to_string(problem.dtype.in)) +
-                               " to itself, is a copy of rows; name a step: add, gate_up, a norm, another dtype.out"});
+        {"/problem/input",
+         "\"plain\" without a norm, from " + std::string(to_string(problem.dtype.in)) +
+             " to itself, is a copy of rows; name a step: add, gate_up, merge, a norm, another dtype.out"});
   check_family(config.schedule, violations);
   return violations;
 }

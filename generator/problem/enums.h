@@ -34,7 +34,7 @@ namespace kernelwright {
   X(kRtx5090, "rtx5090")
 #define KERNELWRIGHT_RASTERS(X) X(kAlongM, "along_m") X(kAlongN, "along_n")
 #define KERNELWRIGHT_V_LAYOUTS(X) X(kRows, "rows") X(kColumns, "columns") X(kKeyPrefix, "key_prefix")
-#define KERNELWRIGHT_ROW_INPUTS(X) X(kPlain, "plain") X(kAdd, "add") X(kGateUp, "gate_up")
+#define KERNELWRIGHT_ROW_INPUTS(X) X(kPlain, "plain") X(kAdd, "add") X(kGateUp, "gate_up") X(kMerge, "merge")
 #define KERNELWRIGHT_SCALE_LAYOUTS(X) X(kColumns, "columns") X(kRows, "rows")
 #define KERNELWRIGHT_ROUTE_SCORES(X) X(kSoftmax, "softmax") X(kSigmoid, "sigmoid") X(kNone, "none") X(kGiven, "given")
 #define KERNELWRIGHT_ROUTE_ORDERS(X) X(kScoreFirst, "score_first") X(kTopKFirst, "top_k_first")

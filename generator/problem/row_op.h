@@ -79,6 +79,7 @@ struct RowOpProblem {
   RowOpDTypes dtype;
   int width = 0;
   RowInput input = RowInput::kPlain;
+  int heads = 1;
   RowGate gate;
   RowNorm norm;
   RowScales scales;
@@ -89,7 +90,9 @@ void visit_fields(RowOpProblem& problem, Visitor&& field) {
   field("dtype", problem.dtype, any{}, "element types");
   field("width", problem.width, required{range{8, 16384}}, "elements of a row that is written; a multiple of 8");
   field("input", problem.input, any{},
-        "plain: x; add: x + residual, which is written back; gate_up: activation(gate) * up, of rows twice as wide");
+        "plain: x; add: x + residual, which is written back; gate_up: activation(gate) * up, of rows twice as wide; "
+        "merge: two parts of an attention");
+  field("heads", problem.heads, range{1, 1024}, "with merge: heads of a row, each with an LSE");
   field("gate", problem.gate, any{}, "with gate_up: activation and order");
   field("norm", problem.norm, any{}, "norm of the row");
   field("scales", problem.scales, any{}, "granularity of the scales of what is quantised");

@@ -53,6 +53,8 @@ RowOpSpec spec_of(const RowOpProblem& problem, Arch arch) {
   spec.width = problem.width;
   spec.adds = problem.input == RowInput::kAdd;
   spec.gated = problem.input == RowInput::kGateUp;
+  spec.merges = problem.input == RowInput::kMerge;
+  spec.heads = problem.heads;
   if (spec.gated) {
     spec.activation = problem.gate.activation;
     spec.pairs = problem.gate.pairs;

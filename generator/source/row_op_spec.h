@@ -12,7 +12,8 @@ struct RowOpSpec {
   Arch arch = Arch::kSm80;
   DType in = DType::kBf16, out = DType::kBf16;
   int width = 8;
-  bool adds = false, gated = false;
+  bool adds = false, gated = false, merges = false;
+  int heads = 1;
   Activation activation = Activation::kNone;
   int pairs = 0;
   bool clamped = false;
@@ -36,6 +37,8 @@ void visit_fields(RowOpSpec& spec, Visitor&& field) {
   field("width", spec.width, any{}, "elements of a row that is written");
   field("adds", spec.adds, any{}, "a residual is added and written back");
   field("gated", spec.gated, any{}, "rows have gates and ups");
+  field("merges", spec.merges, any{}, "two rows are merged, each head by its LSEs");
+  field("heads", spec.heads, any{}, "heads of a row that have an LSE each");
   field("activation", spec.activation, any{}, "of the gates");
   field("pairs", spec.pairs, any{}, "gates that lie side by side, ahead of as many ups; 0: all of the row");
   field("clamped", spec.clamped, any{}, "gates and ups are clamped");

@@ -408,13 +408,15 @@ class RowOpKernel(_Handle):
         self, *, x: _Tensor, residual: _Tensor | None = None, out: _Tensor, residual_out: _Tensor | None = None,
         weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
         gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
-        pdl: bool = False, constant_weight: bool = False,
+        pdl: bool = False, constant_weight: bool = False, lse: _Tensor | None = None,
+        residual_lse: _Tensor | None = None, lse_out: _Tensor | None = None,
     ) -> RowOpLaunch: ...
     def launch(
         self, *, x: _Tensor, residual: _Tensor | None = None, out: _Tensor, residual_out: _Tensor | None = None,
         weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
         gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
-        pdl: bool = False, constant_weight: bool = False, stream: _Stream | None = None,
+        pdl: bool = False, constant_weight: bool = False, lse: _Tensor | None = None,
+        residual_lse: _Tensor | None = None, lse_out: _Tensor | None = None, stream: _Stream | None = None,
     ) -> None: ...
     @overload
     def __call__(
@@ -422,14 +424,16 @@ class RowOpKernel(_Handle):
         residual_out: _Tensor | None = None, weight: _Tensor | None = None, scale: _Tensor | None = None,
         rows: int | None = None, eps: float | None = None, gate_alpha: float | None = None,
         gate_limit: float | None = None, tensor_scale: float | None = None, pdl: bool = False,
-        constant_weight: bool = False, stream: _Stream | None = None,
+        constant_weight: bool = False, lse: _Tensor | None = None, residual_lse: _Tensor | None = None,
+        lse_out: _Tensor | None = None, stream: _Stream | None = None,
     ) -> Any: ...
     @overload
     def __call__(
         self, x: _Tensor, residual: _Tensor, *, out: _Tensor | None = None, residual_out: _Tensor | None = None,
         weight: _Tensor | None = None, scale: _Tensor | None = None, rows: int | None = None, eps: float | None = None,
         gate_alpha: float | None = None, gate_limit: float | None = None, tensor_scale: float | None = None,
-        pdl: bool = False, constant_weight: bool = False, stream: _Stream | None = None,
+        pdl: bool = False, constant_weight: bool = False, lse: _Tensor | None = None,
+        residual_lse: _Tensor | None = None, lse_out: _Tensor | None = None, stream: _Stream | None = None,
     ) -> Any: ...
 
 class RowOpLaunch:

@@ -286,7 +286,7 @@ class RowOpCalls:
     FORMS = (POSITIONAL, ("x", "residual"))  # of one order of arguments, which the operators of torch count on
 
     def _open_door(self):
-        self.POSITIONAL = self.FORMS[self._problem.adds]
+        self.POSITIONAL = self.FORMS[self._problem.adds or self._problem.merges]
         super()._open_door()
 
     def _described(self):

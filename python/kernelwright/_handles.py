@@ -226,18 +226,19 @@ class KvWriteKernel(KvWriteCalls, _Handle):
 
 
 class RowOpKernel(RowOpCalls, _Handle):
-    """Takes steps over rows between GEMMs: sum with a residual or gated product, norm, quantisation.
+    """Takes steps over rows between GEMMs: sum with a residual or gated product, norm, quantisation. Or merges two parts of
+    an attention.
 
-    kernel(x, weight=w, ...) queues the work as a Kernel's call does; with input "add" it is kernel(x, residual, ...). It
-    takes the arguments of bind(), and returns out, then residual_out and scale if the problem writes them. A result that
-    is not given is allocated.
+    kernel(x, weight=w, ...) queues the work as a Kernel's call does; with input "add" and "merge" it is kernel(x, residual,
+    ...). It takes the arguments of bind(), and returns out, then residual_out, lse_out and scale if the problem writes them.
+    A result that is not given is allocated.
     """
 
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, RowOpProblem(problem), device)
 
     def bind(self, *, x, residual=None, out, residual_out=None, weight=None, scale=None, rows=None, eps=None, gate_alpha=None,
-             gate_limit=None, tensor_scale=None, pdl=False, constant_weight=False):
+             gate_limit=None, tensor_scale=None, pdl=False, constant_weight=False, lse=None, residual_lse=None, lse_out=None):
         """A RowOpLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors are given as for Kernel.bind(): x [rows, width], with input "gate_up" [rows, 2 width]; residual,
@@ -247,6 +248,10 @@ class RowOpKernel(RowOpCalls, _Handle):
         scale is f32: per_tensor [1], which is read; per_token [rows]; per_block [width / 128, rows] or, with layout
         "rows", [rows, width / 128]. Of mxfp8, mxfp4 and nvfp4, out is u8 [rows, bytes of a row], and scale has whole
         atoms of bytes. A GEMM takes scale as its scale_a or atoms.
+
+        With input "merge" x and residual are attention over two sets of keys, and lse and residual_lse, f32 [rows, heads],
+        say what each weighs; -inf: no key, and the row is not read. lse_out, that of both, is neither of them. All three
+        have the same strides. out may be residual, too.
 
         rows is needed only beside addresses. eps, and gate_alpha and gate_limit of clamped gates, are the problem's unless
         given. With mxfp8, mxfp4 and nvfp4, value / tensor_scale is quantised. With pdl, constant_weight says that no

@@ -9,6 +9,7 @@ from ._rows import check_dtype, check_matrix, check_size, check_vector, views_of
 from ._tensors import is_contiguous
 
 BITS = {"mxfp8": 8, "mxfp4": 4, "nvfp4": 4}  # of elements that come with scales of their own
+LSES = ("lse", "residual_lse", "lse_out")  # of a merge
 MATRICES = ("x", "residual", "residual_out", "out")  # in the order in which they are checked
 
 
@@ -20,7 +21,8 @@ class RowOpProblem:
         entering, self.out = dtype.get("in", "bf16"), dtype.get("out", "bf16")
         self.words = json.dumps(problem, sort_keys=True)  # tells two problems of equal shapes apart
         self.width, self.input = problem["width"], problem.get("input", "plain")
-        self.adds = self.input == "add"
+        self.adds, self.merges = self.input == "add", self.input == "merge"
+        self.heads = problem.get("heads", 1)
         self.has_weights = norm.get("kind", "none") != "none" and norm.get("weight", True)
         self.scales = "atoms" if self.out in BITS else scales.get("kind", "none")
         self.columns = scales.get("layout", "columns") == "columns"
@@ -53,6 +55,8 @@ class RowOpProblem:
         found = {"out": lambda rows: ((rows, self.columns_of("out")), self.dtypes["out"][0])}
         if self.adds:
             found["residual_out"] = lambda rows: ((rows, self.width), self.dtypes["residual_out"][0])
+        if self.merges:
+            found["lse_out"] = lambda rows: ((rows, self.heads), "f32")
         if self.makes_scales:
             found["scale"] = lambda rows: (self.scale_shape(rows), "u8" if self.scales == "atoms" else "f32")
         return found
@@ -76,9 +80,28 @@ class RowOpProblem:
             check_vector("weight", shaped["weight"], self.dtypes["weight"], self.width)
         if "scale" in shaped:
             self.scale(shaped["scale"], rows, c)
+        self.lses({name: shaped[name] for name in LSES if name in shaped}, rows, c)
         c.rows = rows
         set_numbers(c, numbers)
         return c
+
+    def lses(self, views, rows, c):
+        """f32 [rows, heads]: any strides, which all three share."""
+        if views and not self.merges:
+            raise ConfigError(f"{next(iter(views))}: is given, and the problem's input is {self.input}")
+        strides = {}
+        for name, view in views.items():
+            check_dtype(name, view, ("f32",))
+            if tuple(view.shape) != (rows, self.heads):
+                raise ConfigError(f"{name}: has shape {list(view.shape)}, and the problem's is [{rows}, {self.heads}]")
+            if any(stride == 0 and size > 1 for stride, size in zip(view.strides, view.shape)):
+                raise ConfigError(f"{name}: has strides {list(view.strides)}, and 0 says that there is no gap; make it contiguous")
+            strides[name] = (view.strides[0] if rows > 1 else self.heads, view.strides[1] if self.heads > 1 else 1)
+        if len(set(strides.values())) > 1:
+            words = ", ".join(f"{name} {list(each)}" for name, each in strides.items())
+            raise ConfigError(f"lse_out: the LSEs have different strides: {words}; give all three the same")
+        if strides:
+            c.lse_stride, c.lse_head_stride = next(iter(strides.values()))
 
     def scale(self, view, rows, c):
         if self.scales == "none":

@@ -10,7 +10,7 @@ from ctypes import c_float, c_int32, c_void_p
 from . import _structs as structs
 from ._arguments import PER_SEQUENCE, STRIDED
 from ._kv_write import CACHES, NEW_ROWS
-from ._row_op import MATRICES
+from ._row_op import LSES, MATRICES
 from ._tensors import CUDA, CUDA_MANAGED, DLPACK_DTYPES, ITEM_BYTES
 
 CODES = {name: code for code, name in DLPACK_DTYPES.items()}
@@ -235,12 +235,15 @@ def row_op_rules(problem, names, positional):
     rules = Rules(names, positional, structs.RowOpTensors, None, [("rows", "rows", True)])
     atoms = problem.scales == "atoms"
     for name in MATRICES:
-        if not problem.adds and name.startswith("residual"):
+        if (name == "residual" and not (problem.adds or problem.merges)) or (name == "residual_out" and not problem.adds):
             continue
         layout, place = (CONTIGUOUS, None) if atoms and name == "out" else (ROWS, name + "_stride")
         made = name in ("out", "residual_out")
         rules.operand(name, problem.dtypes[name], layout, ("rows", problem.columns_of(name)), place, required=not made, allocated=made)
     rules.operand("weight", problem.dtypes["weight"], COUNT, (problem.width,), settles=False)
+    for name in LSES if problem.merges else ():
+        made = name == "lse_out"
+        rules.operand(name, ("f32",), CONTIGUOUS, ("rows", problem.heads), settles=False, required=not made, allocated=made)
     if atoms:
         rules.operand("scale", ("u8",), BYTES, ((ANY, None, 0),), settles=False, required=True)
     elif problem.scales == "per_tensor":

@@ -178,7 +178,8 @@ class RowOpTensors(Struct):
                 ("weight", c_uint64), ("out", c_uint64), ("scale", c_uint64), ("rows", c_int64), ("x_stride", c_int64),
                 ("residual_stride", c_int64), ("residual_out_stride", c_int64), ("out_stride", c_int64),
                 ("scale_stride", c_int64), ("pdl", c_int32), ("overrides", c_uint32), ("eps", c_float), ("gate_alpha", c_float),
-                ("gate_limit", c_float), ("tensor_scale", c_float), ("constant_weight", c_int32)]
+                ("gate_limit", c_float), ("tensor_scale", c_float), ("constant_weight", c_int32), ("lse", c_uint64),
+                ("residual_lse", c_uint64), ("lse_out", c_uint64), ("lse_stride", c_int64), ("lse_head_stride", c_int64)]
 
 
 SET_FACTOR = 1

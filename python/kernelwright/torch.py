@@ -114,7 +114,8 @@ def _call(kernel, tensors, named):
 # What the overloads of operators with several forms return; the first form is that of a problem with fewest results.
 RETURNED = {"gemm": {"gemm": ("out",), "gemm.scaled": ("out", "scale_d")},
             "row_op": {"row_op": ("out",), "row_op.scaled": ("out", "scale"), "row_op.add": ("out", "residual_out"),
-                       "row_op.add_scaled": ("out", "residual_out", "scale")},
+                       "row_op.add_scaled": ("out", "residual_out", "scale"), "row_op.merge": ("out", "lse_out"),
+                       "row_op.merge_scaled": ("out", "lse_out", "scale")},
             "route": {"route": ("ids", "weights"), "route.given": ("starts", "source_rows", "positions"),
                       "route.sorted": ("ids", "weights", "starts", "source_rows", "positions")}}
 

@@ -486,7 +486,7 @@ enum { KERNELWRIGHT_SET_GATE_ALPHA = 2, KERNELWRIGHT_SET_GATE_LIMIT = 4 };
 typedef struct kernelwright_row_op_tensors {
   size_t struct_size;
   uint64_t x;                      /* [rows, width], with input "gate_up" [rows, 2 width], of dtype.in */
-  uint64_t residual, residual_out; /* input "add": [rows, width] of dtype.in; they may be one */
+  uint64_t residual, residual_out; /* input "add": [rows, width] of dtype.in; they may be one. "merge": the first */
   uint64_t weight;                 /* of the norm: [width] of dtype.in */
   uint64_t out;                    /* [rows, width] of dtype.out; may be x with its dtype and stride */
   uint64_t scale;                  /* scales "per_tensor" are read, the others are written */
@@ -498,6 +498,9 @@ typedef struct kernelwright_row_op_tensors {
   float eps, gate_alpha, gate_limit;
   float tensor_scale;      /* mxfp8, mxfp4, nvfp4: values / tensor_scale are quantised; 0: 1 */
   int32_t constant_weight; /* with pdl: no kernel ahead that may still run writes weight */
+  /* input "merge": f32 [rows, heads], -inf where a row saw no key, of x, of residual and, written, of both */
+  uint64_t lse, residual_lse, lse_out;
+  int64_t lse_stride, lse_head_stride; /* of all three, from one row to the next, and from one head; 0: no gap */
 } kernelwright_row_op_tensors;
 
 /* Queues steps over rows on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json() prepares

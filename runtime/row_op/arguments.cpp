@@ -37,10 +37,8 @@ class RowOpRules : public ArgumentRules {
 
   void operands() {
     rows_of("/x", x_, kVectorBytes);
-    if (spec_.adds) {
-      rows_of("/residual", residual_, kVectorBytes);
-      rows_of("/residual_out", residual_out_, kVectorBytes);
-    }
+    if (spec_.adds || spec_.merges) rows_of("/residual", residual_, kVectorBytes);
+    if (spec_.adds) rows_of("/residual_out", residual_out_, kVectorBytes);
     rows_of("/out", out_, std::min(kVectorBytes, spec_.vector * bits_of(spec_.out) / 8));
     if (spec_.norm_weight) {
       not_null("/weight", t_.weight);
@@ -55,6 +53,11 @@ class RowOpRules : public ArgumentRules {
       return std::string(spec_.pairs > 0 ? "overlaps x, whose gates and ups are still read while rows are written"
                                          : "overlaps x, and is not x itself with its dtype and stride");
     });
+    if (spec_.merges) {
+      const bool is_residual = t_.out == t_.residual && t_.out_stride == t_.residual_stride && spec_.out == spec_.in;
+      bad(!is_residual && out_.shares_rows_with(residual_), "/out",
+          [] { return std::string("overlaps residual, and is not residual itself with its dtype and stride"); });
+    }
     if (!spec_.adds) return;
     const bool same = t_.residual_out == t_.residual && t_.residual_out_stride == t_.residual_stride;
     bad(!same && residual_out_.shares_rows_with(residual_), "/residual_out",
@@ -85,6 +88,35 @@ class RowOpRules : public ArgumentRules {
     scale(of, 4);
   }
 
+  void lses() {
+    if (!spec_.merges) return;
+    bad(t_.lse_head_stride < 1, "/lse_head_stride",
+        [&] { return fmt::format("{} is no distance from one head to the next", t_.lse_head_stride); });
+    bad(t_.lse_stride < 1, "/lse_stride",
+        [&] { return fmt::format("{} is no distance from one row to the next", t_.lse_stride); });
+    if (t_.lse_head_stride < 1 || t_.lse_stride < 1) return;
+    const Matrix made = lse_of(t_.lse_out);
+    row_holds(heads_lie_apart() ? "/lse_head_stride" : "/lse_stride", made);
+    if (made.stride < made.columns) return;
+    const auto holds = [&](const char* path, const Matrix& lse) {
+      not_null(path, lse.address);
+      aligned(path, lse.address, 4);
+      within_memory(path, lse);
+    };
+    holds("/lse", lse_of(t_.lse));
+    holds("/residual_lse", lse_of(t_.residual_lse));
+    holds("/lse_out", made);
+    const auto apart = [&](const char* name, const Matrix& other) {
+      bad(made.overlaps(other), "/lse_out",
+          [&] { return fmt::format("overlaps {}; give one of them other memory", name); });
+    };
+    apart("lse", lse_of(t_.lse));
+    apart("residual_lse", lse_of(t_.residual_lse));
+    apart("x", x_);
+    apart("residual", residual_);
+    apart("out", out_);
+  }
+
   void numbers() {
     const auto not_below_zero = [&](const char* path, const std::optional<float>& value) {
       bad(value && (!(*value >= 0) || std::isinf(*value)), path,
@@ -104,6 +136,15 @@ class RowOpRules : public ArgumentRules {
   using ArgumentRules::pdl;
 
  private:
+  /// Whether the LSEs of a head lie side by side, as [heads, rows].
+  bool heads_lie_apart() const { return t_.lse_head_stride > t_.lse_stride; }
+  Matrix lse_of(DevicePtr address) const {
+    const CheckedInt row = t_.lse_stride, head = t_.lse_head_stride;
+    if (heads_lie_apart())
+      return {address, DType::kF32, spec_.heads, (row * (t_.rows - 1) + 1).or_most(), t_.lse_head_stride};
+    return {address, DType::kF32, t_.rows, (head * (spec_.heads - 1) + 1).or_most(), t_.lse_stride};
+  }
+
   void scale(const Matrix& of, int alignment) {
     not_null("/scale", of.address);
     aligned("/scale", of.address, alignment);
@@ -115,7 +156,13 @@ class RowOpRules : public ArgumentRules {
     };
     apart("x", x_);
     apart("out", out_);
-    if (spec_.adds) apart("residual", residual_), apart("residual_out", residual_out_);
+    if (spec_.adds || spec_.merges) apart("residual", residual_);
+    if (spec_.adds) apart("residual_out", residual_out_);
+    if (!spec_.merges) return;
+    if (t_.lse_stride < 1 || t_.lse_head_stride < 1) return;
+    apart("lse", lse_of(t_.lse));
+    apart("residual_lse", lse_of(t_.residual_lse));
+    apart("lse_out", lse_of(t_.lse_out));
   }
 
   const RowOpSpec& spec_;
@@ -131,6 +178,7 @@ std::vector<Violation> broken_rules(const LoadedRowOp& kernel, const RowOpTensor
     rules.operands();
     rules.overlaps();
     rules.scales();
+    rules.lses();
   }
   rules.numbers();
   rules.pdl(t.pdl, kernel.has_pdl, kernel.spec.arch);

@@ -25,7 +25,7 @@ struct RowOpKind;
 /// written overlaps nothing else.
 struct RowOpTensors {
   DevicePtr x = 0;             // [rows, width], with input "gate_up" [rows, 2 width], of dtype.in
-  DevicePtr residual = 0;      // input "add": [rows, width] of dtype.in
+  DevicePtr residual = 0;      // input "add" or "merge": [rows, width] of dtype.in
   DevicePtr residual_out = 0;  // input "add": likewise; the sum, rounded to dtype.in, which the norm sees
   DevicePtr weight = 0;        // of the norm: [width] of dtype.in
   DevicePtr out = 0;           // [rows, width] of dtype.out
@@ -33,11 +33,17 @@ struct RowOpTensors {
   /// per_block: f32 [width / 128, rows] (columns) or [rows, width / 128] (rows), written. mxfp8, mxfp4 and nvfp4:
   /// row_op_scale_bytes() bytes in the order of contract/block_scales.h, written.
   DevicePtr scale = 0;
+  /// input "merge": f32 [rows, heads], natural logarithms of sums of exponentials, of x, of residual and of both; -inf
+  /// where a row saw no key, whose elements are not read. The last one is written.
+  DevicePtr lse = 0, residual_lse = 0, lse_out = 0;
 
   std::int64_t rows = 0;  // 0 queues nothing
   std::int64_t x_stride = 0, residual_stride = 0, residual_out_stride = 0, out_stride = 0;
   /// per_block: from one row of the scales to the next. 0: rows rounded up to 4 (columns), or width / 128 (rows).
   std::int64_t scale_stride = 0;
+  /// Of all three LSEs: from one row to the next, 0: heads; and from one head to the next, 0: 1. Either may be the
+  /// larger: some libraries write [heads, rows].
+  std::int64_t lse_stride = 0, lse_head_stride = 0;
   std::optional<float> eps;                     // of the norm, >= 0; absent: the problem's
   std::optional<float> gate_alpha, gate_limit;  // of clamped gates, >= 0; absent: the problem's
   float tensor_scale = 1;  // mxfp8, mxfp4, nvfp4: value / tensor_scale is quantised; a GEMM's alpha has to undo it. > 0
@@ -61,6 +67,11 @@ void visit_fields(RowOpTensors& tensors, Other& other, Field&& field, IfSet&& if
   field(tensors.residual_out_stride, other.residual_out_stride);
   field(tensors.out_stride, other.out_stride);
   field(tensors.scale_stride, other.scale_stride);
+  field(tensors.lse, other.lse);
+  field(tensors.residual_lse, other.residual_lse);
+  field(tensors.lse_out, other.lse_out);
+  field(tensors.lse_stride, other.lse_stride);
+  field(tensors.lse_head_stride, other.lse_head_stride);
   field(tensors.tensor_scale, other.tensor_scale);
   field(tensors.pdl, other.pdl);
   field(tensors.constant_weight, other.constant_weight);

@@ -37,6 +37,8 @@ RowOpTensors resolved(const RowOpSpec& spec, RowOpTensors t) {
   fill(t.residual_stride, spec.width);
   fill(t.residual_out_stride, spec.width);
   fill(t.out_stride, spec.width);
+  fill(t.lse_stride, spec.heads);
+  fill(t.lse_head_stride, 1);
   fill(t.scale_stride, spec.scale_columns ? (t.rows + 3) / 4 * 4 : spec.width / contract::kRowScaleBlock);
   return t;
 }
@@ -59,7 +61,7 @@ void launch_row_op(const LoadedRowOp& kernel, const RowOpTensors& given, Stream 
   const RowOpTensors t = resolved(spec, given);
   if (auto violations = broken_rules(kernel, t); !violations.empty()) throw ConfigError(std::move(violations));
   if (t.rows == 0) return;
-  const contract::RowOpParams params{
+  const contract::RowOpParams of_rows{
       .x = pointer<const void>(t.x),
       .residual = pointer<const void>(t.residual),
       .residual_out = pointer<void>(t.residual_out),
@@ -79,7 +81,12 @@ void launch_row_op(const LoadedRowOp& kernel, const RowOpTensors& given, Stream 
       .tensor_scale = t.tensor_scale,
       .constant_weight = t.pdl && t.constant_weight,
   };
-  kernel.device->launch(*kernel.kernel, config_of(plan_launch(spec, t.rows), t.pdl), &params, sizeof params, stream);
+  const auto queue = [&](const auto& params) {
+    kernel.device->launch(*kernel.kernel, config_of(plan_launch(spec, t.rows), t.pdl), &params, sizeof params, stream);
+  };
+  if (!spec.merges) return queue(of_rows);
+  queue(contract::RowMergeParams{of_rows, pointer<const float>(t.lse), pointer<const float>(t.residual_lse),
+                                 pointer<float>(t.lse_out), t.lse_stride, t.lse_head_stride});
 }
 
 }  // namespace kernelwright::detail

@@ -24,6 +24,14 @@ struct RowOpParams {
   bool constant_weight;  // no launch ahead writes the weights: they are loaded before the wait for it
 };
 
+/// Beside these, of kernels that merge: the LSEs of heads, natural logarithms. -inf: no key.
+struct RowMergeParams : RowOpParams {
+  const float* lse;                     // of x
+  const float* residual_lse;            // of residual
+  float* lse_out;                       // overlaps neither: threads of a row read them at different times
+  int64_t lse_stride, lse_head_stride;  // from one row to the next, and from one head
+};
+
 constexpr int32_t kRowScaleBlock = 128;  // elements of a row with one scale of per_block
 
 /// The elements of a row that threads walk: up to the end of the last atom of scales, where scales lie in atoms.

@@ -1,20 +1,22 @@
-/// A chain of steps over each row of a matrix: sum with a residual or gated product, norm, quantisation. Some threads
-/// share a row: a part of a warp, a warp, or a CTA. They issue all loads of the row at once, and keep it in registers
-/// from there on, so that memory is read once. Sums and largest magnitudes go over lanes by shuffles, and over warps
-/// through shared memory. Every thread adds the warps' sums in one order.
+/// A chain of steps over each row of a matrix: sum or merge of two rows or gated product, norm, quantisation. Some
+/// threads share a row: a part of a warp, a warp, or a CTA. They issue all loads of the row at once, and keep it in
+/// registers from there on, so that memory is read once. Sums and largest magnitudes go over lanes by shuffles, and
+/// over warps through shared memory. Every thread adds the warps' sums in one order.
 ///
 /// Weights that no launch ahead writes are loaded before the wait for it.
 #include "spec.h"
 
 #include "contract/block_scales.h"
 #include "contract/row_op.h"
+#include "policy/either.cuh"
 #include "policy/epilogue.cuh"
 #include "policy/row_words.cuh"
+#include "policy/score_mod.cuh"
 #include "ptx/launch.cuh"
 
 namespace kernelwright {
 
-using Params = contract::RowOpParams;
+using Params = policy::Either<spec::kMerges, contract::RowMergeParams, contract::RowOpParams>::type;
 using policy::HeadVector;
 using Words = policy::RowWords<spec::kInDType>;
 using Element = tile::Storage<spec::kInDType>;
@@ -24,7 +26,8 @@ enum : bool {
   kBlocks = spec::kScales == ScaleKind::kPerBlock,
   kOfRow = spec::kScales == ScaleKind::kPerToken,
   kNorm = spec::kNorm != NormKind::kNone,
-  kTwo = spec::kAdds || spec::kGated,               // operands of eight elements each
+  kTwoRows = spec::kAdds || spec::kMerges,
+  kTwo = kTwoRows || spec::kGated,                  // operands of eight elements each
   kWhole = spec::kVector == policy::kLaneElements,  // of a sector, in one load
   kWholeX = kWhole && (!spec::kGated || spec::kPairs == 0)
 };
@@ -84,6 +87,38 @@ __device__ __forceinline__ float gated_product(const Params& params, float gate,
   return policy::gated_product<spec::kActivation, spec::kClamped>(gate, up, params.limit, params.alpha);
 }
 
+/// What the two rows of a merge are multiplied by. A row without keys is not read: it may hold anything.
+struct MergeWeights {
+  bool sees_x, sees_other;
+  float of_x, of_other;
+  __device__ __forceinline__ float merged(float x, float other) const {
+    return (sees_x ? of_x * x : 0.f) + (sees_other ? of_other * other : 0.f);
+  }
+};
+
+/// Those of row `row` and the head that has element `at`. The thread of its first elements writes the LSE of both.
+template <class P>
+__device__ __forceinline__ MergeWeights merge_weights(const P& params, int64_t row, int at, bool exists) {
+  if constexpr (!spec::kMerges) {
+    return {};
+  } else {
+    constexpr int kHeadDim = spec::kWidth / spec::kHeads;
+    const int64_t place = exists ? row * params.lse_stride + at / kHeadDim * params.lse_head_stride : 0;
+    const float none = ptx::minus_infinity();
+    const float lse = exists ? ptx::ld_global_f32(params.lse + place) : none;
+    const float other = exists ? ptx::ld_global_f32(params.residual_lse + place) : none;
+    const float largest = lse > other || lse != lse ? lse : other;  // NaN has to reach the result
+    MergeWeights weights{lse != none, other != none, 0, 0};
+    if (weights.sees_x) weights.of_x = ptx::ex2_approx_ftz((lse - largest) * policy::kLog2e);
+    if (weights.sees_other) weights.of_other = ptx::ex2_approx_ftz((other - largest) * policy::kLog2e);
+    const float sum = weights.of_x + weights.of_other, inverse = __frcp_rn(sum);
+    weights.of_x *= inverse, weights.of_other *= inverse;
+    if (exists && at % kHeadDim == 0)
+      params.lse_out[place] = largest == none ? none : largest + ptx::lg2_approx_ftz(sum) * policy::kLn2;
+    return weights;
+  }
+}
+
 /// A thread's part of a row.
 class Row {
  public:
@@ -104,7 +139,7 @@ class Row {
       if constexpr (spec::kGated)
         second_[i].load_once<kWholeX>(x + (spec::kPairs > 0 ? 2 * at + 8 : spec::kWidth + at), has(i));
     }
-    if constexpr (spec::kAdds) {
+    if constexpr (kTwoRows) {
       const auto* const residual = static_cast<const Element*>(params_.residual) + row_ * params_.residual_stride;
 #pragma unroll
       for (int i = 0; i < kRuns; ++i) second_[i].load_once<kWhole>(residual + first_of_run(i, thread_), has(i));
@@ -129,6 +164,13 @@ class Row {
         }
       } else {
         first_[i].unpack(x);
+      }
+      if constexpr (spec::kMerges) {
+        HeadVector other;
+        second_[i].unpack(other);
+        const MergeWeights weights = merge_weights(params_, row_, first_of_run(i, thread_), has(i));
+#pragma unroll
+        for (int e = 0; e < 8; ++e) x[e] = weights.merged(x[e], other[e]);
       }
       if constexpr (spec::kAdds) {
         HeadVector sum;
@@ -273,7 +315,7 @@ class Row {
 
 extern "C" __global__ void __launch_bounds__(kernelwright::spec::kThreadsPerRow* kernelwright::spec::kRowsPerCta,
                                              kernelwright::kLeastCtas > 0 ? kernelwright::kLeastCtas : 1)
-    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::RowOpParams params) {
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::Params params) {
   using namespace kernelwright;
   const int thread = threadIdx.x % kThreads;
   Row row(params, int64_t{blockIdx.x} * spec::kRowsPerCta + threadIdx.x / kThreads, thread);

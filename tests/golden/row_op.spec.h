@@ -3,7 +3,7 @@
 
 #include "contract/words.h"
 
-#define KERNELWRIGHT_ENTRY row_op_e0d7c79cc320894f
+#define KERNELWRIGHT_ENTRY row_op_9775225e8d7f2946
 
 namespace kernelwright::spec {
 
@@ -13,6 +13,8 @@ constexpr DType kOutDType = DType::kE4m3;  // dtype of the rows that are written
 constexpr int kWidth = 7168;  // elements of a row that is written
 constexpr bool kAdds = true;  // a residual is added and written back
 constexpr bool kGated = false;  // rows have gates and ups
+constexpr bool kMerges = false;  // two rows are merged, each head by its LSEs
+constexpr int kHeads = 1;  // heads of a row that have an LSE each
 constexpr Activation kActivation = Activation::kNone;  // of the gates
 constexpr int kPairs = 0;  // gates that lie side by side, ahead of as many ups; 0: all of the row
 constexpr bool kClamped = false;  // gates and ups are clamped

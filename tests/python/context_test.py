@@ -100,7 +100,25 @@ class OnTheEmulator(EmulatorTest):
             self.assertAlmostEqual(lse, right_lse, delta=1e-3, msg=f"row {row}")
             for found, value in zip(out, right, strict=True):
                 self.assertAlmostEqual(found, value, delta=RELATIVE * abs(value) + ABSOLUTE, msg=f"row {row}")
+        self.check_merged_by_a_kernel(parts)
         self.assertEqual(self.engine.take_hazards(), [])
+
+    def check_merged_by_a_kernel(self, parts):
+        """row_op merges one chunk after the other."""
+        kernel = self.engine.prepare({"kind": "row_op", "problem": {"dtype": {"in": "f16", "out": "f16"}, "width": HEADS * V,
+                                                                    "input": "merge", "heads": HEADS}})
+        tokens = sum(NEW)
+        state = None
+        for part in parts:
+            out = self.array([x for row, _ in part for x in row], "f16", "e", tokens, HEADS * V)
+            lse = self.array([lse for _, lse in part], "f32", "f", tokens, HEADS)
+            state = kernel(*(self.lent(each) for each in (state[0], out)), lse=self.lent(state[1]),
+                           residual_lse=self.lent(lse)) if state else (out, lse)
+        found, found_lse = self.read(state[0]), self.read(state[1], "f")
+        for row, (right, right_lse) in enumerate(self.expected()):
+            self.assertAlmostEqual(found_lse[row], right_lse, delta=1e-3, msg=f"row {row}")
+            for have, value in zip(found[row * V:(row + 1) * V], right, strict=True):
+                self.assertAlmostEqual(have, value, delta=2 * RELATIVE * abs(value) + ABSOLUTE, msg=f"row {row}")
 
 
 if __name__ == "__main__":

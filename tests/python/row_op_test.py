@@ -85,6 +85,35 @@ class OnTheEmulator(EmulatorTest):
             self.assertEqual((kernel._counts()[0] - before[0], tuple(scale.shape)), (int(fast), (ROWS,)))
             self.assertEqual((out.dtype, sums.dtype, scale.dtype), ("e4m3", "f16", "f32"))
 
+    def test_two_parts_of_an_attention_are_merged(self):
+        heads, none = 4, -math.inf
+        kernel = self.engine.prepare({"kind": "row_op", "problem": {"dtype": {"in": "f16", "out": "f16"}, "width": WIDTH,
+                                                                    "input": "merge", "heads": heads}})
+        draw = random.Random(2)
+        lses = [[draw.uniform(-3, 3) for _ in range(heads * ROWS)] for _ in range(2)]
+        lses[0][1] = lses[1][5] = lses[0][7] = lses[1][7] = none  # a part without keys, and a row that saw none
+        lse, residual_lse = (self.array(values, "f32", "f", ROWS, heads) for values in lses)
+        for way, fast in self.ways():
+            before = kernel._counts()
+            out, found_lse = kernel(way(self.x), way(self.residual), lse=way(lse), residual_lse=way(residual_lse))
+            self.assertEqual((kernel._counts()[0] - before[0], tuple(found_lse.shape)), (int(fast), (ROWS, heads)))
+            found, total = self.read(out), self.read(found_lse, "f")
+            for at, (a, b) in enumerate(zip(*lses)):
+                row, head = divmod(at, heads)
+                both = none if a == b == none else max(a, b) + math.log(sum(math.exp(each - max(a, b)) for each in (a, b)))
+                self.assertTrue(total[at] == both or abs(total[at] - both) < 1e-5, f"{total[at]} where {both} is right")
+                for i in range(row * WIDTH + head * WIDTH // heads, row * WIDTH + (head + 1) * WIDTH // heads):
+                    parts = [0 if each == none else math.exp(each - both) * self.values[name][i]
+                             for each, name in ((a, "x"), (b, "residual"))]
+                    self.assertAlmostEqual(found[i], sum(parts), delta=2**-10 * sum(map(abs, parts)) + 1e-6)
+        self.assertEqual(self.engine.take_hazards(), [])
+        with self.assertRaisesRegex(ConfigError, r"lse: has shape \[4, 3\], and the problem's is \[3, 4\]"):
+            kernel(self.x, self.residual, lse=self.array(lses[0], "f32", "f", heads, ROWS), residual_lse=residual_lse)
+        with self.assertRaisesRegex(ConfigError, "/lse_out: overlaps lse"):
+            kernel(self.x, self.residual, lse=lse, residual_lse=residual_lse, lse_out=lse)
+        with self.assertRaisesRegex(ConfigError, "lse: is given, and the problem's input is add"):
+            self.kernel(self.x, self.residual, weight=self.weight, lse=lse)
+
     def test_block_scaled_rows_have_atoms(self):
         kernel = self.engine.prepare(config(dtype={"in": "f16", "out": "mxfp4"}, input="plain", norm={}, scales={"kind": "per_block"}))
         ones = self.array([1.0] * ROWS * WIDTH, "f16", "e", ROWS, WIDTH)

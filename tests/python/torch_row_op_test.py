@@ -28,6 +28,7 @@ class RowOpCases:
         rms = {"norm": {"kind": "rms"}}
         cls.norm, cls.gates = prepare("f16", **rms), prepare("f16", input="gate_up")
         cls.add = prepare("f16", input="add", **rms)
+        cls.merge = prepare("f16", input="merge", heads=2)
         cls.quantised = prepare("e4m3", scales={"kind": "per_token"}, **rms)
         cls.added = prepare("e4m3", input="add", scales={"kind": "per_block"}, **rms)
         cls.operand, cls.tensor = prepare("mxfp8", scales={"kind": "per_block"}), prepare("e4m3", scales={"kind": "per_tensor"})
@@ -57,6 +58,14 @@ class RowOpCases:
         out, found = OPS.row_op.add(self.add, self.x, self.residual, weight=self.weight)
         self.assertTrue(torch.equal(found, total))
         self.assert_rounded(out, self.normed(total))
+        lses = [torch.randn(4, 2, device=self.device) for _ in range(2)]
+        lses[0][2, 1] = -torch.inf
+        out, found = OPS.row_op.merge(self.merge, self.x, self.residual, lse=lses[0], residual_lse=lses[1])
+        both = torch.logaddexp(lses[0].double(), lses[1].double())
+        weights = [(lse.double() - both).exp()[..., None] for lse in lses]
+        merged = sum(weight * rows.double().view(4, 2, 128) for weight, rows in zip(weights, (self.x, self.residual)))
+        self.assertLess((found.double() - both).abs().max().item(), 1e-5)
+        self.assertLess((out.double().view(4, 2, 128) - merged).abs().max().item(), 2**-9)
         out, scale = OPS.row_op.scaled(self.quantised, self.x, weight=self.weight)
         self.assert_rounded(out.double() * scale[:, None], self.normed(self.x), 2**-3)
         out, found, scale = OPS.row_op.add_scaled(self.added, self.x, self.residual, weight=self.weight)

@@ -19,7 +19,11 @@ RowOpCase read_case(const RowOpProblem& problem, const std::string& path) {
   RowOpCase call;
   call.problem = problem;
   const bool given = problem.scales.kind == ScaleKind::kPerTensor;
-  folder.unread("residual", call.adds(), fmt::format("input is {}", to_string(problem.input)));
+  const bool two_rows = call.adds() || call.merges();
+  const std::string input = fmt::format("input is {}", to_string(problem.input));
+  folder.unread("residual", two_rows, input);
+  folder.unread("lse", call.merges(), input);
+  folder.unread("residual_lse", call.merges(), input);
   folder.unread("weight", call.has_weights(), "the problem's norm has no weights");
   folder.unread("scale", given, fmt::format("its scales are {}", to_string(problem.scales.kind)));
   folder.unread("tensor_scale", call.has_atoms(), fmt::format("dtype.out is {}", to_string(problem.dtype.out)));
@@ -30,9 +34,14 @@ RowOpCase read_case(const RowOpProblem& problem, const std::string& path) {
   const auto x = folder.read<float>("x", {Dim::any(), read});
   if (x) call.rows = x->shape[0];
   const Dim rows = x ? Dim{call.rows, fmt::format("x.npy has {} rows", call.rows)} : Dim::any();
-  if (call.adds())
+  if (two_rows)
     if (const auto residual = folder.read<float>("residual", {rows, width}))
       call.residual = encode_all(problem.dtype.in, residual->values);
+  if (call.merges()) {
+    const Dim heads = Dim::exactly(problem.heads, "heads");
+    if (const auto lse = folder.read<float>("lse", {rows, heads})) call.lse = lse->values;
+    if (const auto lse = folder.read<float>("residual_lse", {rows, heads})) call.residual_lse = lse->values;
+  }
   if (call.has_weights())
     if (const auto weight = folder.read<float>("weight", {width}))
       call.weight = encode_all(problem.dtype.in, weight->values);
@@ -48,6 +57,21 @@ RowOpCase read_case(const RowOpProblem& problem, const std::string& path) {
   return call;
 }
 
+namespace {
+
+void write_lses(const RowOpCase& call, const std::vector<std::byte>& bytes, const std::string& folder) {
+  std::vector<float> lses;
+  for (std::int64_t row = 0; row < call.rows; ++row)
+    for (int head = 0; head < call.problem.heads; ++head) {
+      float lse;
+      std::memcpy(&lse, bytes.data() + 4 * call.lse_at(row, static_cast<std::size_t>(head)), sizeof lse);
+      lses.push_back(lse);
+    }
+  write_npy(folder + "/lse_out.npy", {call.rows, call.problem.heads}, lses);
+}
+
+}  // namespace
+
 void write_output(const RowOpCase& call, const RowOpOutput& output, const std::string& folder) {
   make_output_folder(folder);
   const RowOpProblem& problem = call.problem;
@@ -57,6 +81,7 @@ void write_output(const RowOpCase& call, const RowOpOutput& output, const std::s
   };
   write("out", output.out, problem.dtype.out, call.out_stride);
   if (call.adds()) write("residual_out", output.residual_out, problem.dtype.in, call.residual_out_stride);
+  if (call.merges()) write_lses(call, output.lse_out, folder);
   if (output.scale.empty()) return;
   std::vector<float> scales;
   const auto scale_at = [&](std::int64_t at) {

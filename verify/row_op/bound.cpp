@@ -42,6 +42,7 @@ class RowComparison : public RowsComparison {
   void row(std::int64_t row) {
     const RowOpRow right = reference_row(call_, row);
     if (call_.adds()) sums(row, right.sum);
+    for (std::size_t head = 0; head < right.lse.size(); ++head) lse(row, head, right.lse[head], right.lse_error[head]);
     const std::size_t width = right.value.size();
     std::vector<double> found(width);
     const std::size_t row_bytes = bytes_of(out_, static_cast<std::size_t>(call_.out_stride));
@@ -76,6 +77,14 @@ class RowComparison : public RowsComparison {
   }
 
  private:
+  void lse(std::int64_t row, std::size_t head, double right, double error) {
+    float found;
+    std::memcpy(&found, output_.lse_out.data() + 4 * call_.lse_at(row, head), sizeof found);
+    const auto place = [&] { return fmt::format("lse_out[{}, {}]", head, row); };
+    if (!std::isfinite(right)) return exact(place, found, right);
+    if (!(std::fabs(found - right) <= error))
+      fail(fmt::format("{}: {} where {} +- {} is right", place(), found, right, error));
+  }
   void sums(std::int64_t row, const std::vector<float>& right) {
     std::vector<double> found(right.size());
     const DType in = call_.problem.dtype.in;
@@ -175,6 +184,10 @@ RowOpVerdict verify(const RowOpCase& call, const RowOpOutput& output, const RowO
   if (call.adds())
     comparison.untouched("residual_out", output.residual_out, bytes_of(in, width),
                          bytes_of(in, static_cast<std::size_t>(call.residual_out_stride)));
+  if (call.merges())
+    comparison.untouched("lse_out", output.lse_out,
+                         4 * static_cast<std::size_t>(call.lse_stride == 1 ? call.rows : call.problem.heads),
+                         4 * static_cast<std::size_t>(std::max(call.lse_stride, call.lse_head_stride)));
   if (call.has_atoms()) comparison.no_scales_past_the_end();
   if (call.scale_blocks() > 0)
     comparison.untouched("scale", output.scale,

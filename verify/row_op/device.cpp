@@ -17,6 +17,12 @@ RowOpDeviceCase::RowOpDeviceCase(Device& device, const RowOpCase& call, RowOpKer
     tensors_.residual_out = output(call.row_bytes(call.residual_out_stride, in), &RowOpOutput::residual_out);
     tensors_.residual_stride = call.residual_stride, tensors_.residual_out_stride = call.residual_out_stride;
   }
+  if (call.merges()) {
+    tensors_.residual = upload_some(call.residual), tensors_.residual_stride = call.residual_stride;
+    tensors_.lse = memory_.upload(call.lse), tensors_.residual_lse = memory_.upload(call.residual_lse);
+    tensors_.lse_out = output(call.lse_bytes(), &RowOpOutput::lse_out);
+    tensors_.lse_stride = call.lse_stride, tensors_.lse_head_stride = call.lse_head_stride;
+  }
   if (call.problem.scales.kind == ScaleKind::kPerTensor)
     tensors_.scale = memory_.upload(&call.given_scale, sizeof call.given_scale);
   else if (call.has_atoms() || call.problem.scales.kind != ScaleKind::kNone)

@@ -1,5 +1,6 @@
 // Seeded inputs: random values where a kernel reads, NaN everywhere else.
 #include <cmath>
+#include <limits>
 #include <span>
 
 #include "contract/block_scales.h"
@@ -10,7 +11,7 @@
 namespace kernelwright {
 namespace {
 
-enum RowOpStream : std::uint64_t { kX = 401, kResidual, kNormWeights, kTensorScale };
+enum RowOpStream : std::uint64_t { kX = 401, kResidual, kNormWeights, kTensorScale, kLse };
 
 constexpr std::int64_t kGapElements = 32;  // 16 bytes of the narrowest format
 
@@ -31,6 +32,23 @@ std::vector<std::byte> drawn_rows(const RowOpCase& call, std::int64_t width, std
   return bytes;
 }
 
+/// LSEs some units apart. Some heads of a row saw no key of one kind, some of neither.
+void draw_lses(RowOpCase& call, std::uint64_t seed) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  call.lse.assign(call.lse_bytes() / 4, std::numeric_limits<float>::quiet_NaN());
+  call.residual_lse = call.lse;
+  Random random(seed, kLse);
+  for (std::int64_t head = 0; head < call.problem.heads; ++head)
+    for (std::int64_t row = 0; row < call.rows; ++row) {
+      const std::size_t at = call.lse_at(row, static_cast<std::size_t>(head));
+      call.lse[at] = static_cast<float>(random.uniform(-4, 12));
+      call.residual_lse[at] = static_cast<float>(random.uniform(-4, 12));
+      const double drawn = random.uniform(0, 1);
+      if (drawn < 0.2) call.lse[at] = kNone;
+      if (drawn < 0.1 || drawn > 0.9) call.residual_lse[at] = kNone;
+    }
+}
+
 }  // namespace
 
 std::size_t RowOpCase::row_bytes(std::int64_t stride, DType dtype) const {
@@ -45,6 +63,10 @@ std::size_t RowOpCase::scale_bytes() const {
   return 4 * static_cast<std::size_t>(scale_stride * (scale_columns() ? scale_blocks() : rows));
 }
 
+std::size_t RowOpCase::lse_bytes() const {
+  return 4 * static_cast<std::size_t>(lse_stride == 1 ? problem.heads * lse_head_stride : rows * lse_stride);
+}
+
 double RowOpCase::operations() const {
   constexpr double kOfElement = 12;
   return kOfElement * static_cast<double>(rows) * problem.width;
@@ -52,7 +74,8 @@ double RowOpCase::operations() const {
 
 double RowOpCase::bytes() const {
   const double of_in = static_cast<double>(bits_of(problem.dtype.in)) / 8;
-  const double read = (read_width() + (adds() ? 2.0 * problem.width : 0)) * of_in;
+  const double more = adds() ? 2 : merges() ? 1 : 0;
+  const double read = (read_width() + more * problem.width) * of_in + (merges() ? 3.0 * 4 * problem.heads : 0);
   const double scales = rows > 0 ? static_cast<double>(scale_bytes()) : 0;
   return static_cast<double>(rows) * (read + problem.width * static_cast<double>(bits_of(problem.dtype.out)) / 8) +
          scales + (has_weights() ? problem.width * of_in : 0);
@@ -65,6 +88,9 @@ void lay_out_rows(RowOpCase& call, std::int64_t gap) {
   call.out_stride = width + gap;
   if (call.scale_blocks() > 0)
     call.scale_stride = (call.scale_columns() ? (call.rows + 3) / 4 * 4 : call.scale_blocks()) + (gap > 0 ? 4 : 0);
+  if (!call.merges()) return;
+  call.lse_stride = call.problem.heads, call.lse_head_stride = 1;
+  if (gap > 0) call.lse_stride = 1, call.lse_head_stride = call.rows + 3;  // as [heads, rows]
 }
 
 RowOpCase shape_only(const RowOpProblem& problem, const RowOpShape& shape) {
@@ -79,7 +105,9 @@ RowOpCase make_row_op_inputs(const RowOpProblem& problem, const RowOpShape& shap
   RowOpCase call = shape_only(problem, shape);
   lay_out_rows(call, options.gaps || shape.check ? kGapElements : 0);
   call.x = drawn_rows(call, call.read_width(), call.x_stride, options.seed, kX);
-  if (call.adds()) call.residual = drawn_rows(call, problem.width, call.residual_stride, options.seed, kResidual);
+  if (call.adds() || call.merges())
+    call.residual = drawn_rows(call, problem.width, call.residual_stride, options.seed, kResidual);
+  if (call.merges()) draw_lses(call, options.seed);
   if (call.has_weights()) {
     Random random(options.seed, kNormWeights);
     std::vector<float> values(static_cast<std::size_t>(problem.width));

@@ -1,6 +1,8 @@
 #include "kernelwright/verify/row_op/reference.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "kernelwright/verify/error_bound.h"
@@ -60,6 +62,34 @@ void gate(const RowGate& how, double gate, double up, double& value, double& err
           kLeastActivated * (std::fabs(up) + 1);
 }
 
+/// A head's elements of both rows, weighed by their LSEs. A row that saw no key counts for nothing, whatever it holds.
+void merge(const RowOpCase& call, std::int64_t index, int head, const std::vector<double>& x,
+           const std::vector<double>& residual, RowOpRow& row) {
+  const auto place = call.lse_at(index, static_cast<std::size_t>(head));
+  const double lses[2] = {call.lse[place], call.residual_lse[place]};
+  const double none = -std::numeric_limits<double>::infinity(), largest = std::max(lses[0], lses[1]);
+  double weight[2], relative[2], sum = 0, sum_error = 0;
+  for (int i = 0; i < 2; ++i) {
+    const bool sees = lses[i] != none;
+    weight[i] = sees ? std::exp(lses[i] - largest) : 0;
+    // The difference is rounded, and its product with log2(e); ex2.approx is off by two units.
+    relative[i] = sees ? (3 * std::fabs(lses[i] - largest) + 6) * kUnit : 0;
+    sum += weight[i], sum_error += weight[i] * relative[i] + kLeastActivated;
+  }
+  const bool seen = largest != none;
+  row.lse.push_back(seen ? largest + std::log(sum) : none);
+  // lg2.approx is off by 2^-22 at most near 1, and the sum with the largest LSE is rounded.
+  row.lse_error.push_back(seen ? sum_error / sum + 0x1p-21 + 4 * kUnit * std::fabs(row.lse.back()) : 0);
+  const auto count = x.size() / static_cast<std::size_t>(call.problem.heads);
+  for (std::size_t at = static_cast<std::size_t>(head) * count, end = at + count; seen && at < end; ++at) {
+    const double of_x = lses[0] == none ? 0 : x[at] * weight[0] / sum;
+    const double of_residual = lses[1] == none ? 0 : residual[at] * weight[1] / sum;
+    row.value[at] = of_x + of_residual;
+    row.error[at] = std::fabs(of_x) * relative[0] + std::fabs(of_residual) * relative[1] +
+                    (std::fabs(of_x) + std::fabs(of_residual)) * (sum_error / sum + 6 * kUnit);
+  }
+}
+
 void normalise(const RowOpCase& call, RowOpRow& row) {
   const RowNorm& norm = call.problem.norm;
   const std::size_t width = row.value.size();
@@ -105,6 +135,9 @@ RowOpRow reference_row(const RowOpCase& call, std::int64_t index) {
       row.sum.push_back(round_to(in, static_cast<float>(x[i]) + static_cast<float>(residual[i])));
       row.value[i] = row.sum[i];
     }
+  } else if (call.merges()) {
+    const std::vector<double> residual = read(call.residual, call.residual_stride, width);
+    for (int head = 0; head < problem.heads; ++head) merge(call, index, head, x, residual, row);
   } else {
     row.value = x;
   }

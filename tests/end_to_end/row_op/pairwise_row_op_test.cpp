@@ -35,6 +35,7 @@ struct Written {
 struct Read {
   RowInput input = RowInput::kPlain;
   RowGate gate;
+  int heads = 1;
 };
 
 std::vector<test::Factor<Drawn>> factors() {
@@ -73,10 +74,13 @@ std::vector<test::Factor<Drawn>> factors() {
                                       {gate_up, {.pairs = 8}},
                                       {gate_up, {.activation = Activation::kGelu, .pairs = 1}},
                                       {gate_up, {.activation = Activation::kGeluTanh}},
-                                      {gate_up, {.pairs = 1, .clamped = true}}},
+                                      {gate_up, {.pairs = 1, .clamped = true}},
+                                      {RowInput::kMerge},
+                                      {RowInput::kMerge, {}, 4}},
                     [](Drawn& k, const Read& value) {
                       k.problem.input = value.input;
                       k.problem.gate = value.gate;
+                      k.problem.heads = value.heads;
                     }),
       factor<Drawn>("norm",
                     std::vector<RowNorm>{{.kind = NormKind::kRms},

@@ -97,7 +97,7 @@ TEST(PlanRowOp, RefusesWidthsByNameWithTheNearestOne) {
 TEST(PlanRowOp, RefusesFieldsThatContradictEachOther) {
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.norm.kind = NormKind::kNone; }),
               ElementsAre("/problem/input: \"plain\" without a norm, from bf16 to itself, is a copy of rows; name a "
-                          "step: add, gate_up, a norm, another dtype.out"));
+                          "step: add, gate_up, merge, a norm, another dtype.out"));
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.norm.kind = NormKind::kL2; }),
               ElementsAre("/problem/norm/kind: \"l2\" does not fit; it takes none or rms"));
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.gate.pairs = 8; }),
@@ -109,6 +109,11 @@ TEST(PlanRowOp, RefusesFieldsThatContradictEachOther) {
                 c.problem.gate = {.activation = Activation::kGelu, .clamped = true};
               }),
               ElementsAre("/problem/gate/activation: \"gelu\" does not fit clamped; it takes silu"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.heads = 2; }),
+              ElementsAre("/problem/heads: 2 has no meaning here; leave it out"));
+  EXPECT_THAT(
+      refusals([](RowOpConfig& c) { c.problem.input = RowInput::kMerge, c.problem.width = 384, c.problem.heads = 10; }),
+      ElementsAre("/problem/heads: 10 heads of a row of 384 are no multiple of 8 elements each; 8 would do"));
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.scales.kind = ScaleKind::kPerToken; }),
               ElementsAre("/problem/scales/kind: \"per_token\" has no meaning for bf16; leave it out, or write e4m3 or "
                           "e5m2"));

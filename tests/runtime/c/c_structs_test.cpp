@@ -309,6 +309,11 @@ TEST(CStructs, EveryFieldOfALaunchOfStepsOverRowsReachesIt) {
   EXPECT_SAME(residual_out_stride);
   EXPECT_SAME(out_stride);
   EXPECT_SAME(scale_stride);
+  EXPECT_SAME(lse);
+  EXPECT_SAME(residual_lse);
+  EXPECT_SAME(lse_out);
+  EXPECT_SAME(lse_stride);
+  EXPECT_SAME(lse_head_stride);
   EXPECT_SAME(eps);
   EXPECT_SAME(gate_alpha);
   EXPECT_SAME(gate_limit);

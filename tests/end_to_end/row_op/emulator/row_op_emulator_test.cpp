@@ -1,5 +1,6 @@
 // Steps over rows, on the emulator with every check on, against the fp64 reference.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -69,6 +70,16 @@ TEST_P(RowOpOnTheEmulator, MultipliesGatesInEveryOrder) {
       problem.gate.clamped = activation == Activation::kSilu && pairs > 0;
       expect_right_for(problem, 3);
     }
+}
+
+TEST_P(RowOpOnTheEmulator, MergesHeadsByTheirLses) {
+  for (const auto& [width, heads] : {std::pair{2048, 16}, {192, 3}, {8, 1}, {4096, 1}}) {
+    RowOpProblem problem;
+    problem.width = width, problem.heads = heads;
+    problem.input = RowInput::kMerge;
+    if (width == 2048) problem.dtype.out = DType::kE4m3, problem.scales.kind = ScaleKind::kPerBlock;
+    for (const int rows : {0, 1, 37}) expect_right_for(problem, rows, rows == 37);
+  }
 }
 
 /// Blackwell has an instruction for elements of 4 bits.
@@ -177,6 +188,35 @@ TEST_P(RowOp, KeepsNanAndInfinityInTheirRowOrBlock) {
   }
 }
 
+TEST_P(RowOp, MergesNothingOfARowThatSawNoKey) {
+  RowOpProblem problem;
+  problem.width = 64, problem.heads = 2;
+  problem.dtype = {DType::kF32, DType::kF32};
+  problem.input = RowInput::kMerge;
+  RowOpCase call = make_row_op_inputs(problem, {.name = "drawn", .rows = 4});
+  call.lse = {1, 100, 1, kNan, -kInfinity, 3, -kInfinity, 3};  // of heads 0 and 1 of each row
+  call.residual_lse = {1, -100, -kInfinity, 0, 2, 3, -kInfinity, kNan};
+  const auto spoil = [&](std::vector<std::byte>& rows, int row) {
+    std::memcpy(rows.data() + row * 64 * 4 + 40, &kNan, 4);  // of head 0
+  };
+  spoil(call.residual, 1);
+  spoil(call.x, 2);
+  spoil(call.x, 3);
+  spoil(call.residual, 3);
+  const RowOpOutput output = run_checked(engine_, call);
+  expect_right(call, output);
+  const auto element = [&](int row, int i) {
+    float value;
+    std::memcpy(&value, output.out.data() + (row * 64 + i) * 4, 4);
+    return value;
+  };
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_TRUE(std::isfinite(element(1, i)) && std::isfinite(element(2, i)));
+    EXPECT_EQ(element(3, i), 0) << "no key in either part";
+    EXPECT_TRUE(std::isnan(element(1, 32 + i)) && std::isnan(element(3, 32 + i))) << "an LSE is NaN";
+  }
+}
+
 TEST_P(RowOp, GivesABlockWithoutNumbersTheScaleNan) {
   RowOpProblem problem;
   problem.width = 128;
@@ -209,6 +249,28 @@ TEST(RowOpOffsets, HaveSixtyFourBits) {
               std::string::npos)
         << error.what();
   }
+}
+
+TEST_P(RowOp, NamesEveryArgumentOfAMergeThatDoesNotFit) {
+  RowOpProblem problem;
+  problem.width = 64, problem.heads = 2;
+  problem.input = RowInput::kMerge;
+  const RowOpCase call = make_row_op_inputs(problem, {.name = "drawn", .rows = 3});
+  const auto refusal = [&](const test::RowOpChange& change) { return test::refusal_of_launch(engine_, call, change); };
+  EXPECT_EQ(refusal([](RowOpTensors& t) { t.lse = 0; }), "/tensors/lse: is null; give a device address");
+  EXPECT_THAT(refusal([](RowOpTensors& t) { t.residual_lse += 2; }),
+              testing::MatchesRegex("/tensors/residual_lse: address 0x[0-9a-f]+ is not a multiple of 4; give an aligned "
+                                    "one"));
+  EXPECT_EQ(refusal([](RowOpTensors& t) { t.lse_stride = 1; }),
+            "/tensors/lse_stride: 1 is less than the 2 elements of a row");
+  EXPECT_EQ(refusal([](RowOpTensors& t) { t.lse_head_stride = 2, t.lse_stride = 1; }),
+            "/tensors/lse_head_stride: 2 is less than the 3 elements of a row");
+  EXPECT_EQ(refusal([](RowOpTensors& t) { t.lse_stride = -4; }),
+            "/tensors/lse_stride: -4 is no distance from one row to the next");
+  EXPECT_EQ(refusal([](RowOpTensors& t) { t.lse_out = t.residual_lse; }),
+            "/tensors/lse_out: overlaps residual_lse; give one of them other memory");
+  EXPECT_EQ(refusal([](RowOpTensors& t) { t.out = t.residual + 16; }),
+            "/tensors/out: overlaps residual, and is not residual itself with its dtype and stride");
 }
 
 TEST_P(RowOp, NamesEveryArgumentThatDoesNotFit) {
