@@ -134,7 +134,7 @@ void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std:
 
 int gemm_scale_bytes(const GemmSpec& spec) {
   if (spec.scales != ScaleKind::kPerBlock) return 0;
-  return contract::gemm_scale_bytes(spec.swap_ab ? spec.block_n : spec.block_m, spec.is_grouped());
+  return contract::gemm_scale_bytes(spec.swap_ab ? spec.block_n : spec.block_m, spec.has_bounds());
 }
 
 void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {

@@ -141,8 +141,9 @@ constexpr double kFewRows = 16;  // of a group: weights count, and tokens are th
 
 /// The mean number of tiles of a group, of `mean` rows. Many rows end, on average, in the middle of a tile. Few rows
 /// are spread like exp(-rows / (2 mean)): routers prefer some experts. Masked groups hold the tokens of many ranks,
-/// which spreads them less. The rows of a single token are one in each group.
+/// which spreads them less. The rows of a single token are one in each group. Groups of a batch have as many rows each.
 double tiles_of_group(GroupKind kind, double mean, double of_tile) {
+  if (kind == GroupKind::kBatch) return std::ceil(mean / of_tile);
   if (mean > kFewRows || kind == GroupKind::kMasked)
     return 2 * mean > of_tile ? mean / of_tile + 0.5 : std::ceil(mean / of_tile);
   if (mean <= 1) return 1;

@@ -42,15 +42,18 @@ struct Tiles {
       : cluster(spec.cluster()),
         of_rows(spec.block_m * spec.cluster_m),
         of_columns(spec.block_n * spec.cluster_n),
-        rows(tiles_along(spec.swap_ab ? extent.n : extent.m, of_rows, spec.swap_ab ? 0 : extent.groups)),
-        columns(tiles_along(spec.swap_ab ? extent.m : extent.n, of_columns, spec.swap_ab ? extent.groups : 0)),
+        rows(spec.swap_ab ? ceil_div(extent.n, of_rows) : tiles_of_groups(spec, extent, of_rows)),
+        columns(spec.swap_ab ? tiles_of_groups(spec, extent, of_columns) : ceil_div(extent.n, of_columns)),
         most_clusters(max_clusters > 0 ? max_clusters : std::max(1, num_sms / cluster)) {
     if (extent.sm_budget > 0) most_clusters = std::clamp<std::int64_t>(extent.sm_budget / cluster, 1, most_clusters);
   }
   std::int64_t count() const { return rows * columns; }
-  /// Each group may end with a tile that it does not fill: these are the most tiles that there can be.
-  static std::int64_t tiles_along(int extent, int of_tile, int groups) {
-    return groups > 0 ? extent / of_tile + std::min(groups, extent) : ceil_div(extent, of_tile);
+  /// Along the rows of all groups. Each group with bounds may end with a tile that it does not fill: these are the most
+  /// tiles that there can be. Groups of a batch have as many each.
+  static std::int64_t tiles_of_groups(const GemmSpec& spec, const GemmExtent& extent, int of_tile) {
+    if (extent.groups == 0) return ceil_div(extent.m, of_tile);
+    if (spec.is_batched()) return ceil_div(extent.rows_of_group(), of_tile) * extent.groups;
+    return extent.m / of_tile + std::min(extent.groups, extent.m);
   }
 
   int cluster, of_rows, of_columns;  // CTAs; rows and columns of the kernel's d in a cluster
@@ -117,7 +120,7 @@ LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_s
   const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), tiles.most_clusters);
   std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds)) * turns_of(spec);
   // How many tiles groups have is known on the device alone, and each CTA reads all bounds. So CTAs take many tiles.
-  if (extent.groups > 0)
+  if (extent.groups > 0 && spec.has_bounds())
     clusters = std::min(tiles.count(), tiles.most_clusters * (shares_sms && extent.sm_budget == 0 ? kCtasOfSm : 1));
   plan.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * tiles.cluster, kMostCtas));
   return plan;

@@ -159,7 +159,7 @@ std::vector<SharedRegion> portable_map(const GemmSpec& spec) {
   };
   std::vector<SharedRegion> regions{ring("A", layout.a, layout.b, spec.block_m),
                                     ring("B", layout.b, layout.groups, spec.block_n)};
-  if (spec.is_grouped())
+  if (spec.has_bounds())
     regions.push_back({"groups", static_cast<std::uint32_t>(layout.groups),
                        static_cast<std::uint32_t>(layout.total - layout.groups), 0,
                        fmt::format("the rows and tiles of {} groups", spec.most_groups)});

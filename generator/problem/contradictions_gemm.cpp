@@ -104,18 +104,24 @@ void check_groups(const GemmProblem& problem, Violations& violations) {
   };
   const std::string bounds = in_quotes(to_string(groups.bounds));
   if (!groups.any()) {
-    if (groups.count != 1) bad("count", std::to_string(groups.count) + " groups are given and no kind; rows or masked");
+    if (groups.count != 1)
+      bad("count", std::to_string(groups.count) + " groups are given and no kind; rows, masked or batch");
     if (groups.gather) bad("gather", "true is given and no kind; rows or masked");
     if (groups.bounds != GroupBounds::kStarts) bad("bounds", bounds + " is given and no kind; rows or masked");
     return;
   }
-  if ((groups.kind == GroupKind::kMasked) != (groups.bounds == GroupBounds::kCounts))
+  if (groups.is_batch()) {
+    if (groups.gather) bad("gather", "true does not go with kind \"batch\", whose rows lie at strides; leave it out");
+    if (groups.bounds != GroupBounds::kStarts)
+      bad("bounds", bounds + " does not go with kind \"batch\", all of whose rows belong to a group; leave it out");
+  } else if ((groups.kind == GroupKind::kMasked) != (groups.bounds == GroupBounds::kCounts))
     bad("bounds", bounds + " does not go with kind " + in_quotes(to_string(groups.kind)) + "; it takes " +
                       (groups.kind == GroupKind::kMasked ? "counts" : "starts or ends"));
   if (!is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kNn}))
-    violations.push_back({"/problem/layout", in_quotes(to_string(problem.layout)) +
-                                                 " has rows of a side by side, and a group may begin at any row; it "
-                                                 "takes nt or nn"});
+    violations.push_back(
+        {"/problem/layout", in_quotes(to_string(problem.layout)) + " has rows of a side by side, and " +
+                                (groups.is_batch() ? "a batch has k side by side" : "a group may begin at any row") +
+                                "; it takes nt or nn"});
 }
 
 /// Shapes of groups, and fields of a shape that only groups have.
@@ -123,8 +129,10 @@ void check_shape(const GemmShape& shape, const std::string& path, const GemmGrou
   const auto bad = [&](const char* field, const std::string& message) {
     violations.push_back({path + field, message});
   };
-  if (!groups.any()) {
-    constexpr const char* kWithout = "has no meaning without groups; leave it out";
+  if (!groups.has_bounds()) {
+    const char* const kWithout = groups.is_batch() ? "has no meaning for a batch, all of whose rows belong to a group; "
+                                                     "leave it out"
+                                                   : "has no meaning without groups; leave it out";
     if (shape.rows != 0) bad("/rows", kWithout);
     if (shape.active != 0) bad("/active", kWithout);
     if (shape.skew != RowSkew::kEven) bad("/skew", kWithout);
@@ -132,10 +140,11 @@ void check_shape(const GemmShape& shape, const std::string& path, const GemmGrou
   }
   if (shape.source_rows != 0 && !groups.gather) bad("/source_rows", "has no meaning without gather; leave it out");
   if (!groups.any()) return;
-  const int capacity = groups.kind == GroupKind::kMasked ? shape.m / groups.count : shape.m;
-  if (groups.kind == GroupKind::kMasked && shape.m % groups.count != 0)
+  const int capacity = groups.is_even() ? shape.m / groups.count : shape.m;
+  if (groups.is_even() && shape.m % groups.count != 0)
     bad("/m", std::to_string(shape.m) + " rows are not the same number for each of " + std::to_string(groups.count) +
                   " groups; " + std::to_string((shape.m / groups.count + 1) * groups.count) + " would do");
+  if (!groups.has_bounds()) return;
   if (shape.active > groups.count)
     bad("/active", std::to_string(shape.active) + " is more than the " + std::to_string(groups.count) + " groups");
   if (shape.rows > shape.m) bad("/rows", std::to_string(shape.rows) + " is more than /m, " + std::to_string(shape.m));

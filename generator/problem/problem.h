@@ -237,13 +237,15 @@ void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
   field("c", dtypes.c, any{}, "bias and c, where the epilogue has them: f16, bf16 or f32");
 }
 
-/// Groups of rows of a and d, each of which is multiplied by a matrix of its own: the experts of a mixture. b is
-/// [count, n, k], or [count, k, n] where the layout says so; bias is [count, n]. Scales of b, per group, lie behind
-/// each other. The bounds of groups are in device memory, int32, and no group is aligned.
+/// Groups of rows of a and d, each of which is multiplied by a matrix of its own: the experts of a mixture, the heads
+/// of a latent attention. b is [count, n, k], or [count, k, n] where the layout says so; bias is [count, n]. Scales of
+/// b, per group, lie behind each other. The bounds of groups are in device memory, int32, and no group is aligned.
 /// - rows: a is [m, k] and d [m, n]. `starts` [count + 1]: group g has rows starts[g] to starts[g + 1] - 1. `ends`
 ///   [count]: a group begins where the one before it ends, and the first one at row 0.
 /// - masked: a is [count, m / count, k] and d likewise. `counts` [count]: a group has so many rows, its first ones.
 ///   scale_a per_block is [count, k / 128, m / count].
+/// - batch: as masked, and every row belongs to its group, so there are no bounds. A launch says how far a group's
+///   matrix lies from the next: GemmTensors::a_batch_stride.
 /// Rows outside groups are never written, and their values reach no result. With `gather`, a has the rows of the
 /// tokens, [source_rows, k]. Row i of d is made of a's row gather[i], or of zeros where that is -1. So no kernel ahead
 /// has to put tokens in order.
@@ -254,13 +256,20 @@ struct GemmGroups {
   bool gather = false;
   bool operator==(const GemmGroups&) const = default;
   bool any() const { return kind != GroupKind::kNone; }
+  bool is_batch() const { return kind == GroupKind::kBatch; }
+  /// Whether the launch gives bounds, in device memory.
+  bool has_bounds() const { return any() && !is_batch(); }
+  /// Whether each group has room for m / count rows of d.
+  bool is_even() const { return kind == GroupKind::kMasked || is_batch(); }
 };
 inline constexpr int kMostGroups = 4096;  // their bounds lie in shared memory
 template <class Visitor>
 void visit_fields(GemmGroups& groups, Visitor&& field) {
-  field("kind", groups.kind, any{}, "rows: groups follow each other; masked: each group has room for as many rows");
+  field("kind", groups.kind, any{},
+        "rows: groups follow each other; masked: each group has room for as many rows; batch: it has them all");
   field("count", groups.count, range{1, kMostGroups}, "groups, and matrices in b");
-  field("bounds", groups.bounds, any{}, "what the launch gives: starts or ends of rows, counts of masked");
+  field("bounds", groups.bounds, any{},
+        "what the launch gives: starts or ends of rows, counts of masked; a batch has none");
   field("gather", groups.gather, any{}, "the launch says which row of a each row of the result is made of");
 }
 

@@ -55,10 +55,9 @@ struct GemmSpec {
   int split_k = 1;                      // parts of k
   GroupKind groups = GroupKind::kNone;  // of rows, each with a matrix b of its own
   GroupBounds bounds = GroupBounds::kStarts;
-  int most_groups = 0;  // for which shared memory has room
-  bool gather = false;  // rows of a come from where the launch says
-  SplitMode split_mode =
-      SplitMode::kCluster;  // the parts' CTAs share a tile in a cluster, or take turns at it as blackwell's do
+  int most_groups = 0;                         // for which shared memory has room
+  bool gather = false;                         // rows of a come from where the launch says
+  SplitMode split_mode = SplitMode::kCluster;  // parts share a tile in a cluster, or take turns at it as blackwell's do
   // blackwell, beside k_group, store_stages, cluster_m and split_k
   int cluster_n = 1;  // CTAs of a cluster, which share rows of the left operand
   int cta_group = 1;  // CTAs that share each product; block_m is one CTA's
@@ -76,6 +75,8 @@ struct GemmSpec {
     return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups);
   }
   bool is_grouped() const { return groups != GroupKind::kNone; }
+  bool is_batched() const { return groups == GroupKind::kBatch; }
+  bool has_bounds() const { return is_grouped() && !is_batched(); }  // of groups, which the launch gives
   /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
   bool halves_columns() const { return gated && !swap_ab; }
   /// Columns of the kernel's tile, or with swap_ab rows, whose results share scales; 1: there are no scales.
@@ -183,8 +184,7 @@ struct AttentionSpec {
   ScoreModKind score_mod = ScoreModKind::kNone;
   bool sinks = false, lse = false;
   ScaleKind scales = ScaleKind::kNone;
-  bool token_gen = false;
-  bool pack_gqa = false;
+  bool token_gen = false, pack_gqa = false;
   int block_m = 128, block_n = 64;
   Swizzle swizzle = Swizzle::k128B;
   Rescale rescale = Rescale::kLazy;

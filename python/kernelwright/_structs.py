@@ -146,7 +146,8 @@ class GemmTensors(Struct):
                 ("m", c_int32), ("sm_budget", c_int32), ("pdl", c_int32), ("overrides", c_uint32), ("alpha", c_float),
                 ("beta", c_float), ("constant_b", c_int32), ("workspace", c_uint64), ("workspace_bytes", c_uint64),
                 ("bounds", c_uint64), ("status", c_uint64), ("gather", c_uint64), ("expected_m", c_int32),
-                ("source_rows", c_int32), ("scale_d", c_uint64), ("scale_d_stride", c_int64)]
+                ("source_rows", c_int32), ("scale_d", c_uint64), ("scale_d_stride", c_int64), ("a_batch_stride", c_int64),
+                ("b_batch_stride", c_int64), ("c_batch_stride", c_int64), ("d_batch_stride", c_int64)]
 
 
 class QuantizeTensors(Struct):

@@ -402,6 +402,8 @@ typedef struct kernelwright_gemm_tensors {
   int32_t source_rows; /* with gather: rows of a */
   uint64_t scale_d;    /* where the epilogue quantises: f32 [columns of d / 128, m], which is written */
   int64_t scale_d_stride;
+  /* of a batch: elements from the first row of a group to the first row of the next one; 0: without a gap */
+  int64_t a_batch_stride, b_batch_stride, c_batch_stride, d_batch_stride;
 } kernelwright_gemm_tensors;
 
 /* Bytes of workspace that a launch with the rows of `tensors` needs (addresses are not read): 0 but for kernels whose

@@ -15,22 +15,6 @@
 namespace kernelwright::detail {
 namespace {
 
-bool along_k_a(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kNn; }
-bool along_k_b(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kTt; }
-
-/// Rows of a whose scales of blocks lie side by side.
-std::int64_t scaled_rows(const LoadedGemm& kernel, std::int64_t m, std::int64_t source_rows) {
-  if (kernel.groups.gather) return source_rows;
-  return kernel.groups.kind == GroupKind::kMasked ? m / kernel.groups.count : m;
-}
-
-/// Whether each group has scales of its own of blocks of a.
-bool masked_scales(const LoadedGemm& kernel) {
-  return kernel.groups.kind == GroupKind::kMasked && !kernel.groups.gather;
-}
-
-std::int64_t or_contiguous(std::int64_t stride, std::int64_t columns) { return stride ? stride : columns; }
-
 /// For surely_fine(), which has bounded the rows: 2^24 of them, 2^30 elements of 4 bytes apart, are the most bytes that
 /// there are.
 bool fits(const Matrix& matrix, bool aligned) {
@@ -46,6 +30,7 @@ class GemmRules : public ArgumentRules {
       : kernel_(kernel), spec_(spec), tensors_(tensors), of_(matrices) {
     numbers();
     groups();
+    batch();
     operands();
     epilogue();
     scales();
@@ -56,6 +41,7 @@ class GemmRules : public ArgumentRules {
  private:
   void numbers();
   void groups();
+  void batch();
   void words(const char* path, DevicePtr address, std::int64_t count);
   static Matrix of_words(DevicePtr address, std::int64_t count) { return {address, DType::kF32, 1, count, count}; }
   void operands();
@@ -103,8 +89,10 @@ void GemmRules::numbers() {
 
 void GemmRules::groups() {
   const GemmGroups& of = kernel_.groups;
-  optional("/bounds", tensors_.bounds, of.any(), 4, "the problem has groups");
-  if (tensors_.status || !of.any()) optional("/status", tensors_.status, of.any(), 4, "the problem has groups");
+  constexpr const char* kBounds = "the problem has groups with bounds";
+  const bool bounded = of.has_bounds();
+  optional("/bounds", tensors_.bounds, bounded, 4, kBounds);
+  if (tensors_.status || !bounded) optional("/status", tensors_.status, bounded, 4, kBounds);
   optional("/gather", tensors_.gather, of.gather, 4, "the problem's groups gather rows of a");
   bad(of.gather ? tensors_.source_rows < 0 : tensors_.source_rows != 0, "/source_rows", [&] {
     return of.gather ? fmt::format("{} rows of a are negative", tensors_.source_rows)
@@ -121,11 +109,40 @@ void GemmRules::groups() {
   status("/bounds", tensors_.bounds, bounds);
   status("/gather", tensors_.gather, tensors_.m);
   not_negative("/expected_m", tensors_.expected_m);
-  bad(tensors_.expected_m > 0 && !of.any(), "/expected_m",
-      [&] { return fmt::format("{} is given, and the problem has no groups; 0 would do", tensors_.expected_m); });
-  bad(of.kind == GroupKind::kMasked && tensors_.m % of.count != 0, "/m", [&] {
+  bad(tensors_.expected_m > 0 && !bounded, "/expected_m", [&] {
+    return fmt::format("{} is given, and the problem has no groups with bounds; 0 would do", tensors_.expected_m);
+  });
+  bad(of.is_even() && tensors_.m % of.count != 0, "/m", [&] {
     return fmt::format("{} rows are not the same number for each of {} groups; {} would do", tensors_.m, of.count,
                        (std::int64_t{tensors_.m} / of.count + 1) * of.count);
+  });
+}
+
+/// Where the groups of a batch lie.
+void GemmRules::batch() {
+  const auto stride = [&](const char* path, std::int64_t given, const Matrix& matrix, bool rows_aligned) {
+    if (!kernel_.groups.is_batch()) {
+      bad(given != 0, path,
+          [&] { return fmt::format("{} is given, and the problem has no batch; 0 would do", given); });
+      return;
+    }
+    not_negative(path, given);
+    const int step = static_cast<int>(kRowAlignment) * 8 / bits_of(matrix.dtype);
+    bad(rows_aligned && matrix.count > 1 && given % step != 0, path, [&] {
+      return fmt::format(
+          "{} elements of {} put groups off their 16-byte boundaries, from where they are copied; it "
+          "takes a multiple of {}",
+          given, to_string(matrix.dtype), step);
+    });
+    if (mapped_ && rows_aligned) mapped_stride(path, matrix.count, matrix.batch_stride_bytes(), 1);
+  };
+  stride("/a_batch_stride", tensors_.a_batch_stride, of_.a, true);
+  stride("/b_batch_stride", tensors_.b_batch_stride, of_.b, true);
+  stride("/c_batch_stride", tensors_.c_batch_stride, of_.c, false);
+  stride("/d_batch_stride", tensors_.d_batch_stride, of_.d, mapped_);
+  bad(tensors_.d_batch_stride >= 0 && tensors_.d_stride >= 0 && !of_.d.rows_are_apart(), "/d_batch_stride", [&] {
+    return fmt::format("{} brings rows of d of two groups together: a group has {} rows of {} elements, {} apart",
+                       of_.d.batch_stride, of_.d.rows, of_.d.columns, of_.d.stride);
   });
 }
 
@@ -176,7 +193,7 @@ void GemmRules::mapped_rows(const char* path, const Matrix& matrix) {
 void GemmRules::mapped_matrices(const char* path, const Matrix& all) {
   const std::int64_t groups = kernel_.groups.count, rows = all.rows / std::max<std::int64_t>(1, groups);
   const std::int64_t apart = (CheckedInt(all.stride_bytes()) * rows).or_most();
-  bad(groups > 1 && apart >= kTensorMapStrideBytes && apart <= kMostBytes, path, [&] {
+  bad(groups > 1 && !kernel_.groups.is_batch() && apart >= kTensorMapStrideBytes && apart <= kMostBytes, path, [&] {
     return fmt::format("brings the matrices of groups {} bytes apart, and tensor maps take less than {}; pad rows less",
                        apart, kTensorMapStrideBytes);
   });
@@ -199,6 +216,7 @@ void GemmRules::epilogue() {
   row_holds("/c_stride", of_.c);
   within_memory("/c_stride", of_.c);
   const bool same = of_.c.address == of_.d.address && of_.c.stride_bytes() == of_.d.stride_bytes() &&
+                    of_.c.batch_stride_bytes() == of_.d.batch_stride_bytes() &&
                     bits_of(of_.c.dtype) == bits_of(of_.d.dtype);
   bad(of_.d.overlaps(of_.c) && !same, "/d",
       [] { return std::string("overlaps c without being it, element for element; give one of them other memory"); });
@@ -227,7 +245,7 @@ void GemmRules::scales() {
 
 void GemmRules::block_scales() {
   const std::int64_t k_blocks = (kernel_.k + 127) / 128, rows = scaled_rows(kernel_, tensors_.m, tensors_.source_rows);
-  const std::int64_t of_a = masked_scales(kernel_) ? kernel_.groups.count : 1;
+  const std::int64_t of_a = own_scales(kernel_) ? kernel_.groups.count : 1;
   if (!has_no_sources(kernel_, tensors_))
     scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks * of_a, of_.scale_a_stride, 4);
   scales_fit("/scale_b_stride", tensors_.scale_b,
@@ -271,7 +289,7 @@ void GemmRules::result_scales() {
         [&] { return fmt::format("overlaps {}, and is written while the kernel uses that", name); });
   };
   const std::int64_t groups = kernel_.groups.count;
-  const std::int64_t k_blocks = (kernel_.k + 127) / 128, of_masked = masked_scales(kernel_) ? groups : 1;
+  const std::int64_t k_blocks = (kernel_.k + 127) / 128, of_masked = own_scales(kernel_) ? groups : 1;
   const bool blocks = spec_.scales == ScaleKind::kPerBlock, tokens = spec_.scales == ScaleKind::kPerToken;
   const std::int64_t rows_of_a = kernel_.groups.gather ? tensors_.source_rows : tensors_.m;
   apart(of_.d, "d");
@@ -324,39 +342,10 @@ void GemmRules::whole_device() {
 
 }  // namespace
 
-std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) noexcept {
-  return contract::scale_atoms_of_row(static_cast<std::int32_t>(k), scale_vector(dtype));
-}
-
-bool has_no_sources(const LoadedGemm& kernel, const GemmTensors& tensors) noexcept {
-  return kernel.groups.gather && tensors.source_rows == 0 && kernel.k > 0;
-}
-
-GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t) noexcept {
-  const std::int64_t m = t.m, n = kernel.n, k = kernel.k;
-  const bool a_rows_m = along_k_a(spec.layout), b_rows_n = along_k_b(spec.layout);
-  GemmMatrices of;
-  const std::int64_t rows_of_a = kernel.groups.gather ? t.source_rows : m;
-  of.a = {t.a, spec.a, a_rows_m ? rows_of_a : k, a_rows_m ? k : m, or_contiguous(t.a_stride, a_rows_m ? k : m)};
-  of.b = {t.b, spec.b, (b_rows_n ? n : k) * kernel.groups.count, b_rows_n ? k : n,
-          or_contiguous(t.b_stride, b_rows_n ? k : n)};
-  of.c = {t.c, spec.c, m, n, or_contiguous(t.c_stride, n)};
-  of.d = {t.d, spec.d, m, kernel.d_columns, or_contiguous(t.d_stride, kernel.d_columns)};
-  const bool atoms = is_block_scaled(spec.a);
-  of.scale_a_stride = or_contiguous(
-      t.scale_a_stride, atoms ? scale_atoms_of_row(k, spec.a) : (scaled_rows(kernel, m, t.source_rows) + 3) / 4 * 4);
-  if (spec.quantizes) {
-    const std::int64_t groups = kernel.groups.kind == GroupKind::kMasked ? kernel.groups.count : 1, rows = m / groups;
-    of.scale_d = {t.scale_d, DType::kF32, kernel.d_columns / kQuantizedGroup * groups, rows,
-                  or_contiguous(t.scale_d_stride, (rows + 3) / 4 * 4)};
-  }
-  of.scale_b_stride = or_contiguous(t.scale_b_stride, atoms ? scale_atoms_of_row(k, spec.b) : (k + 127) / 128);
-  return of;
-}
-
 bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
                  const GemmMatrices& of) noexcept {
   if ((t.m | t.sm_budget) < 0 || kernel.k == 0 || (t.pdl && !kernel.has_pdl)) return false;
+  if ((t.a_batch_stride | t.b_batch_stride | t.c_batch_stride | t.d_batch_stride) != 0) return false;
   if (kernel.groups.any() || t.bounds || t.status || t.gather || (t.expected_m | t.source_rows) != 0) return false;
   // Past them kernels may run out of 32 bits: the smallest tiles have 16 x 16 elements, and 16 parts of k are the most.
   constexpr std::int64_t kRows = 1 << 24, kElements = std::int64_t{1} << 32;

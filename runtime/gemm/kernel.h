@@ -48,8 +48,9 @@ struct GemmTensors {
   /// See GemmKernel::workspace_bytes(). Aligned to 16 bytes.
   DevicePtr workspace = 0;
   std::uint64_t workspace_bytes = 0;
-  /// Of problems with groups: int32 as GemmProblem::groups says, read by the kernel. m is then the rows of a and d. If
-  /// bounds decrease, or pass the rows there are, the launch computes nothing and writes 1 to `status`.
+  /// Of problems with groups that have bounds: int32 as GemmProblem::groups says, read by the kernel. m is then the
+  /// rows of a and d. If bounds decrease, or pass the rows there are, the launch computes nothing and writes 1 to
+  /// `status`.
   DevicePtr bounds = 0;
   DevicePtr status = 0;  // int32, or none
   /// Rows that a group that has any is expected to have: chooses the kernel. 0: m / count, rounded up.
@@ -57,11 +58,16 @@ struct GemmTensors {
   /// With GemmGroups::gather: int32 [m], the row of a for each row of d. Outside [0, source_rows) it is a row of zeros.
   DevicePtr gather = 0;
   int source_rows = 0;  // of a, and of its scales
-  /// Where the epilogue quantises: f32 [columns of d / 128, m], and of masked groups [count, columns of d / 128,
-  /// m / count]. It is written, and overlaps nothing else. A GEMM reads it as its scale_a. scale_d_stride: from one row
-  /// of it to the next; 0 stands for m, or m / count, rounded up to 4.
+  /// Where the epilogue quantises: f32 [columns of d / 128, m], and of masked groups and a batch [count, columns of
+  /// d / 128, m / count]. It is written, and overlaps nothing else. A GEMM reads it as its scale_a. scale_d_stride:
+  /// from one row of it to the next; 0 stands for m, or m / count, rounded up to 4.
   DevicePtr scale_d = 0;
   std::int64_t scale_d_stride = 0;
+  /// Of a batch (GemmGroups): elements from the first row of a group to the first row of the next one. m is then the
+  /// rows of all groups. 0: groups follow each other without a gap. A group's rows are a_stride apart, and so on. So
+  /// groups may lie behind each other, [count, m / count, k], or side by side, [m / count, count, k]. Rows of d of two
+  /// groups have no element in common.
+  std::int64_t a_batch_stride = 0, b_batch_stride = 0, c_batch_stride = 0, d_batch_stride = 0;
 };
 
 /// The one list of the fields that the C ABI's struct has too, by the same names. `field` takes a field of `tensors`
@@ -95,6 +101,10 @@ void visit_fields(GemmTensors& tensors, Other& other, Field&& field, IfSet&& if_
   field(tensors.source_rows, other.source_rows);
   field(tensors.scale_d, other.scale_d);
   field(tensors.scale_d_stride, other.scale_d_stride);
+  field(tensors.a_batch_stride, other.a_batch_stride);
+  field(tensors.b_batch_stride, other.b_batch_stride);
+  field(tensors.c_batch_stride, other.c_batch_stride);
+  field(tensors.d_batch_stride, other.d_batch_stride);
   if_set(tensors.alpha, other.alpha);
   if_set(tensors.beta, other.beta);
 }

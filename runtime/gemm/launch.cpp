@@ -24,7 +24,8 @@ namespace {
 /// Operands without a single element as ones of a zero, and past it TMA brings zeros. So are scales: of blocks one
 /// number for all of b, of formats that have atoms of them the same few for all rows.
 void stand_in(DevicePtr zero, const GemmSpec& spec, GemmMatrices& of, GemmTensors& tensors) {
-  for (Matrix* matrix : {&of.a, &of.b}) matrix->address = zero, matrix->rows = matrix->columns = matrix->stride = 1;
+  for (Matrix* matrix : {&of.a, &of.b})
+    matrix->address = zero, matrix->rows = matrix->columns = matrix->stride = matrix->count = 1;
   if (spec.scales != ScaleKind::kPerBlock) return;
   tensors.scale_a = tensors.scale_b = zero;
   of.scale_a_stride = is_block_scaled(spec.a) ? 0 : 4, of.scale_b_stride = 0;
@@ -50,10 +51,17 @@ void set_scales(contract::GemmWithScales<Params>& params, const GemmMatrices& of
   params.scale_d_stride = of.scale_d.stride;
 }
 
-/// What kernels take that have groups.
+/// What kernels of a batch take, which have it behind the parameters of their family.
+template <class Params>
+void set_batch(contract::GemmWithBatch<Params>& params, const GemmMatrices& of) {
+  params.batch = {static_cast<std::int32_t>(of.d.count), of.a.batch_stride, of.b.batch_stride, of.c.batch_stride,
+                  of.d.batch_stride};
+}
+
+/// What kernels take that have groups with bounds.
 void set_groups(contract::GemmGroupsParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
                 const GemmMatrices& of) {
-  if (!kernel.groups.any()) return;
+  if (!kernel.groups.has_bounds()) return;
   params.bounds = pointer<const std::int32_t>(tensors.bounds);
   params.status = pointer<std::int32_t>(tensors.status);
   params.count = kernel.groups.count;
@@ -79,7 +87,7 @@ void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel
   params.d_stride = of.d.stride;
   params.scale_a_stride = of.scale_a_stride;
   params.scale_b_stride = of.scale_b_stride;
-  params.m = tensors.m;
+  params.m = static_cast<std::int32_t>(of.d.rows);
   params.n = kernel.n;
   params.k = kernel.k;
   set_groups(params.groups, kernel, tensors, of);
@@ -94,8 +102,9 @@ void set_mapped(Params& params, const LoadedGemm& kernel, const GemmSpec& spec, 
   params.scale_b = pointer<const float>(swap ? tensors.scale_a : tensors.scale_b);
   params.scale_a_stride = swap ? of.scale_b_stride : of.scale_a_stride;
   params.scale_b_stride = swap ? of.scale_a_stride : of.scale_b_stride;
-  params.m = swap ? kernel.n : tensors.m;
-  params.n = swap ? tensors.m : kernel.n;
+  const auto rows = static_cast<std::int32_t>(of.d.rows);  // of a group, if they are a batch
+  params.m = swap ? kernel.n : rows;
+  params.n = swap ? rows : kernel.n;
   params.k = std::max(1, kernel.k);
   params.launch.constant_b = tensors.pdl && tensors.constant_b;
 }
@@ -126,6 +135,24 @@ void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kerne
   set_mapped(params, kernel, spec, tensors, of);
   // Sums that are added slab by slab are zeros where there is no slab, and no scale is read then.
   if (spec.promotion > 0) params.k = kernel.k;
+}
+
+/// Calls launch(params, bytes) with the parameters of a kernel that are Params, and in a batch or with a quantised d
+/// more.
+template <class Params, class Launch>
+void with_parameters(const LoadedGemm& kernel, const GemmSpec& spec, const GemmMatrices& of, const Launch& launch) {
+  const auto with = [&](auto& params, std::size_t without_scales) {
+    set_scales(params, of);
+    launch(params, spec.quantizes ? sizeof params : without_scales);
+  };
+  if (kernel.groups.is_batch()) {
+    contract::GemmWithScales<contract::GemmWithBatch<Params>> params{};
+    set_batch(params, of);
+    with(params, sizeof(contract::GemmWithBatch<Params>));
+  } else {
+    contract::GemmWithScales<Params> params{};
+    with(params, sizeof(Params));
+  }
 }
 
 /// Clears the words that say whose turn it is, ahead of the launch.
@@ -207,10 +234,10 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
     kernel.device->launch(*variant.kernel, config, &params, bytes, stream);
   };
   if (spec.family == Family::kPortable) {
-    contract::GemmWithScales<contract::GemmPortableParams> params{};
-    set_operands(params, kernel, tensors, of);
-    set_scales(params, of);
-    launch(params, spec.quantizes ? sizeof params : sizeof(contract::GemmPortableParams));
+    with_parameters<contract::GemmPortableParams>(kernel, spec, of, [&](auto& params, std::size_t bytes) {
+      set_operands(params, kernel, tensors, of);
+      launch(params, bytes);
+    });
     return;
   }
   GemmTensors given = tensors;
@@ -220,15 +247,15 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
     set_operands(params, kernel, spec, given, of);
     set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
     launch(params, sizeof params);
-  } else {
-    contract::GemmWithScales<contract::GemmParams> params{};
+    return;
+  }
+  with_parameters<contract::GemmParams>(kernel, spec, of, [&](auto& params, std::size_t bytes) {
     set_operands(params, kernel, spec, given, of);
-    set_scales(params, of);
     params.groups.d = pointer<void>(of.d.address);
     params.groups.d_stride = of.d.stride;
     set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
-    launch(params, spec.quantizes ? sizeof params : sizeof(contract::GemmParams));
-  }
+    launch(params, bytes);
+  });
 }
 
 }  // namespace kernelwright::detail

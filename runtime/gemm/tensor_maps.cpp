@@ -42,6 +42,18 @@ TensorMapRequest map_of_each(const Matrix& all, int count, int box_columns, int 
   return map;
 }
 
+/// The same of the groups of a batch, wherever they lie.
+TensorMapRequest map_of_batch(const Matrix& batch, int box_columns, int box_rows, Swizzle swizzle) {
+  TensorMapRequest map = map_of(batch, box_columns, box_rows, swizzle);
+  map.rank = 3;
+  map.dims[2] = static_cast<std::uint64_t>(batch.count);
+  // Of one group: any legal stride.
+  map.strides_bytes[1] =
+      batch.count > 1 ? static_cast<std::uint64_t>(batch.batch_stride_bytes()) : map.strides_bytes[0];
+  map.box[2] = 1;
+  return map;
+}
+
 /// Packed elements of 4 bits as the bytes that hold them.
 Matrix as_bytes(Matrix matrix) {
   if (bits_of(matrix.dtype) != 4) return matrix;
@@ -78,6 +90,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
   const auto operand = [&](const Matrix& matrix, TileSide side, int sharers) {
     const contract::SharedSlab slab = shared_slab(spec, side);
     const int box_columns = slab.width_elements(), box_rows = (slab.mn_major ? slab.depth() : slab.rows) / sharers;
+    if (groups.is_batch()) return map_of_batch(matrix, box_columns, box_rows, spec.swizzle);
     const bool of_groups = groups.any() && (side == TileSide::kRows) == spec.swap_ab;  // the problem's b
     return of_groups ? map_of_each(matrix, groups.count, box_columns, box_rows, spec.swizzle)
                      : map_of(matrix, box_columns, box_rows, spec.swizzle);
@@ -88,15 +101,18 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
   const auto stored = [&](int tile_columns) {
     const contract::GemmStoreBox box =
         contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns, spec.gated);
-    return map_of(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));
+    const Swizzle swizzle = swizzle_of(box.swizzle_bytes);
+    return groups.is_batch() ? map_of_batch(of.d, box.columns, box.rows, swizzle)
+                             : map_of(of.d, box.columns, box.rows, swizzle);
   };
   const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8, spec.halves_columns());
   const int tail = spec.block_n % whole;
   const bool maps_d = !spec.quantizes || !spec.swap_ab;  // else threads copy rows of d
   if ((maps.has_whole = maps_d && spec.block_n >= whole)) maps.d = stored(whole);
   if ((maps.has_tail = maps_d && tail != 0)) maps.d_tail = stored(tail);
-  if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0 && !groups.any())) {
-    const Matrix scales{tensors.scale_a, DType::kF32, (of.a.columns + 127) / 128, of.a.rows, of.scale_a_stride};
+  if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0 && !groups.has_bounds())) {
+    const Matrix scales{tensors.scale_a, DType::kF32, (of.a.columns + 127) / 128 * of.a.count, of.a.rows,
+                        of.scale_a_stride};
     maps.scales = map_of(scales, spec.swap_ab ? spec.block_n : spec.block_m, 1, Swizzle::kNone);
     // Whole 16 bytes: what follows the last scale is the row's padding.
     if (scales.rows > 1) maps.scales.strides_bytes[0] = static_cast<std::uint64_t>(of.scale_a_stride) * 4;

@@ -13,13 +13,26 @@ struct GemmLaunchParams {
                     // those launches end
 };
 
+/// Where the groups of a batch lie (generator/problem/problem.h: GemmGroups). m of the kernel's parameters is then the
+/// rows of one group. Strides are in elements, from a group's matrix to the next one's.
+struct GemmBatchParams {
+  int32_t count;  // of groups
+  int64_t a_stride, b_stride, c_stride, d_stride;
+};
+
+/// The parameters of a kernel of a batch: those of its family, and where the groups lie.
+template <class Params>
+struct GemmWithBatch : Params {
+  GemmBatchParams batch;
+};
+
 // Neighbouring columns of d that share a scale, where d is quantised. Not a variable, which would be in every binary.
 enum : int32_t { kGemmScaledColumns = 128 };
 
-/// The parameters of a kernel that quantises its result: those of its family, and where the scales go.
+/// The parameters of a kernel that quantises its result: those of its family or batch, and where the scales go.
 template <class Params>
 struct GemmWithScales : Params {
-  float* scale_d;  // [columns of d / kGemmScaledColumns][scale_d_stride]; masked groups: [group][..][..]
+  float* scale_d;  // [columns of d / kGemmScaledColumns][scale_d_stride]; masked groups, a batch: [group][..][..]
   int64_t scale_d_stride;
 };
 

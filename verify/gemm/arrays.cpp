@@ -59,7 +59,8 @@ class Reader {
     const Epilogue& epilogue = call_.epilogue;
     const auto c = epilogue.c ? folder_.read<float>("c", {m, n}) : std::nullopt;
     const auto bias = epilogue.bias ? folder_.read<float>("bias", of_groups({n})) : std::nullopt;
-    if (problem_.groups.any()) read_bounds();
+    if (problem_.groups.has_bounds()) read_bounds();
+    if (problem_.groups.is_batch()) check_even();
     if (epilogue.alpha) read_number("alpha", call_.alpha);
     if (epilogue.beta) read_number("beta", call_.beta);
     read_scales(rows_of_a, n);
@@ -70,8 +71,8 @@ class Reader {
     if (c) encode(c->values, call_.c);
     if (bias) encode(bias->values, call_.bias);
     if (call_.has_f32_block_scales()) {
-      const int of_masked = masks_a() ? problem_.groups.count : 1;
-      call_.scale_a = spread(call_.scale_a, call_.rows_of_a() / of_masked, call_.scale_a_stride);
+      const int of_even = parts_a() ? problem_.groups.count : 1;
+      call_.scale_a = spread(call_.scale_a, call_.rows_of_a() / of_even, call_.scale_a_stride);
       call_.scale_b = spread(call_.scale_b, call_.scale_b_stride, call_.scale_b_stride);
     }
     call_.random_values = false;
@@ -96,15 +97,16 @@ class Reader {
     folder_.unread("gather", problem_.groups.gather, "the problem's groups do not gather");
     for (const GroupBounds bounds : {GroupBounds::kStarts, GroupBounds::kEnds, GroupBounds::kCounts}) {
       const std::string name(to_string(bounds));
-      const bool is_read = problem_.groups.any() && problem_.groups.bounds == bounds;
+      const bool is_read = problem_.groups.has_bounds() && problem_.groups.bounds == bounds;
       folder_.unread(name, is_read,
-                     problem_.groups.any()
+                     problem_.groups.has_bounds()
                          ? fmt::format("the bounds of the problem's groups are {}", to_string(problem_.groups.bounds))
-                         : "the problem has no groups");
+                         : "the problem has no groups with bounds");
     }
   }
 
-  bool masks_a() const { return problem_.groups.kind == GroupKind::kMasked && !problem_.groups.gather; }
+  /// Whether each group has rows of its own of the scales of a.
+  bool parts_a() const { return problem_.groups.is_even() && !problem_.groups.gather; }
 
   /// What a group has `dims` of, of all groups.
   std::vector<Dim> of_groups(std::vector<Dim> dims) const {
@@ -132,9 +134,7 @@ class Reader {
     if (!array) return;
     call_.bounds = array->values;
     const bool masked = problem_.groups.kind == GroupKind::kMasked;
-    if (masked && call_.m % count != 0)
-      throw ConfigError("/inputs/a.npy",
-                        fmt::format("has {} rows, not the same number for each of {} groups", call_.m, count));
+    if (masked) check_even();
     int before = 0;
     const int most = masked ? call_.m / count : call_.m;
     for (std::size_t i = 0; i < call_.bounds.size(); ++i) {
@@ -145,6 +145,13 @@ class Reader {
                                       masked ? 0 : before, most));
       before = bound;
     }
+  }
+
+  /// Each group has as many rows.
+  void check_even() const {
+    if (call_.m % problem_.groups.count != 0)
+      throw ConfigError("/inputs/a.npy", fmt::format("has {} rows, not the same number for each of {} groups", call_.m,
+                                                     problem_.groups.count));
   }
 
   void read_number(const char* name, float& number) {
@@ -172,7 +179,7 @@ class Reader {
       case ScaleKind::kPerBlock: {
         if (!call_.has_f32_block_scales()) break;
         const Dim of_k = blocks(problem_.k, "k");
-        if (masks_a()) {
+        if (parts_a()) {
           const int capacity = call_.m / problem_.groups.count;
           list("scale_a", of_groups({of_k, {capacity, fmt::format("a group has room for {} rows", capacity)}}),
                call_.scale_a);
@@ -204,7 +211,7 @@ void write_output(const GemmCase& call, const GemmOutput& output, const std::str
   write_elements(folder, "d", {call.m, call.d_columns()}, call.problem.dtype.d, output.d);
   if (!call.epilogue.quantizes) return;
   std::vector<std::int64_t> shape{call.scale_d_rows(), call.scale_d_columns()};
-  if (const std::int64_t groups = call.problem.groups.count; call.problem.groups.kind == GroupKind::kMasked)
+  if (const std::int64_t groups = call.problem.groups.count; call.problem.groups.is_even())
     shape = {groups, shape[0] / groups, shape[1]};
   write_elements(folder, "scale_d", shape, DType::kF32, output.scale_d);
 }

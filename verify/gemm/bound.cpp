@@ -262,9 +262,9 @@ std::vector<std::byte> scales_of_group(const GemmCase& call, const GemmOutput& o
   std::vector<std::byte> scales;
   if (!call.epilogue.quantizes) return scales;
   const GemmCase::Rows rows = call.rows_of_group(group);
-  const bool masked = call.problem.groups.kind == GroupKind::kMasked;
+  const bool even = call.problem.groups.is_even();
   const std::int64_t columns = call.scale_d_columns(), blocks = call.d_columns() / kQuantizedGroup;
-  const std::int64_t first = masked ? group * blocks * columns : rows.first;
+  const std::int64_t first = even ? group * blocks * columns : rows.first;
   constexpr std::int64_t kBytes = sizeof(float);
   for (std::int64_t block = 0; block < blocks; ++block) {
     const auto from = output.scale_d.begin() + (first + block * columns) * kBytes;

@@ -120,12 +120,11 @@ std::int64_t GemmCase::scale_row_of_b(std::int64_t column) const {
 
 std::int64_t GemmCase::scale_d_rows() const {
   if (!epilogue.quantizes) return 0;
-  return std::int64_t{d_columns() / kQuantizedGroup} *
-         (problem.groups.kind == GroupKind::kMasked ? problem.groups.count : 1);
+  return std::int64_t{d_columns() / kQuantizedGroup} * (problem.groups.is_even() ? problem.groups.count : 1);
 }
 std::int64_t GemmCase::scale_d_columns() const {
   if (!epilogue.quantizes) return 0;
-  return problem.groups.kind == GroupKind::kMasked ? m / problem.groups.count : m;
+  return problem.groups.is_even() ? m / problem.groups.count : m;
 }
 
 double GemmCase::operations() const { return 2.0 * static_cast<double>(rows_in_groups()) * problem.n * problem.k; }
@@ -172,8 +171,8 @@ void lay_out(GemmCase& call, int padding) {
   call.d_stride = stride_of(problem.dtype.d, call.d_columns());
   if (call.epilogue.quantizes) call.scale_d_stride = rounded_up(call.scale_d_columns() + padding, 4);
   if (call.has_f32_block_scales()) {
-    const bool masked = problem.groups.kind == GroupKind::kMasked && !problem.groups.gather;
-    const std::int64_t rows = masked ? m / groups : rows_of_a;
+    const bool even = problem.groups.is_even() && !problem.groups.gather;
+    const std::int64_t rows = even ? m / groups : rows_of_a;
     call.scale_a_stride = rounded_up(rows + padding, 4);
     call.scale_b_stride = (k + kScaleBlock - 1) / kScaleBlock + padding;
   }

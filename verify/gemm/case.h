@@ -59,10 +59,13 @@ struct GemmCase {
   std::int64_t scale_d_stride = 0;  // of a quantised d
   float alpha = 1, beta = 1;
   /// Of problems with groups, as GemmProblem::groups says. b, bias and the scales of b of all groups lie one behind the
-  /// other; so do the scales of a masked a that has blocks of them.
+  /// other. So do the blocks' scales of an a that is masked or a batch.
   std::vector<std::int32_t> bounds;
   std::vector<std::int32_t> gather;  // the row of a for each row of d, where the problem has it; -1: zeros
   int source_rows = 0;               // of a then
+  /// Of a batch: on a device, rows of a, c and d with one number lie side by side, [m / count, count, ..]. Here, groups
+  /// lie one behind the other.
+  bool side_by_side = false;
 
   /// Whether values are independent draws, so that rounding errors are independent too. Then statistics apply.
   bool random_values = true;
@@ -109,8 +112,8 @@ struct GemmCase {
 };
 
 /// The output of a kernel, in problem.dtype.d: [m, n], rows without gaps. Where the epilogue quantises, with the
-/// scales: [columns of d / kQuantizedGroup, m], and of masked groups [count, columns of d / kQuantizedGroup, m /
-/// count].
+/// scales: [columns of d / kQuantizedGroup, m], and of masked groups and a batch [count, columns of d /
+/// kQuantizedGroup, m / count].
 struct GemmOutput {
   std::vector<std::byte> d;
   std::vector<std::byte> scale_d;  // f32
@@ -125,6 +128,7 @@ struct GemmInputOptions {
   /// Number of NaN elements after each row of a, b, c and d, and of f32 block scales. Rows of a, b and d are padded in
   /// any case if their bytes are no multiple of 16.
   int padding = 0;
+  bool side_by_side = false;  // GemmCase::side_by_side
 };
 
 /// Seeded inputs rounded to the problem's dtypes: normal data, scales drawn from (0.25, 2). For block-scaled operands,

@@ -20,9 +20,17 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     address = upload(host.bytes.data(), host.bytes.size());
     stride = host.stride;
   };
-  matrix(call.a, tensors_.a, tensors_.a_stride);
+  const auto rows = [&](const HostMatrix& host, DevicePtr& address, std::int64_t& stride, std::int64_t& batch_stride) {
+    matrix(host, address, stride);
+    if (!call.side_by_side) return;
+    HostMatrix moved = host;
+    for (std::int64_t i = 0; i < host.rows; ++i) std::copy(host.row(i), host.row(i + 1), moved.row(place(i)));
+    if (!moved.bytes.empty()) device.copy_to_device(address, moved.bytes.data(), moved.bytes.size());
+    batch_stride = host.stride, stride = host.stride * call.problem.groups.count;
+  };
+  rows(call.a, tensors_.a, tensors_.a_stride, tensors_.a_batch_stride);
   matrix(call.b, tensors_.b, tensors_.b_stride);
-  if (call.epilogue.c) matrix(call.c, tensors_.c, tensors_.c_stride);
+  if (call.epilogue.c) rows(call.c, tensors_.c, tensors_.c_stride, tensors_.c_batch_stride);
   if (call.epilogue.bias) tensors_.bias = upload(call.bias.bytes.data(), call.bias.bytes.size());
   if (is_block_scaled(call.problem.dtype.a)) {
     tensors_.scale_a = upload(call.a.scales.data(), call.a.scales.size());
@@ -36,7 +44,7 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     tensors_.scale_b_stride = call.scale_b_stride;
   }
   tensors_.m = call.m;
-  if (call.problem.groups.any()) {
+  if (call.problem.groups.has_bounds()) {
     tensors_.bounds = upload(call.bounds.data(), call.bounds.size() * sizeof(std::int32_t));
     const std::int32_t fine = 0;
     tensors_.status = upload(&fine, sizeof fine);
@@ -57,6 +65,10 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
   d_ = memory_.allocate_guarded(poison_.size());
   tensors_.d = d_.data();
   tensors_.d_stride = call.d_stride;
+  if (call.side_by_side) {
+    tensors_.d_batch_stride = call.d_stride;
+    tensors_.d_stride = call.d_stride * call.problem.groups.count;
+  }
   if (call.epilogue.quantizes) {
     scale_d_ =
         memory_.allocate_guarded(static_cast<std::size_t>(call.scale_d_rows() * call.scale_d_stride) * sizeof(float));
@@ -69,9 +81,9 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
 void GemmDeviceCase::accumulate_in_place() {
   if (!call_.epilogue.c || call_.problem.dtype.c != call_.problem.dtype.d || call_.c.stride != call_.d_stride)
     throw Error("GemmDeviceCase::accumulate_in_place: d can be c where they agree in dtype and stride");
-  for (std::int64_t i = 0; i < call_.m; ++i) std::memcpy(poison_.data() + row(i), call_.c.row(i), row_bytes_);
+  for (std::int64_t i = 0; i < call_.m; ++i) std::memcpy(poison_.data() + row(place(i)), call_.c.row(i), row_bytes_);
   tensors_.c = tensors_.d;
-  tensors_.c_stride = tensors_.d_stride;
+  tensors_.c_stride = tensors_.d_stride, tensors_.c_batch_stride = tensors_.d_batch_stride;
 }
 
 void GemmDeviceCase::poison() {
@@ -98,7 +110,7 @@ GemmOutput GemmDeviceCase::download() {
   GemmOutput output;
   output.d.resize(static_cast<std::size_t>(call_.m) * row_bytes_);
   for (std::int64_t i = 0; i < call_.m; ++i)
-    std::memcpy(output.d.data() + static_cast<std::size_t>(i) * row_bytes_, bytes.data() + row(i), row_bytes_);
+    std::memcpy(output.d.data() + static_cast<std::size_t>(i) * row_bytes_, bytes.data() + row(place(i)), row_bytes_);
   const std::vector<std::byte> scales = read_scales();
   const auto columns = call_.scale_d_columns() * static_cast<std::int64_t>(sizeof(float));
   for (std::int64_t i = 0; i < call_.scale_d_rows(); ++i) {
@@ -141,7 +153,7 @@ bool GemmDeviceCase::scales_are_intact() {
   if (!call_.epilogue.quantizes) return true;
   if (!memory_.guards_are_intact(scale_d_)) return false;
   // Which columns of the matrix of scales belong to rows of d that a launch writes, of each masked group its own.
-  const bool masked = call_.problem.groups.kind == GroupKind::kMasked;
+  const bool even = call_.problem.groups.is_even();
   const auto blocks = static_cast<std::size_t>(call_.d_columns() / kQuantizedGroup);
   std::vector<bool> written(static_cast<std::size_t>(call_.m), !call_.problem.groups.any());
   for (int g = 0; call_.problem.groups.any() && g < call_.problem.groups.count; ++g) {
@@ -153,7 +165,7 @@ bool GemmDeviceCase::scales_are_intact() {
              columns = static_cast<std::size_t>(call_.scale_d_columns());
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const std::size_t line = i / 4 / stride, column = i / 4 % stride;
-    const std::size_t row = (masked ? line / blocks * columns : 0) + column;
+    const std::size_t row = (even ? line / blocks * columns : 0) + column;
     if ((column >= columns || !written[row]) && bytes[i] != static_cast<std::byte>(DeviceMemory::kGuardByte))
       return false;
   }
@@ -163,7 +175,7 @@ bool GemmDeviceCase::scales_are_intact() {
 bool GemmDeviceCase::guards_are_intact() {
   const std::vector<std::byte> bytes = read_rows();
   if (!memory_.guards_are_intact(d_) || !scales_are_intact()) return false;
-  if (call_.problem.groups.any() && !other_rows_are_intact(bytes)) return false;
+  if (call_.problem.groups.has_bounds() && !other_rows_are_intact(bytes)) return false;
   const auto is_guard = [](std::byte byte) { return byte == DeviceMemory::kGuardByte; };
   for (std::int64_t i = 0; i < call_.m; ++i) {
     const auto row_end = bytes.begin() + static_cast<std::ptrdiff_t>(row(i) + row_bytes_);

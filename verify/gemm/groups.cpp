@@ -70,7 +70,7 @@ HostMatrix slice(const HostMatrix& all, std::int64_t first, std::int64_t rows) {
 }  // namespace
 
 std::vector<std::int32_t> draw_bounds(const GemmProblem& problem, const GemmShape& shape, std::uint64_t seed) {
-  if (!problem.groups.any()) return {};
+  if (!problem.groups.has_bounds()) return {};
   const std::vector<int> counts = draw_counts(problem, shape, seed);
   std::vector<std::int32_t> bounds(counts.begin(), counts.end());
   if (problem.groups.bounds == GroupBounds::kCounts) return bounds;
@@ -96,12 +96,14 @@ void draw_gather(GemmCase& call, const GemmShape& shape, std::uint64_t seed) {
 
 GemmCase::Rows GemmCase::rows_of_group(int group) const {
   const auto bound = [&](int index) { return bounds[static_cast<std::size_t>(index)]; };
+  const int capacity = m / problem.groups.count;
+  if (problem.groups.is_batch()) return {capacity * group, capacity * (group + 1)};
   switch (problem.groups.bounds) {
     case GroupBounds::kStarts: return {bound(group), bound(group + 1)};
     case GroupBounds::kEnds: return {group > 0 ? bound(group - 1) : 0, bound(group)};
     case GroupBounds::kCounts: break;
   }
-  const int first = m / problem.groups.count * group;
+  const int first = capacity * group;
   return {first, first + bound(group)};
 }
 
@@ -125,7 +127,6 @@ int GemmCase::planned_rows() const {
 
 GemmCase GemmCase::dense_group(int group) const {
   const Rows rows = rows_of_group(group);
-  const bool masked = problem.groups.kind == GroupKind::kMasked;
   GemmCase dense;
   dense.problem = problem, dense.problem.groups = {};
   dense.epilogue = epilogue, dense.m = rows.count();
@@ -168,7 +169,7 @@ GemmCase GemmCase::dense_group(int group) const {
         break;
       }
       if (blocks == 0) break;
-      const std::int64_t first = masked ? group * blocks * scale_a_stride : rows.first;
+      const std::int64_t first = problem.groups.is_even() ? group * blocks * scale_a_stride : rows.first;
       const std::int64_t left = static_cast<std::int64_t>(scale_a.size()) - first;
       dense.scale_a = floats(scale_a, first, std::min(left, blocks * scale_a_stride));
       break;
@@ -179,7 +180,7 @@ GemmCase GemmCase::dense_group(int group) const {
 }
 
 void hide_rows_outside_groups(GemmCase& call) {
-  if (!call.problem.groups.any()) return;
+  if (!call.problem.groups.has_bounds()) return;
   const bool gathers = call.problem.groups.gather;
   std::vector<bool> of_d(static_cast<std::size_t>(call.m), false),
       of_a(static_cast<std::size_t>(call.rows_of_a()), false);

@@ -94,6 +94,7 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
   call.m = shape.m;
   call.exact = options.exact;
   call.random_values = !options.exact;
+  call.side_by_side = options.side_by_side && problem.groups.is_batch();
   call.bounds = draw_bounds(problem, shape, options.seed);
   draw_gather(call, shape, options.seed);
   lay_out(call, options.padding);
@@ -103,7 +104,7 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
   if (call.epilogue.bias) fill(call.bias, kBias, options);
   const std::int64_t n = problem.n, blocks = (problem.k + kScaleBlock - 1) / kScaleBlock;
   const std::int64_t groups = problem.groups.count, rows_of_a = call.rows_of_a();
-  const std::int64_t of_masked = problem.groups.kind == GroupKind::kMasked && !problem.groups.gather ? groups : 1;
+  const std::int64_t of_even = problem.groups.is_even() && !problem.groups.gather ? groups : 1;
   switch (problem.scales) {
     case ScaleKind::kPerTensor:
       call.scale_a = draw_scales(1, 1, 1, kScaleA, options);
@@ -115,7 +116,7 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
       break;
     case ScaleKind::kPerBlock:
       if (!call.has_f32_block_scales()) break;
-      call.scale_a = draw_scales(of_masked * blocks, rows_of_a / of_masked, call.scale_a_stride, kScaleA, options);
+      call.scale_a = draw_scales(of_even * blocks, rows_of_a / of_even, call.scale_a_stride, kScaleA, options);
       call.scale_b = draw_scales(groups * scale_rows_of_b(problem.n, call.epilogue.gated), blocks, call.scale_b_stride,
                                  kScaleB, options);
       break;

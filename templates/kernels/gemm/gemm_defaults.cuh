@@ -21,8 +21,27 @@ using namespace spec_defaults;
 // Scales of columns of the tile, or with swap_ab of its rows.
 enum : bool { kScalesColumns = spec::kQuantizes && !spec::kSwapAb, kSwapsScales = spec::kQuantizes && spec::kSwapAb };
 
-/// What the entry of a Spec takes: Params, and where the kernel quantises the place of the scales.
+// Groups of rows of the problem's a and d, each of which is multiplied by a matrix b of its own: kManyB. In a batch,
+// all groups have as many rows, and kernels count rows from the first one of a group. Else bounds in memory say which
+// rows a group has: kGrouped.
+enum : bool { kManyB = spec::kGroups != GroupKind::kNone, kBatched = spec::kGroups == GroupKind::kBatch };
+
+/// Params, and in a batch the places of its groups.
 template <class Params>
-using EntryOf = typename policy::Either<spec::kQuantizes, contract::GemmWithScales<Params>, Params>::type;
+using BatchOf = typename policy::Either<kBatched, contract::GemmWithBatch<Params>, Params>::type;
+
+/// What the entry of a Spec takes: that, and where the kernel quantises the place of the scales.
+template <class Params>
+using EntryOf =
+    typename policy::Either<spec::kQuantizes, contract::GemmWithScales<BatchOf<Params>>, BatchOf<Params>>::type;
+
+/// Where the groups of a batch lie. Kernels without one do not read it.
+template <class Params>
+__device__ __forceinline__ contract::GemmBatchParams batch_of(const Params& params) {
+  if constexpr (kBatched)
+    return params.batch;
+  else
+    return {};
+}
 
 }  // namespace kernelwright

@@ -39,14 +39,14 @@ __device__ __forceinline__ float factor_of(float scale) { return __frcp_rn(scale
 /// The scales of a group of rows; without groups, of all rows.
 class ScaleRows {
  public:
-  /// `columns`: of d, all of them. `group`, `capacity`: of masked groups, whose scales lie one behind the other.
+  /// `columns`: of d, all of them. `group`, `capacity`: of masked groups, whose scales lie one behind the other. So do
+  /// those of a batch, whose rows are counted from the first one of a group.
   template <class Params>
   __device__ __forceinline__ ScaleRows(const Params& params, int columns, int group, int capacity)
       : scales_(params.scale_d), stride_(params.scale_d_stride) {
-    if constexpr (spec::kGroups == GroupKind::kMasked) {
+    if constexpr (kBatched || spec::kGroups == GroupKind::kMasked)
       scales_ += int64_t{group} * (columns / contract::kGemmScaledColumns) * stride_;
-      first_row_ = group * capacity;
-    }
+    if constexpr (spec::kGroups == GroupKind::kMasked) first_row_ = group * capacity;
   }
   /// For row `row` and the group of columns that begins at column `column` of d. Lanes stay together.
   __device__ __forceinline__ void store(int row, int column, float scale, bool exists) const {

@@ -47,9 +47,9 @@ class SlabScales {
       : rows_(kBlockScales ? ptx::opaque(params.scale_a) : nullptr),
         columns_(kBlockScales ? ptx::opaque(params.scale_b) + place.column / (128 * kKinds) * params.scale_b_stride
                               : nullptr) {
-    if constexpr (kGrouped && kBlockScales) {
+    if constexpr (kManyB && kBlockScales) {
       columns_ += int64_t{place.group} * kKinds * blocks_of(params) * params.scale_b_stride;
-      if constexpr (kMasked && !kGathers)
+      if constexpr (kBatched || (kMasked && !kGathers))
         rows_ += int64_t{place.group} * ((params.k + 127) / 128) * params.scale_a_stride;
     }
     if constexpr (kGrouped && kBlockScales && !kGathers) rows_ += place.to_scale;
@@ -150,8 +150,16 @@ class Fragments {
 // of a quantised result. With a 1 it takes the registers that it needs. 0: as it chooses.
 constexpr int kLeastCtas = (kGrouped && kBlockScales) || spec::kQuantizes ? 1 : 0;
 
+/// The left operand of a group of a batch; else of all rows.
+__device__ __forceinline__ const void* matrix_a(const EntryParams& params, int group) {
+  if constexpr (kBatched)
+    return static_cast<const unsigned char*>(params.a) + group * batch_of(params).a_stride * kElementBytes;
+  return params.a;
+}
 /// The right operand of a group; without groups, the only one.
-__device__ __forceinline__ const void* matrix_b(const GemmPortableParams& params, int group) {
+__device__ __forceinline__ const void* matrix_b(const EntryParams& params, int group) {
+  if constexpr (kBatched)
+    return static_cast<const unsigned char*>(params.b) + group * batch_of(params).b_stride * kElementBytes;
   if constexpr (!kGrouped) return params.b;
   const int rows = kBAlongK ? params.n : params.k;
   return static_cast<const unsigned char*>(params.b) + int64_t{group} * rows * params.b_stride * kElementBytes;
@@ -174,6 +182,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, kernelwrigh
       Groups(table, params.groups).make(params.groups, kThreads);
       __syncthreads();
       return GroupedTiles(params, table);
+    } else if constexpr (kBatched) {
+      return BatchedTiles(params);
     } else {
       return Tiles(params);
     }
@@ -181,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, kernelwrigh
   const int slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
   const Fragments fragments(warp, lane);
 
-  // One tile, unless there are groups or the launch is limited to few SMs.
+  // One tile, unless there are groups with bounds or the launch is limited to few SMs.
 #pragma unroll 1
   for (int t = static_cast<int>(blockIdx.x); t < tiles.count(); t += static_cast<int>(gridDim.x)) {
     const Tile tile = tiles.at(t);
@@ -191,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, kernelwrigh
           return row < spec::kBlockM && tile.row + row < tile.row_end ? source_row(params, tile.row + row) : -1;
         });
       else
-        return ASlab::Loader(params.a, params.a_stride, tile.row, tile.row_end, params.k, thread);
+        return ASlab::Loader(matrix_a(params, tile.group), params.a_stride, tile.row, tile.row_end, params.k, thread);
     }();
     BSlab::Loader b(matrix_b(params, tile.group), params.b_stride, tile.column, params.n, params.k, thread);
     const auto load = [&](int slab, int stage) {

@@ -13,9 +13,10 @@ namespace {
 /// Scales of a whole row and a whole column, or of the whole tensor.
 class EndScales {
  public:
-  __device__ __forceinline__ EndScales(const GemmPortableParams& params, const Place& place)
+  __device__ __forceinline__ EndScales(const EntryParams& params, const Place& place)
       : columns_(ptx::opaque(params.scale_b) + of_group(params, place.group)), n_(params.n) {
-    const float* const rows = ptx::opaque(params.scale_a);
+    const float* rows = ptx::opaque(params.scale_a);
+    if constexpr (kBatched && spec::kScales == ScaleKind::kPerToken) rows += int64_t{place.group} * params.m;
     if constexpr (spec::kScales == ScaleKind::kPerTensor) {
       of_row_[0] = ptx::ld_global_settled_f32(rows) * ptx::ld_global_settled_f32(columns_);
     } else if constexpr (spec::kScales == ScaleKind::kPerToken) {
@@ -42,7 +43,7 @@ class EndScales {
  private:
   /// Scales of b ahead of those of a group.
   __device__ __forceinline__ static int64_t of_group(const GemmPortableParams& params, int group) {
-    if constexpr (!kGrouped) return 0;
+    if constexpr (!kManyB) return 0;
     if constexpr (spec::kScales == ScaleKind::kPerTensor) return group;
     return spec::kScales == ScaleKind::kPerToken ? int64_t{group} * params.n : 0;
   }
@@ -59,11 +60,32 @@ __device__ __forceinline__ uint32_t load_addend(const tile::Storage<spec::kCDTyp
     return ptx::ld_global_u32_if(from, exists);
 }
 
+using Result = tile::Storage<spec::kDDType>;
+/// Row `row` of d, or in a batch of the part of d that a group has.
+__device__ __forceinline__ Result* row_of_d(const EntryParams& params, int group, int row) {
+  if constexpr (kBatched)
+    return static_cast<Result*>(params.d) + group * batch_of(params).d_stride + row * params.d_stride;
+  else
+    return static_cast<Result*>(params.d) + row * params.d_stride;
+}
+/// Elements of c ahead of those of a group of a batch.
+__device__ __forceinline__ int64_t c_ahead(const EntryParams& params, int group) {
+  if constexpr (kBatched) return group * batch_of(params).c_stride;
+  return 0;
+}
+/// Whether pairs of elements of d are aligned.
+__device__ __forceinline__ bool stores_pairs(const EntryParams& params, int group) {
+  if constexpr (kBatched)
+    return tile::stores_pairs<spec::kDDType>(row_of_d(params, group, 0), params.d_stride);
+  else
+    return tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
+}
+
 /// Makes results of gates and ups: the second column tile of two has the ups of the gates in the first. Calls
 /// then(tile, r, column, count, value): the column tile of d, the thread's row, the first column of d of two, how many
 /// of them exist, and their values.
 template <class Then>
-__device__ __forceinline__ void finish_gated(const Sums& sums, const GemmPortableParams& params, const Place& place,
+__device__ __forceinline__ void finish_gated(const Sums& sums, const EntryParams& params, const Place& place,
                                              const EndScales& scales, const Then& then) {
   using Addend = tile::Storage<spec::kCDType>;
   const Addend* const bias_row = static_cast<const Addend*>(params.bias) + int64_t{place.group} * params.n;
@@ -100,7 +122,7 @@ __device__ __forceinline__ void finish_gated(const Sums& sums, const GemmPortabl
 /// The same of sums that are no gates. Elements of c for two columns are loaded together, and before then() is called
 /// for them: d may be c.
 template <class Then>
-__device__ __forceinline__ void finish(const Sums& sums, const GemmPortableParams& params, const Place& place,
+__device__ __forceinline__ void finish(const Sums& sums, const EntryParams& params, const Place& place,
                                        const EndScales& scales, const Then& then) {
   using Addend = tile::Storage<spec::kCDType>;
   const Addend* const bias_row = static_cast<const Addend*>(params.bias) + int64_t{place.group} * params.n;
@@ -116,7 +138,8 @@ __device__ __forceinline__ void finish(const Sums& sums, const GemmPortableParam
       if constexpr (spec::kAddsC) {
 #pragma unroll
         for (int r = 0; r < kRowsOfThread; ++r)
-          c[r][e] = load_addend(static_cast<const Addend*>(params.c) + place.row_of(r) * params.c_stride + column + e,
+          c[r][e] = load_addend(static_cast<const Addend*>(params.c) + c_ahead(params, place.group) +
+                                    place.row_of(r) * params.c_stride + column + e,
                                 e < count && place.row_of(r) < place.row_end);
       }
     }
@@ -142,7 +165,7 @@ class QuantizedTile {
   static_assert(kColumnWarps * 4 <= 2 * spec::kSlabBytes, "what the ring has room for");
 
  public:
-  __device__ __forceinline__ QuantizedTile(const Sums& sums, const GemmPortableParams& params, const Place& place) {
+  __device__ __forceinline__ QuantizedTile(const Sums& sums, const EntryParams& params, const Place& place) {
     const auto keep = [&](int n, int r, int, int, const float(&value)[2]) {
       values_[n][r / 2][r % 2 * 2] = value[0], values_[n][r / 2][r % 2 * 2 + 1] = value[1];
     };
@@ -169,8 +192,7 @@ class QuantizedTile {
       }
     }
     __syncthreads();
-    using Result = tile::Storage<spec::kDDType>;
-    const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
+    const bool pairs = stores_pairs(params, place.group);
     const ScaleRows scales(params, params.n / (kGated ? 2 : 1), place.group, params.groups.capacity);
     const int first = (kGated ? tile.column / 2 : tile.column) + warp / kRowWarps * (kTiles * 8) + lane % 4 * 2;
 #pragma unroll
@@ -184,7 +206,7 @@ class QuantizedTile {
       scales.store(place.row_of(r), kGated ? tile.column / 2 : tile.column, scale,
                    exists && lane % 4 == 0 && warp < kRowWarps);
       if (!exists) continue;
-      Result* const row = static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + first;
+      Result* const row = row_of_d(params, place.group, place.row_of(r)) + first;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n)
         tile::store_elements<spec::kDDType>(row + n * 8, values_[n][r / 2][r % 2 * 2] * factor,
@@ -207,13 +229,12 @@ __device__ __forceinline__ void store(const Sums& sums, const EntryParams& param
   if constexpr (spec::kQuantizes) {
     QuantizedTile(sums, params, place).store(params, tile, place, shared, warp, lane);
   } else {
-    using Result = tile::Storage<spec::kDDType>;
     const EndScales scales(params, place);
-    const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
+    const bool pairs = stores_pairs(params, place.group);
     const auto write = [&](int, int r, int column, int count, const float(&value)[2]) {
       if (place.row_of(r) < place.row_end && (!kGated || count > 0))
-        tile::store_elements<spec::kDDType>(static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + column,
-                                            value[0], value[1], kGated ? 2 : count, pairs);
+        tile::store_elements<spec::kDDType>(row_of_d(params, place.group, place.row_of(r)) + column, value[0], value[1],
+                                            kGated ? 2 : count, pairs);
     };
     if constexpr (kGated)
       finish_gated(sums, params, place, scales, write);

@@ -48,8 +48,7 @@ static_assert(kLayout.b == static_cast<int>(spec::kStages * ASlab::bytes) &&
 using Sums = float[kRowTiles][kColumnTiles][4];
 constexpr int kRowsOfThread = 2 * kRowTiles;
 
-// Groups of rows of a and d, each of which is multiplied by a matrix b of its own.
-constexpr bool kGrouped = spec::kGroups != GroupKind::kNone, kMasked = spec::kGroups == GroupKind::kMasked;
+constexpr bool kGrouped = kManyB && !kBatched, kMasked = spec::kGroups == GroupKind::kMasked;
 using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroups, spec::kBlockM>;
 
 /// A tile of d: where it begins, and where the rows end that it may write.
@@ -79,7 +78,27 @@ class Tiles {
   const policy::TileRaster raster_;
 };
 
-/// The same with groups. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM are.
+/// The same of a batch, whose groups have as many tiles each. Tiles of a group follow each other.
+class BatchedTiles {
+ public:
+  __device__ __forceinline__ explicit BatchedTiles(const EntryParams& params)
+      : group_(params), of_group_(group_.count()), count_(of_group_ * batch_of(params).count) {}
+  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ Tile at(int index) const {
+    const int group = index / of_group_;
+    Tile tile = group_.at(index - group * of_group_);
+    tile.group = group;
+    tile.scale_row = tile.row;
+    return tile;
+  }
+
+ private:
+  const Tiles group_;
+  const int of_group_, count_;
+};
+
+/// The same of groups with bounds. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM
+/// are.
 class GroupedTiles {
  public:
   /// The table of groups must have been made, and the CTA synchronised.

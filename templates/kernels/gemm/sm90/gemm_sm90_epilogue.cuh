@@ -24,7 +24,8 @@ class Addends {
  public:
   /// `row`, `column`: where this part of `tile` begins in the whole of d. It has kColumns of kMost columns.
   template <int kColumns>
-  __device__ __forceinline__ void load(const GemmParams& params, const Tile& tile, int row, int column, uint32_t lane) {
+  __device__ __forceinline__ void load(const EntryParams& params, const Tile& tile, int row, int column,
+                                       uint32_t lane) {
     if (!kPairs || lie_in_pairs(params))
       load_as<kColumns, true>(params, tile, row, column, lane);
     else
@@ -65,21 +66,23 @@ class Addends {
 
  private:
   /// Whether all pairs are whole and aligned.
-  __device__ __forceinline__ static bool lie_in_pairs(const GemmParams& params) {
+  __device__ __forceinline__ static bool lie_in_pairs(const EntryParams& params) {
     uint64_t bits = static_cast<uint64_t>(params.n) * sizeof(Stored);
     if constexpr (spec::kBias) bits |= reinterpret_cast<uint64_t>(params.bias);
     if constexpr (spec::kAddsC)
       bits |= reinterpret_cast<uint64_t>(params.c) | static_cast<uint64_t>(params.c_stride) * sizeof(Stored);
+    if constexpr (spec::kAddsC && kBatched) bits |= static_cast<uint64_t>(batch_of(params).c_stride) * sizeof(Stored);
     return bits % (2 * sizeof(Stored)) == 0;
   }
   template <int kColumns, bool kAligned>
-  __device__ __forceinline__ void load_as(const GemmParams& params, const Tile& tile, int row, int column,
+  __device__ __forceinline__ void load_as(const EntryParams& params, const Tile& tile, int row, int column,
                                           uint32_t lane) {
     const int upper = row + static_cast<int>(lane / 4), first = column + static_cast<int>(lane % 4) * 2;
     const int left = tile.column_end - first;  // columns that are left
     const Stored* bias = static_cast<const Stored*>(params.bias);
-    if constexpr (kGrouped) bias += int64_t{tile.group} * (spec::kSwapAb ? params.m : params.n);
-    const Stored* const c = static_cast<const Stored*>(params.c);
+    if constexpr (kManyB) bias += int64_t{tile.group} * (spec::kSwapAb ? params.m : params.n);
+    const Stored* c = static_cast<const Stored*>(params.c);
+    if constexpr (kBatched) c += tile.group * batch_of(params).c_stride;
     if constexpr (spec::kBias && kPairs) {
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j)

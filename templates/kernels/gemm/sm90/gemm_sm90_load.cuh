@@ -8,10 +8,16 @@
 namespace kernelwright {
 namespace {
 
-/// Loads a box of the tile's rows. With groups, the problem's b has one matrix for each.
+// Operands of the tile that have a matrix for each group: the problem's b, and in a batch both.
+enum : bool {
+  kManyOfRows = kBatched || (kManyB && spec::kSwapAb),
+  kManyOfColumns = kBatched || (kManyB && !spec::kSwapAb)
+};
+
+/// Loads a box of the tile's rows.
 __device__ __forceinline__ void load_rows(const GemmParams& params, uint32_t to, int x, int y, int group,
                                           uint32_t full) {
-  if constexpr (kGrouped && spec::kSwapAb)
+  if constexpr (kManyOfRows)
     ptx::cp_async_bulk_tensor_3d(to, params.a, x, y, group, full);
   else
     ptx::cp_async_bulk_tensor_2d(to, params.a, x, y, full);
@@ -32,9 +38,9 @@ __device__ __forceinline__ void load_a(const GemmParams& params, uint32_t to, in
 __device__ __forceinline__ void load_for_all(const GemmParams& params, uint32_t to, int x, int y, int group,
                                              uint32_t full) {
   constexpr uint16_t kAll = (1 << kCluster) - 1;
-  if constexpr (kGrouped && !spec::kSwapAb && kCluster > 1)
+  if constexpr (kManyOfColumns && kCluster > 1)
     ptx::cp_async_bulk_tensor_3d_multicast(to, params.b, x, y, group, full, kAll);
-  else if constexpr (kGrouped && !spec::kSwapAb)
+  else if constexpr (kManyOfColumns)
     ptx::cp_async_bulk_tensor_3d(to, params.b, x, y, group, full);
   else if constexpr (kCluster > 1)
     ptx::cp_async_bulk_tensor_2d_multicast(to, params.b, x, y, full, kAll);
@@ -72,6 +78,11 @@ __device__ __forceinline__ void load_scales(const GemmParams& params, uint32_t t
     const int64_t row = int64_t{kMasked ? tile.group * blocks : 0} + min(slab, blocks - 1);
     ptx::cp_async_bulk_load(to, all + row * stride + tile.scale_row - tile.scale_shift(),
                             group_scale_bytes(params, tile), full);
+  } else if constexpr (kBatched) {
+    // The map has the rows of all groups. Past k, products are zeros, and the group's own scales are no NaN.
+    const int blocks = (params.k + kSlabDepth - 1) / kSlabDepth;
+    ptx::cp_async_bulk_tensor_2d(to, params.scales, spec::kSwapAb ? tile.column : tile.row,
+                                 tile.group * blocks + min(slab, blocks - 1), full);
   } else {
     ptx::cp_async_bulk_tensor_2d(to, params.scales, spec::kSwapAb ? tile.column : tile.row, slab, full);
   }

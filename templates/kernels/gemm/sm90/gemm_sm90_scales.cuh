@@ -57,7 +57,8 @@ class EndScales {
   __device__ __forceinline__ static const float* of_group(const float* scales, const Tile& tile, bool of_b,
                                                           int extent) {
     const float* const all = ptx::opaque(scales);
-    if (!kGrouped || !of_b) return all;
+    if (kBatched && !of_b && spec::kScales == ScaleKind::kPerToken) return all + tile.scale_row;
+    if (!kManyB || !of_b) return all;
     return all + (spec::kScales == ScaleKind::kPerTensor ? int64_t{1} : int64_t{extent}) * tile.group;
   }
 
@@ -114,7 +115,7 @@ class BlockScales {
     offset_ = first % kBlock;
     shift_ = static_cast<uint32_t>(tile.scale_shift()) * 4;
     const float* blocks = ptx::opaque(blocks_);
-    if constexpr (kGrouped) blocks += int64_t{tile.group} * (last_block_ + 1) * kKinds * stride_;
+    if constexpr (kManyB) blocks += int64_t{tile.group} * (last_block_ + 1) * kKinds * stride_;
 #pragma unroll
     for (int kind = 0; kind < kKinds; ++kind)
 #pragma unroll

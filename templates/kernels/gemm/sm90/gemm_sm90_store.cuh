@@ -283,8 +283,12 @@ class TileStore {
     ptx::fence_proxy_async_shared();
     __syncwarp();
     if (lane_ == 0) {
-      ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
-                                         spec::kSwapAb ? column : row, slab);
+      if constexpr (kBatched)
+        ptx::cp_async_bulk_tensor_3d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
+                                           spec::kSwapAb ? column : row, tile.group, slab);
+      else
+        ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
+                                           spec::kSwapAb ? column : row, slab);
       ptx::cp_async_bulk_commit_group();
     }
   }

@@ -168,7 +168,8 @@ class SwappedScales {
     constexpr int kPieces = contract::kGemmScaledColumns / contract::kPieceBytes, kThreadsOfTile = 32 * kWarps;
     constexpr int kAll = kUnits * kColumns * kPieces;
     const int thread = (warpgroup_ * 4 + warp_) * 32 + lane_, first_row = tile.row - warpgroup_ * kOwnRows;
-    unsigned char* const d = static_cast<unsigned char*>(params_.groups.d);
+    unsigned char* d = static_cast<unsigned char*>(params_.groups.d);
+    if constexpr (kBatched) d += tile.group * batch_of(params_).d_stride;  // elements of a byte
 #pragma unroll
     for (int first = 0; first < kAll; first += kThreadsOfTile) {
       const int i = first + thread, unit = i / (kColumns * kPieces), at = i / kPieces % kColumns;

@@ -62,14 +62,13 @@ static_assert(kBShareBytes % kBSlab.pattern_bytes() == 0, "whole patterns of the
 
 constexpr bool kBlockScales = spec::kScales == ScaleKind::kPerBlock;        // of 128 elements of a row, of 128 x 128
 constexpr int kScaledRows = spec::kSwapAb ? spec::kBlockN : spec::kBlockM;  // that have scales of their own
-constexpr uint32_t kScalePitch = contract::gemm_scale_bytes(kScaledRows, spec::kGroups != GroupKind::kNone);
+constexpr uint32_t kScalePitch = contract::gemm_scale_bytes(kScaledRows, kManyB && !kBatched);
 static_assert(!kBlockScales || (spec::kPromotion == 1 && kElementBytes == 1 && kSlabDepth == 128),
               "a slab has a scale");
 
-// Groups of rows of the problem's a and d, each of which is multiplied by a matrix b of its own.
-constexpr bool kGrouped = spec::kGroups != GroupKind::kNone, kMasked = spec::kGroups == GroupKind::kMasked;
+constexpr bool kGrouped = kManyB && !kBatched, kMasked = spec::kGroups == GroupKind::kMasked;
 constexpr bool kGathers = spec::kGather;  // rows of the problem's a lie where the launch says
-static_assert(!kGrouped || (kParts == 1 && !kLeftMnMajor), "a CTA walks many tiles; rows of a have k innermost");
+static_assert(!kManyB || (kParts == 1 && !kLeftMnMajor), "a CTA walks many tiles; rows of a have k innermost");
 using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroups,
                                   spec::kSwapAb ? spec::kBlockN : spec::kBlockM * kCluster>;
 
@@ -98,7 +97,8 @@ struct Part {
 struct Tile {
   int row, column;
   int row_end, column_end;
-  int group, scale_row;  // with groups: whose b it is; the first row of scales of the problem's a
+  int group,
+      scale_row;  // with groups: whose b it is; the first row of scales of the problem's a, of a batch its group's
 
   /// Scales of single rows are copied from a multiple of 16 bytes on: what lies ahead of the tile's first one.
   __device__ __forceinline__ int scale_shift() const {
@@ -145,7 +145,30 @@ struct Work {
   int m_, n_;
 };
 
-/// The same with groups. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM are.
+/// The same of a batch, whose groups have as many tiles each. Tiles of a group follow each other, and are walked in
+/// bands as those of a whole GEMM are.
+struct BatchedWork : Work {
+  __device__ __forceinline__ BatchedWork(const EntryParams& params, int item)
+      : Work(params, item),
+        of_group_(Work::count()),
+        count_(of_group_ * batch_of(params).count),
+        rows_(spec::kSwapAb ? params.n : params.m) {}
+  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ Tile at(int index, int rank) const {
+    const int group = index / of_group_;
+    Tile tile = Work::at(index - group * of_group_, rank);
+    tile.group = group;
+    tile.scale_row = group * rows_;
+    return tile;
+  }
+
+ private:
+  int of_group_, count_;  // tiles: of a group, of all
+  int rows_;              // of a group
+};
+
+/// The same of groups with bounds. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM
+/// are.
 ///
 /// kWarp: a whole warp has it, and its lanes call alike. The compiler does not know that words of shared memory are the
 /// same in all lanes. A shuffle tells it, and so keeps slots and descriptors in uniform registers: without that, a loop
@@ -217,23 +240,27 @@ __device__ __forceinline__ int source_row(const GemmParams& params, int row) {
   return static_cast<uint32_t>(source) < static_cast<uint32_t>(params.groups.source_rows) ? source : -1;
 }
 
-template <bool kWithGroups, bool kWarp>
+template <GroupKind kKind, bool kWarp>
 struct WorkOf {
+  using Type = GroupedWork<kWarp>;
+};
+template <bool kWarp>
+struct WorkOf<GroupKind::kNone, kWarp> {
   using Type = Work;
 };
 template <bool kWarp>
-struct WorkOf<true, kWarp> {
-  using Type = GroupedWork<kWarp>;
+struct WorkOf<GroupKind::kBatch, kWarp> {
+  using Type = BatchedWork;
 };
-using ThreadWork = WorkOf<kGrouped, false>::Type;  // of a thread that works alone
-using WarpWork = WorkOf<kGrouped, true>::Type;
+using ThreadWork = WorkOf<spec::kGroups, false>::Type;  // of a thread that works alone
+using WarpWork = WorkOf<spec::kGroups, true>::Type;
 
 /// What a CTA reads at the kernel's start comes from a launch ahead, and the CTA waits for it there.
 constexpr bool kWaitsAtStart = kTakesTurns || kGrouped;
 
 /// `base`: the shared memory, which has the CTA's item or its table of groups.
 template <class OwnWork>
-__device__ __forceinline__ OwnWork work_of(const GemmParams& params, uint32_t base) {
+__device__ __forceinline__ OwnWork work_of(const EntryParams& params, uint32_t base) {
   if constexpr (kGrouped)
     return OwnWork(params, base + kLayout.groups);
   else

@@ -1,0 +1,28 @@
+/// The operands of a GEMM's launch as matrices, with the contiguous strides filled in.
+#pragma once
+
+#include <cstdint>
+
+#include "kernelwright/runtime/gemm/launch.h"
+#include "kernelwright/runtime/launch/matrix.h"
+
+namespace kernelwright::detail {
+
+struct GemmMatrices {
+  Matrix a, b, c, d;
+  Matrix scale_d;  // of all groups; no rows where the epilogue does not quantise
+  std::int64_t scale_a_stride = 0, scale_b_stride = 0;
+};
+GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors) noexcept;
+
+/// Of block-scaled operands: atoms of scales of 128 rows, side by side along k.
+std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) noexcept;
+/// Rows of a whose scales of blocks lie side by side.
+std::int64_t scaled_rows(const LoadedGemm& kernel, std::int64_t m, std::int64_t source_rows) noexcept;
+/// Whether each group has scales of its own of blocks of a.
+bool own_scales(const LoadedGemm& kernel) noexcept;
+/// Whether rows of a would be gathered from a matrix that has none. Then a and the scales of its rows may be null, and
+/// every row is one of zeros.
+bool has_no_sources(const LoadedGemm& kernel, const GemmTensors& tensors) noexcept;
+
+}  // namespace kernelwright::detail
