@@ -61,6 +61,9 @@ std::int64_t wanted(const Rules& rules, const Dim& dim, const Launch& launch) {
 bool fits(const Rules& rules, const Operand& operand, const Dim& dim, std::int64_t extent, Launch& launch) {
   if (dim.kind == DimKind::kAny) return true;
   if (operand.settles && dim.kind == DimKind::kSize) return settle(launch, dim.size, extent - dim.value);
+  std::int64_t whole;
+  if (operand.settles && dim.kind == DimKind::kPartOfSize)
+    return !__builtin_mul_overflow(extent, dim.value, &whole) && settle(launch, dim.size, whole);
   const bool settles_least = operand.settles && dim.kind == DimKind::kAtLeast && !launch.known[dim.size];
   if (settles_least) return settle(launch, dim.size, extent);
   const std::int64_t want = wanted(rules, dim, launch);
@@ -162,6 +165,18 @@ bool write_rows(const Operand& operand, const Tensor& tensor, Launch& launch) {
   return true;
 }
 
+/// The strides of rows and of groups.
+bool write_batch(const Operand& operand, const Tensor& tensor, Launch& launch) {
+  const std::int64_t groups = tensor.shape[0], rows = tensor.shape[1], columns = tensor.shape[2];
+  const std::int64_t dense[] = {rows * columns, columns, 1};
+  const std::int64_t* const strides = tensor.strides ? tensor.strides : dense;
+  if (columns > 1 && strides[2] != 1) return false;
+  if ((rows > 1 && strides[1] == 0) || (groups > 1 && rows > 0 && strides[0] == 0)) return false;
+  put(launch, operand.place_at, rows > 1 ? strides[1] : columns);
+  put(launch, operand.groups_at, groups > 1 ? strides[0] : 0);
+  return true;
+}
+
 }  // namespace
 
 void begin(const Rules& rules, Launch& launch) {
@@ -195,6 +210,7 @@ bool write_tensor(const Rules& rules, int index, const Tensor& tensor, Launch& l
     case Layout::kScaleRows:
     case Layout::kPages: return write_rows(operand, tensor, launch);
     case Layout::kContiguous: return is_contiguous(tensor);
+    case Layout::kBatch: return write_batch(operand, tensor, launch);
     case Layout::kItemBytes:
       return is_contiguous(tensor) &&
              settle(launch, static_cast<std::int32_t>(operand.place_at), tensor.dtype.bits / 8);

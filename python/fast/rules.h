@@ -20,7 +20,7 @@ enum class DimKind : std::int32_t {
   kFixed,       // `value`
   kSize,        // the size `size`, plus `value`
   kAtLeast,     // the size `size`, or more; it gives a size that nothing before it has given
-  kPartOfSize,  // the size `size`, divided by `value`
+  kPartOfSize,  // the size `size`, divided by `value`; it gives that size if the operand settles sizes
   kScaleBytes,  // as many as the scales of [rows, k] have
   kTimesSize,   // the size `size`, times `value`
 };
@@ -45,12 +45,14 @@ enum class Layout : std::int32_t {
   kCount,        // contiguous, of any rank: the product of the extents is that of the first dim
   kBytes,        // contiguous, of any rank: as many bytes as the dims ask for, or more
   kWorkspace,    // contiguous, of any rank: its size in bytes; a number beside an address
+  kBatch,        // [group, row, element]: the stride of rows, and that of groups; 0 for one group
 };
 
 struct Operand {
   std::int32_t argument;
   std::uint32_t address_at;  // offset of the address in the struct
   std::uint32_t place_at;    // offset of what the layout writes; kItemBytes, kRowStride: a size
+  std::uint32_t groups_at;   // kBatch: offset of the stride of groups
   Layout layout;
   std::int32_t beside;  // the argument with a number beside an address, or -1
   bool required;

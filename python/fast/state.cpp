@@ -27,8 +27,8 @@ int each(PyObject* tuple, int most, const char* what, Read&& read) {
 bool read_operand(PyObject* item, Operand& operand) {
   int layout, required, settles, allocated;
   PyObject *dtypes, *dims;
-  if (!PyArg_ParseTuple(item, "iIIiipppOO", &operand.argument, &operand.address_at, &operand.place_at, &layout,
-                        &operand.beside, &required, &settles, &allocated, &dtypes, &dims))
+  if (!PyArg_ParseTuple(item, "iIIIiipppOO", &operand.argument, &operand.address_at, &operand.place_at,
+                        &operand.groups_at, &layout, &operand.beside, &required, &settles, &allocated, &dtypes, &dims))
     return false;
   operand.layout = static_cast<Layout>(layout);
   operand.required = required, operand.settles = settles, operand.allocated = allocated;

@@ -24,6 +24,28 @@ def flat(name, view):
     return View(view.address, (groups * rows, columns), view.strides[1:], view.dtype, view.where, view.device)
 
 
+def batch_stride(name, view):
+    """Elements from one matrix [rows, columns] of a tensor [groups, rows, columns] to the next; 0: they follow each other."""
+    if view.shape is None or len(view.shape) != 3 or view.shape[0] == 1:
+        return 0
+    if view.strides[0] == 0 and view.shape[1] > 0:
+        raise ConfigError(f"{name}: its matrices have stride 0, which the C ABI reads as contiguous; make it contiguous")
+    return view.strides[0]
+
+
+def of_batch(name, view, count):
+    """As flat(), wherever the `count` matrices lie."""
+    if view.shape is None or len(view.shape) != 3:
+        return view
+    groups, rows, columns = view.shape
+    if groups != count:
+        raise ConfigError(f"{name}: has shape {list(view.shape)}, and the problem has {count} groups")
+    if rows > 1 and view.strides[1] == 0:
+        raise ConfigError(f"{name}: its rows have stride 0, which the C ABI reads as contiguous; make it contiguous")
+    stride = view.strides[1] if rows > 1 else columns
+    return View(view.address, (groups * rows, columns), (stride, view.strides[2]), view.dtype, view.where, view.device)
+
+
 class GemmProblem:
     """A config's "problem" of kind "gemm" with the defaults of docs/config.md."""
 
@@ -37,15 +59,16 @@ class GemmProblem:
         groups = problem.get("groups", {})
         kind, self.bounds = groups.get("kind", "none"), groups.get("bounds", "starts")
         self.gathers = groups.get("gather", False)
-        self.grouped, self.masked, self.count = kind != "none", kind == "masked" and not self.gathers, groups.get("count", 1)
+        self.grouped, self.batched, self.count = kind != "none", kind == "batch", groups.get("count", 1)
+        self.even = kind in ("masked", "batch") and not self.gathers  # a has as many rows for each group
         self.quantizes = "quantize" in problem.get("epilogue", "acc")
-        self.result_groups = self.count if kind == "masked" else 1  # whose scales of d lie one behind the other
+        self.result_groups = self.count if kind in ("masked", "batch") else 1  # whose scales of d lie one behind the other
 
     def shape(self, name, m):
         """Rows and columns of a matrix; None: any number. With groups, matrices of b lie one behind the other."""
         n, k, count = self.n, self.k, self.count
         blocks = [-(-k // 128), n // self.columns * -(-self.columns // 128)]
-        scale_a = (count * blocks[0], m // count) if self.masked and isinstance(m, int) else (blocks[0], m)
+        scale_a = (count * blocks[0], m // count) if self.even and isinstance(m, int) else (blocks[0], m)
         scale_d = (self.result_groups * (self.columns // 128), m // self.result_groups if isinstance(m, int) else m)
         return {"scale_d": scale_d, "a": (m, k) if self.layout[0] == "n" else (k, m), "b": (count * n, k) if self.layout[1] == "t" else (count * k, n),
                 "c": (m, n), "d": (m, self.columns), "scale_a": scale_a, "scale_b": (count * blocks[1], blocks[0])}[name]
@@ -55,13 +78,13 @@ class GemmProblem:
         return ("out", "scale_d") if self.quantizes else ("out",)
 
     def scale_d_shape(self, rows):
-        """The scales of a quantised d of so many rows, of masked groups with the group first."""
+        """The scales of a quantised d of so many rows, of masked groups and a batch with the group first."""
         blocks, groups = self.columns // 128, self.result_groups
         return (groups, blocks, rows // groups) if groups > 1 else (blocks, rows)
 
     def bounds_count(self):
-        """How many bounds the groups have; None without groups."""
-        return (self.count + (self.bounds == "starts")) if self.grouped else None
+        """How many bounds the groups have; None without bounds."""
+        return (self.count + (self.bounds == "starts")) if self.grouped and not self.batched else None
 
     def arguments(self, tensors, numbers, device, own_memory):
         """The C struct of one launch. `numbers`: what bind() takes beside tensors."""
@@ -70,9 +93,13 @@ class GemmProblem:
         views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in views.items():
             check_place(name, view, device, own_memory)
+        apart = {}
+        if self.batched:
+            apart = {f"{name}_batch_stride": batch_stride(name, views[name]) for name in "abcd" if name in views}
         if self.grouped:
-            views = {name: flat(name, view) for name, view in views.items()}
-        c = structs.GemmTensors(**{name: view.address for name, view in views.items()})
+            views = {name: of_batch(name, view, self.count) if self.batched and name in "abcd" else flat(name, view)
+                     for name, view in views.items()}
+        c = structs.GemmTensors(**{name: view.address for name, view in views.items()}, **apart)
         sources = numbers.pop("source_rows", None)
         for name in ("d", "a", "b", "c"):  # d first: it gives the number of rows
             if name in views and views[name].shape is not None:
@@ -93,8 +120,8 @@ class GemmProblem:
         for name, size in (("bounds", self.bounds_count()), ("status", 1), ("gather", m)):
             if name not in views:
                 continue
-            if not (self.gathers if name == "gather" else self.grouped):
-                raise ConfigError(f"{name}: is given, and the problem has no groups{' that gather' if name == 'gather' else ''}")
+            if not (self.gathers if name == "gather" else self.bounds_count()):
+                raise ConfigError(f"{name}: is given, and the problem has no groups{' that gather' if name == 'gather' else ' with bounds'}")
             if views[name].shape is not None:
                 self.vector(name, views[name], "i32", size)
         set_workspace_bytes(c, views.get("workspace"), workspace_bytes)

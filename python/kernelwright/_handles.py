@@ -144,8 +144,11 @@ class GemmKernel(GemmCalls, _Handle):
         status, i32 [1], becomes 1 where they do not fit. expected_m, the rows of a group that has any, chooses the kernel.
         With gather, which is i32 [m], a is [source_rows, k]; source_rows is needed only beside an address.
 
-        If the epilogue quantises, scale_d is f32 [columns of d / 128, m] and is written. Of masked groups it is [count,
-        columns of d / 128, capacity]. A GEMM with per_block scales takes d and scale_d as a and scale_a, if m, or the
+        A batch has the shapes of masked groups, and no bounds. Its a, b, c and d may have any strides, but rows are
+        contiguous: q.transpose(0, 1) of q [tokens, heads, k] is an a.
+
+        If the epilogue quantises, scale_d is f32 [columns of d / 128, m] and is written. Of masked groups and a batch it
+        is [count, columns of d / 128, capacity]. A GEMM with per_block scales takes d and scale_d as a and scale_a, if m, or the
         capacity, is a multiple of 4.
         """
         tensors, numbers = tensors_and_numbers(structs.GemmTensors, locals())

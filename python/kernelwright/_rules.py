@@ -18,7 +18,7 @@ EXTENSION_DEVICE = 12  # kDLExtDev: memory of the emulator, as tests lend it
 # enum class DimKind, Layout and NumberKind
 ANY, FIXED, SIZE, AT_LEAST, PART_OF_SIZE, SCALE_BYTES, TIMES_SIZE = range(7)
 (HEADS, TOKEN_SCALES, PAGE_SCALES, SCORES, ROWS, PAGES, SCALE_ROWS, CONTIGUOUS, ITEM_SIZE, ROW_STRIDE, COUNT, BYTES,
- WORKSPACE) = range(13)
+ WORKSPACE, BATCH) = range(14)
 INTEGER, FLOAT, WINDOW, POSITIVE = range(4)
 
 
@@ -49,13 +49,14 @@ class Rules:
         kind, size, number = given
         return kind, self.size_names.index(size) if size else 0, number
 
-    def operand(self, name, dtypes, layout, dims, place=None, beside=None, required=False, settles=True, allocated=False):
+    def operand(self, name, dtypes, layout, dims, place=None, beside=None, required=False, settles=True, allocated=False,
+                groups=None):
         """A tensor. `place`: the field that the layout writes, or the size that it gives; `beside`: the number that an
-        address needs."""
+        address needs; `groups`: the field of the stride of groups, of the layout BATCH."""
         argument = self.names.index("out" if name == self.result else name)
         codes = tuple(CODES[dtype] for dtype in dtypes if dtype in CODES)
         written = self.size_names.index(place) if layout in (ITEM_SIZE, ROW_STRIDE) else self.at(place)
-        self.operands.append((argument, self.at(name), written, layout, self.names.index(beside) if beside else -1,
+        self.operands.append((argument, self.at(name), written, self.at(groups), layout, self.names.index(beside) if beside else -1,
                               required, settles, allocated, codes, tuple(map(self.dim, dims))))
         self.ruled |= {self.names[argument], beside}
 
@@ -159,20 +160,29 @@ def gemm_rules(problem, names):
 
 
 def grouped_gemm_rules(problem, rules):
-    """Of groups: what belongs to each is contiguous. Scales of blocks are Python's to check."""
+    """Of groups: what belongs to each is contiguous, but in a batch. Scales of blocks are Python's to check."""
     n, k, count = problem.n, problem.k, problem.count
-    for name in ("d", "a", "c"):
-        rules.operand(name, (problem.dtypes[name],), ROWS, problem.shape(name, "m"), name + "_stride", required=name == "a",
-                      settles=name != "d", allocated=name == "d")
     b = (n, k) if problem.layout[1] == "t" else (k, n)
-    rules.operand("b", (problem.dtypes["b"],), CONTIGUOUS, (count, *b), required=True, settles=False)
+    rows_of_group = PART_OF_SIZE, "m", count  # of a batch
+    for name in ("d", "a", "c"):
+        rows, columns = problem.shape(name, "m")
+        dims = (count, rows_of_group, columns) if problem.batched else (rows, columns)
+        rules.operand(name, (problem.dtypes[name],), BATCH if problem.batched else ROWS, dims, name + "_stride",
+                      required=name == "a", settles=name != "d", allocated=name == "d",
+                      groups=name + "_batch_stride" if problem.batched else None)
+    if problem.batched:
+        rules.operand("b", (problem.dtypes["b"],), BATCH, (count, *b), "b_stride", required=True, settles=False,
+                      groups="b_batch_stride")
+    else:
+        rules.operand("b", (problem.dtypes["b"],), CONTIGUOUS, (count, *b), required=True, settles=False)
     if problem.scales != "per_block":
         tokens = problem.scales == "per_token"
         rules.operand("scale_a", ("f32",), COUNT, ("m" if tokens else 1,), settles=False)
         rules.operand("scale_b", ("f32",), COUNT, (count * (n if tokens else 1),), settles=False)
     rules.operand("bias", (problem.dtypes["bias"],), CONTIGUOUS, (count, n), settles=False)
-    rules.operand("bounds", ("i32",), COUNT, (problem.bounds_count(),), required=True, settles=False)
-    rules.operand("status", ("i32",), COUNT, (1,), settles=False)
+    if not problem.batched:
+        rules.operand("bounds", ("i32",), COUNT, (problem.bounds_count(),), required=True, settles=False)
+        rules.operand("status", ("i32",), COUNT, (1,), settles=False)
     rules.workspace()
     rules.other_numbers(but=("source_rows",))
     return rules

@@ -252,7 +252,7 @@ def _shaped(name, kernel, tensors, named):
         _check_overload(name, kernel)
         if problem.gathers:
             rows = (named["gather"].shape[0],)  # a row of d for each
-        elif problem.masked and first.dim() == 3:
+        elif problem.even and first.dim() == 3:
             rows = first.shape[:2]
         else:
             rows = (first.shape[1 if problem.layout[0] == "t" else 0],)

@@ -149,6 +149,28 @@ class Draw:
         extra = {"alpha": 2.0, "beta": 0, "sm_budget": 3, "pdl": True, "constant_b": True, "m": m}
         return GemmKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, "d"
 
+    def batch(self):
+        """A GEMM with a batch: groups lie behind each other or side by side, with gaps."""
+        pick = self.random.choice
+        layout, scales = pick(("nt", "nn")), pick(("none", "per_tensor", "per_token"))
+        n, k, rows, count = 256, 384, pick((1, 5)), pick((1, 3))
+        problem = {"n": n, "k": k, "dtype": {"a": "f16", "b": "f16", "c": "f16", "d": "f32"}, "layout": layout, "scales": scales,
+                   "groups": {"kind": "batch", "count": count}}
+
+        def matrices(height, width, dtype="f16"):
+            if pick((0, 1)):
+                return self.tensor((count, height, width), dtype)
+            lent = self.tensor((height, count, width), dtype)
+            strides = lent.strides[1], lent.strides[0], lent.strides[2]
+            return Lent(lent.address, (count, height, width), strides, dtype)
+        tensors = {"a": matrices(rows, k), "d": matrices(rows, n, "f32"), "b": matrices(*((n, k) if layout[1] == "t" else (k, n)))}
+        shapes = ((count * rows,), (count, n)) if scales == "per_token" else ((1,), (count,))
+        small = {"bias": ((count, n), "f16"), "workspace": ((64,), "f32"), "scale_a": (shapes[0], "f32"), "scale_b": (shapes[1], "f32")}
+        tensors |= {name: self.tensor(shape, dtype, False) for name, (shape, dtype) in small.items() if pick((0, 1))}
+        tensors |= {"c": matrices(rows, n)} if pick((0, 1)) else {}
+        extra = {"alpha": 2.0, "beta": 0, "sm_budget": 3, "pdl": True, "constant_b": True, "m": count * rows}
+        return GemmKernel, problem, tensors, {name: value for name, value in extra.items() if self.random.random() < 0.2}, "d"
+
     def row_op(self):
         pick = self.random.choice
         read, out, rows, width = pick(("plain", "add", "gate_up")), pick(("f16", "f32", "e4m3")), pick((1, 2, 5)), 256
@@ -341,6 +363,11 @@ class RulesAreThoseOfPython(unittest.TestCase):
 
     def test_gemm(self):
         taken, refused = self.compare(self.draw.gemm, 300, 12)
+        self.assertGreater(taken, 300)
+        self.assertGreater(refused, 1000)
+
+    def test_batch(self):
+        taken, refused = self.compare(self.draw.batch, 300, 12)
         self.assertGreater(taken, 300)
         self.assertGreater(refused, 1000)
 

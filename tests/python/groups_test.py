@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from kernelwright import ConfigError
 from kernelwright._tensors import read
 from lent import Lent
-from on_the_emulator import EmulatorTest
+from on_the_emulator import FAST, EmulatorTest
 
 GROUPS, ROWS, N, K, SOURCES = 3, 10, 16, 32, 4
 STARTS = [1, 4, 4, 9]
@@ -98,6 +98,47 @@ class OnTheEmulator(EmulatorTest):
         b = Lent(self.b.address, (2, N, K), None, "f16", owner=self.b)
         kernel.launch(a=a, b=b, bias=Lent(self.bias.address, (2, N), None, "f16", owner=self.bias), d=d, bounds=counts)
         self.check(self.d, [range(0, 1), range(5, 6)])
+
+    def test_a_batch_may_lie_side_by_side(self):
+        kernel = self.engine.prepare(config(kind="batch", count=2))
+        rows = ROWS // 2
+        b, bias = (Lent(array.address, shape, None, "f16", owner=array)
+                   for array, shape in ((self.b, (2, N, K)), (self.bias, (2, N))))
+        for side_by_side in (False, True):
+            # Row r of group g is the row 2 r + g of both tensors, or rows g + r.
+            def split(array, columns):
+                strides = (columns, 2 * columns, 1) if side_by_side else (rows * columns, columns, 1)
+                return Lent(array.address, (2, rows, columns), strides, "f16", owner=array)
+            groups = [range(g, ROWS, 2) if side_by_side else range(g * rows, (g + 1) * rows) for g in range(2)]
+            d = self.array([7.0] * (ROWS * N), "f16", "e", ROWS, N)
+            kernel.launch(a=split(self.a, K), b=b, bias=bias, d=split(d, N))
+            self.check(d, groups)
+            d = self.array([7.0] * (ROWS * N), "f16", "e", ROWS, N)
+            kernel(split(self.a, K), b, bias=bias, out=split(d, N))
+            self.check(d, groups)
+        self.assertEqual(kernel._counts()[0], 2 * FAST)
+        shape, _ = kernel._results()["out"](read("a", split(self.a, K)), {})
+        self.assertEqual(tuple(shape), (2, rows, N))
+
+    def test_batches_that_do_not_fit_are_refused_by_name(self):
+        kernel = self.engine.prepare(config(kind="batch", count=2))
+
+        def lent(array, *shape, strides=None):
+            return Lent(array.address, shape, strides, "f16", owner=array)
+        rows = ROWS // 2
+        fits = dict(a=lent(self.a, 2, rows, K), b=lent(self.b, 2, N, K), d=lent(self.d, 2, rows, N), bias=lent(self.bias, 2, N))
+        for more, message in (
+                (dict(bounds=self.starts), "bounds: is given, and the problem has no groups with bounds"),
+                (dict(status=self.status), "status: is given, and the problem has no groups with bounds"),
+                (dict(a=lent(self.a, rows, 2, K)), "a: has shape .5, 2, 32., and the problem has 2 groups"),
+                (dict(b=lent(self.b, 2, K, N)), "b: has shape"),
+                (dict(a=lent(self.a, 2, rows, K, strides=(0, K, 1))), "a: its matrices have stride 0"),
+                (dict(a=lent(self.a, 2, rows, K, strides=(rows * K, 0, 1))), "a: its rows have stride 0"),
+                (dict(a=lent(self.a, 2, rows, K, strides=(1, 2 * K, 2))), "a: its last dimension has stride 2"),
+                (dict(a=lent(self.a, 2, rows, K, strides=(rows * K + 1, K, 1))), "/a_batch_stride: 161 elements"),
+                (dict(d=lent(self.d, 2, rows, N, strides=(N, N, 1))), "/d_batch_stride: 16 brings rows")):
+            with self.assertRaisesRegex(ConfigError, message):
+                kernel.launch(**fits | more)
 
     def test_gather(self):
         kernel = self.engine.prepare(config(gather=True))
