@@ -155,6 +155,34 @@ class GroupedRow:
 
 
 @dataclasses.dataclass(frozen=True)
+class BatchedRow:
+    """A product of each head, whose rows lie in tensors [tokens, heads, width]."""
+    name: str
+    set: str  # batched
+    heads: int
+    tokens: int
+    n: int
+    k: int
+    layout: str
+    a_width: int
+    d_width: int
+    b_rows: int  # of a head's part of the weight, of which b is the last ones
+    targets: tuple = ()  # (peer, least ratio of rates)
+    smoke: bool = False
+
+    kind = "batched"
+
+    def problem(self):
+        return {"n": self.n, "k": self.k, "dtype": {"a": "bf16", "b": "bf16", "d": "bf16"}, "layout": self.layout,
+                "groups": {"kind": "batch", "count": self.heads}}
+
+    def work(self):
+        """As Row.work(). Products of so few columns are bound by memory, whatever the number of tokens."""
+        elements = self.tokens * self.k + self.n * self.k + self.tokens * self.n
+        return BF16_BYTES * self.heads * elements, "GB/s of ABD", 1e6
+
+
+@dataclasses.dataclass(frozen=True)
 class LayerRow:
     """A layer of experts, from logits to sums."""
     name: str
@@ -330,6 +358,20 @@ def _masked(groups, each, n, k, dtype, target, capacity=128):
                       "masked", capacity, targets=(("deepgemm", target),))
 
 
+def _absorbed_q(tokens, heads, layout):
+    """Queries of latents: q_nope, 128 of 192 columns, times W_UK into 512 of 576. kv_b_proj's weight has columns of W_UK
+    innermost (nn); a copy may have k innermost (nt)."""
+    rows = 256 if layout == "nn" else 512
+    return BatchedRow(f"absorbed-q-h{heads}-t{tokens}-{layout}", "batched", heads, tokens, 512, 128, layout, 192, 576, rows,
+                      targets=(("torch_bmm", 1.00),))
+
+
+def _absorbed_o(tokens, heads):
+    """Outputs of heads: those of latents times W_UV."""
+    return BatchedRow(f"absorbed-o-h{heads}-t{tokens}", "batched", heads, tokens, 128, 512, "nt", 512, 128, 256,
+                      targets=(("torch_bmm", 1.00),))
+
+
 def _deepseek(tokens, skew="uniform"):
     """A layer of DeepSeek-V3 on one of 8 ranks of tensor parallelism."""
     form = "" if skew == "uniform" else f"-{skew}"
@@ -442,6 +484,8 @@ ROWS = [
     _masked(32, 64, 4096, 7168, "e4m3", 1.00),
     _masked(32, 8, 4096, 7168, "bf16", 1.00),
     _masked(128, 4, 1536, 2048, "bf16", 1.00, capacity=64),
+    *(row for heads in (128, 16) for tokens in (1, 16, 128, 1024, 4096)
+      for row in (_absorbed_q(tokens, heads, "nn"), _absorbed_q(tokens, heads, "nt"), _absorbed_o(tokens, heads))),
     _deepseek(128),
     _deepseek(1),
     _deepseek(16),
@@ -482,6 +526,7 @@ ROWS = [
     LayerRow("smoke-layer-fp8", "layers-decode", 50, 256, 32, 4, 128, "e4m3", (4, 2), 2.5, smoke=True),
     GroupedRow("smoke-grouped", "grouped", 5, 700, 384, 256, "e4m3", skew="uniform", smoke=True),
     GroupedRow("smoke-masked", "grouped-decode", 5, 40, 384, 256, "e4m3", "masked", 64, "uniform", smoke=True),
+    BatchedRow("smoke-batched", "batched", 5, 37, 136, 72, "nt", 96, 200, 150, smoke=True),
     GemmRow("smoke-gemm", "gemm", 300, 520, 200, smoke=True),
     GemmRow("smoke-quantized", "gemm-quantized", 300, 512, 256, "e4m3", "per_block", gates=True, quantized=True, smoke=True),
     Row("smoke-dense", "prefill", 2, 512, 512, 4, 4, 128, smoke=True),
@@ -495,7 +540,7 @@ ROWS = [
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
 SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "gemm-gates",
-        "gemm-quantized", "grouped", "grouped-decode", "layers", "layers-decode", "latent", "latent-fp8", "all",
+        "gemm-quantized", "grouped", "grouped-decode", "batched", "layers", "layers-decode", "latent", "latent-fp8", "all",
         "smoke")
 
 
@@ -524,6 +569,9 @@ def peers_of(row, asked, fa3_form=FUNCTION):
     if row.kind == "grouped":
         names = ["read_stream"] if row.set == "grouped-decode" else ["torch_grouped"] if row.dtype == "bf16" else []
         yield from ((name, None) for name in ["deepgemm", *names])
+        return
+    if row.kind == "batched":
+        yield from ((name, None) for name in ("torch_bmm", "read_stream"))
         return
     if row.kind == "latent":
         dense = ["flashmla"] if row.page == 64 and row.keys != "e4m3" else []
