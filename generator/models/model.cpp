@@ -218,7 +218,6 @@ class ModelReader {
     }
     add_one("kv-b", "self_attn.kv_b_proj", h * (nope + v), rank, Split::kN, layers);
     add_one("o", "self_attn.o_proj", model_.hidden, h * v, Split::kK, layers).bias = bias;
-    const auto number = [](const Fact& fact) { return std::to_string(fact.value()); };
     model_.attention.push_back({.q_heads = h,
                                 .kv_heads = h,
                                 .qk = qk,
@@ -227,8 +226,7 @@ class ModelReader {
                                 .latent_qk = rank + rope,
                                 .latent_v = rank,
                                 .shared_rope = rope,
-                                .absorbed_shape = number(h) + " of [" + number(rank) + ", " + number(nope) + "], and " +
-                                                  number(h) + " of [" + number(v) + ", " + number(rank) + "]",
+                                .nope = nope,
                                 .scale = "(qk_nope_head_dim + qk_rope_head_dim)^-1/2, and mscale^2 of rope_scaling",
                                 .layers = layers});
   }

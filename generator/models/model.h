@@ -47,8 +47,7 @@ struct AttentionLayer {
   /// Of latent attention: elements of a key in the cache of latents, and of the value that it begins with; 0: keys and
   /// values themselves are kept.
   Fact latent_qk, latent_v;
-  Fact shared_rope;            // of latent attention: rotary elements of a key, which all heads share
-  std::string absorbed_shape;  // of the products around a decode over that cache
+  Fact shared_rope, nope;  // of latent attention: rotary elements of a key, which all heads share; the others
   bool is_latent() const { return latent_v.value() > 0; }
   std::string scale;  // of the scores, in words
   QkNorm qk_norm;

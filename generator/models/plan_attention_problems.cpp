@@ -157,8 +157,7 @@ void PlanBuilder::add_latent(const AttentionLayer& layer) {
   AttentionProblem decode = problem_of(latent);
   decode.v_layout = VLayout::kKeyPrefix;
   add_decode(latent, std::move(decode));
-  add_missing(plan_, {{"absorbed kv-b", layers_text(layer.layers), layer.absorbed_shape,
-                       "batched GEMM of each head is to come; the server's own serves"}});
+  add_absorbed(layer);
 }
 
 }  // namespace kernelwright::detail

@@ -9,7 +9,8 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr int kCheckRows = 17;
+constexpr int kCheckRows = 17, kCheckRowsOfHead = 3;
+constexpr int kMostRowsOfHeads = 1 << 24;
 constexpr std::int64_t kMostMatches = 1 << 20;  // of modules that stay in 16 bits with layers
 constexpr std::int64_t kMostSize = 1 << 24;     // of a GEMM's n and k
 
@@ -122,6 +123,32 @@ void PlanBuilder::add_gemm(const Linear& linear, const std::string& name, const 
         fmt::format("dtype: e4m3, scales {}; quant_method {}", to_string(quantization.scales), quantization.method));
   if (bias) planned.from.push_back("epilogue: the layer has a bias");
   join(std::move(planned));
+}
+
+/// The products around a decode over latents, of each head with its own part of kv_b_proj's weight
+/// [heads, nope + v, rank]. A query's nope elements become a query of latents, and a latent output becomes the head's.
+/// Both read the weight where it lies: of the first product it has columns innermost, of the second one k.
+void PlanBuilder::add_absorbed(const AttentionLayer& layer) {
+  const auto add = [&](const char* name, const Fact& n, const Fact& k, OperandLayout layout, const char* part) {
+    const int heads = static_cast<int>(layer.q_heads.value());
+    GemmProblem problem{.n = static_cast<int>(n.value()), .k = static_cast<int>(k.value())};
+    problem.dtype = {model_.dtype, model_.dtype, model_.dtype};
+    problem.layout = layout;
+    problem.groups = {.kind = GroupKind::kBatch, .count = heads};
+    const int most = std::min(plan_.serving.max_seqs, kMostRowsOfHeads / std::max(1, heads));
+    std::vector<GemmShape> shapes{{.name = fmt::format("b{}", most), .m = most * heads}};
+    if (most > 1) shapes.push_back({.name = "b1", .m = heads});
+    shapes.push_back({.name = "check", .m = std::min(kCheckRowsOfHead, most) * heads, .check = true});
+    PlannedProblem planned;
+    planned.config = GemmConfig{fmt::format("{}-absorbed-{}", plan_.name, name), std::move(problem), {}, shapes};
+    planned.serves = {{fmt::format("absorbed {}", name), layers_text(layer.layers)}};
+    planned.from = {"n: " + n.text(), "k: " + k.text(), "groups.count: " + layer.q_heads.text(),
+                    fmt::format("b: {} of each head of kv_b_proj, in 16 bits", part),
+                    fmt::format("rows: a head's, up to --max-seqs {}", plan_.serving.max_seqs)};
+    join(std::move(planned));
+  };
+  add("q", layer.latent_v, layer.nope, OperandLayout::kNn, "the first rows");
+  add("o", layer.v, layer.latent_v, OperandLayout::kNt, "the last rows");
 }
 
 }  // namespace kernelwright::detail

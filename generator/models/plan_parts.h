@@ -51,6 +51,7 @@ class PlanBuilder {
   void add_passes(const AttentionLayer& layer, const std::string& pass, AttentionProblem problem,
                   std::vector<AttentionShape> shapes);
   void add_latent(const AttentionLayer& layer);
+  void add_absorbed(const AttentionLayer& layer);
   void add_latent_writes(const AttentionLayer& layer);
   AttentionProblem problem_of(const AttentionLayer& layer) const;
   std::vector<std::string> origin_of(const AttentionLayer& layer) const;

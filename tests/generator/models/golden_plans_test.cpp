@@ -59,7 +59,9 @@ TEST(GoldenPlans, HaveThePublishedShapes) {
                                             {"gate-up", {7168, 8192}},
                                             {"down", {8192, 3584}},
                                             {"lm-head", {16032, 8192}}}));
-  EXPECT_EQ(gemms("deepseek-v3", 8), (Shapes{{"qkv-a", {2112, 7168}},
+  EXPECT_EQ(gemms("deepseek-v3", 8), (Shapes{{"absorbed-q", {512, 128}},
+                                             {"absorbed-o", {128, 512}},
+                                             {"qkv-a", {2112, 7168}},
                                              {"q-b", {3072, 1536}},
                                              {"kv-b", {4096, 512}},
                                              {"o", {7168, 2048}},

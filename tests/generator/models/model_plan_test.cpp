@@ -277,6 +277,14 @@ TEST(ModelPlan, LatentAttentionExpandsItsPromptsAndDecodesOverLatents) {
               HasSubstr("--kv-scales: \"per_head\" does not fit a cache of latents; it takes per_tensor or per_block"));
   EXPECT_EQ(size(plan, "qkv-a"), Size(256 + 576, 512));
   EXPECT_EQ(size(plan, "shared-gate-up"), Size(512, 512));
+  EXPECT_EQ(size(plan, "absorbed-q"), Size(512, 128));
+  EXPECT_EQ(size(plan, "absorbed-o"), Size(128, 512));
+  EXPECT_EQ(gemm(plan, "absorbed-q").layout, OperandLayout::kNn) << "kv_b_proj has columns of W_UK innermost";
+  for (const char* name : {"absorbed-q", "absorbed-o"}) {
+    EXPECT_EQ(gemm(plan, name).groups, (GemmGroups{.kind = GroupKind::kBatch, .count = 8}));
+    EXPECT_EQ(gemm(plan, name).dtype.b, DType::kBf16);
+    EXPECT_EQ(std::get<GemmConfig>(problem(plan, name).config).shapes.front().m, 256 * 8);
+  }
   EXPECT_EQ(attention(plan_model(json, {.server = "hf"}), "decode").heads, (Heads{8, 8})) << "keys are expanded there";
 }
 

@@ -1,0 +1,99 @@
+// How a batch of GEMMs is planned, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/gemm/validate.h"
+
+namespace kernelwright::batch_test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// A product of a latent attention: each of 128 heads has a matrix [512, 128].
+GemmConfig absorbed_q() {
+  GemmConfig config;
+  config.name = "batch";
+  config.problem.n = 512, config.problem.k = 128;
+  config.problem.groups = {.kind = GroupKind::kBatch, .count = 128};
+  return config;
+}
+
+std::vector<std::string> refusals(const GemmConfig& config, Arch arch = Arch::kSm90a) {
+  std::vector<std::string> texts;
+  for (const Violation& violation : validate(config, arch)) texts.push_back(violation.text());
+  return texts;
+}
+
+TEST(GemmBatchPlan, FieldsOfOtherGroupsAreRefused) {
+  const auto of = [](const auto& change) {
+    GemmConfig config = absorbed_q();
+    change(config);
+    return refusals(config);
+  };
+  EXPECT_TRUE(refusals(absorbed_q()).empty());
+  EXPECT_THAT(of([](GemmConfig& c) { c.problem.groups.gather = true; }),
+              Contains(HasSubstr("/problem/groups/gather: true does not go with kind \"batch\"")));
+  EXPECT_THAT(of([](GemmConfig& c) { c.problem.groups.bounds = GroupBounds::kEnds; }),
+              Contains(HasSubstr("/problem/groups/bounds: \"ends\" does not go with kind \"batch\"")));
+  EXPECT_THAT(of([](GemmConfig& c) { c.problem.layout = OperandLayout::kTn; }),
+              Contains(HasSubstr("/problem/layout: \"tn\" has rows of a side by side")));
+  EXPECT_THAT(of([](GemmConfig& c) { c.schedule.split_k = 2; }),
+              Contains(HasSubstr("/schedule/split_k: 2 parts of k of groups is not built yet")));
+  EXPECT_THAT(
+      of([](GemmConfig& c) { c.problem.dtype.a = c.problem.dtype.b = DType::kTf32, c.problem.dtype.d = DType::kF32; }),
+      Contains(HasSubstr("/problem/dtype/a: \"tf32\" is not built yet for the hopper family")));
+  EXPECT_THAT(of([](GemmConfig& c) {
+                c.shapes = {{"odd", 130}};
+              }),
+              ElementsAre(HasSubstr("/shapes/0/m: 130 rows are not the same number for each of 128 groups; 256")));
+  EXPECT_THAT(of([](GemmConfig& c) {
+                GemmShape shape{"few", 256};
+                shape.rows = 3, shape.active = 2;
+                c.shapes = {shape};
+              }),
+              ElementsAre(HasSubstr("/shapes/0/rows: has no meaning for a batch"),
+                          HasSubstr("/shapes/0/active: has no meaning for a batch")));
+}
+
+TEST(GemmBatchPlan, OnBlackwellThePortableKernelServes) {
+  EXPECT_EQ(plan_by_model(absorbed_q().problem, {}, Arch::kSm100a).variant_for(1).spec.family, Family::kPortable);
+  GemmConfig config = absorbed_q();
+  config.schedule.family = Family::kBlackwell;
+  EXPECT_THAT(refusals(config, Arch::kSm100a),
+              Contains(HasSubstr("/problem/groups/kind: \"batch\" is not built yet for the blackwell family")));
+}
+
+TEST(GemmBatchPlan, FewTokensHaveSwappedTilesAsNarrowAsTheyAreFew) {
+  const GemmPlan plan = plan_by_model(absorbed_q().problem, {}, Arch::kSm90a);
+  for (const auto& [rows, columns] : {std::pair{1, 8}, {8, 8}, {16, 16}, {32, 32}}) {
+    const GemmSpec& spec = plan.variant_for(rows).spec;
+    EXPECT_TRUE(spec.swap_ab) << rows;
+    EXPECT_EQ(spec.block_n, columns) << rows;
+  }
+  EXPECT_FALSE(plan.variant_for(4096).spec.swap_ab);
+  for (const GemmVariant& variant : plan.variants) EXPECT_EQ(variant.spec.split_k, 1);
+}
+
+/// No CTA reads bounds, so a launch has the fewest CTAs that end in the same round, as a dense one has.
+TEST(GemmBatchPlan, ALaunchCountsTheTilesOfAllGroups) {
+  const GemmProblem problem = absorbed_q().problem;
+  GemmSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.block_m = 128, schedule.block_n = 128, schedule.math_warpgroups = 2;
+  const GemmSpec spec = plan_by_model(problem, schedule, Arch::kSm90a).variant_for(1).spec;
+  const auto ctas = [&](int rows) {
+    return plan_launch(spec, extent_of(problem, {"rows", rows * problem.groups.count}), 132, 0).grid[0];
+  };
+  EXPECT_EQ(ctas(0), 0u);
+  EXPECT_EQ(ctas(1), 128u) << "512 tiles in 4 rounds";
+  EXPECT_EQ(ctas(128), ctas(1));
+  EXPECT_EQ(ctas(129), 128u) << "1024 tiles in 8 rounds";
+  EXPECT_EQ(count_items(spec, extent_of(problem, {"rows", 129 * 128})), 1024);
+}
+
+}  // namespace
+}  // namespace kernelwright::batch_test
