@@ -63,8 +63,8 @@ struct GemmCase {
   std::vector<std::int32_t> bounds;
   std::vector<std::int32_t> gather;  // the row of a for each row of d, where the problem has it; -1: zeros
   int source_rows = 0;               // of a then
-  /// Of a batch: on a device, rows of a, c and d with one number lie side by side, [m / count, count, ..]. Here, groups
-  /// lie one behind the other.
+  /// Of a batch: on a device, rows of a, b, c and d with one number lie side by side: a is [m / count, count, k]. Here,
+  /// groups lie one behind the other.
   bool side_by_side = false;
 
   /// Whether values are independent draws, so that rounding errors are independent too. Then statistics apply.

@@ -16,21 +16,20 @@ DevicePtr GemmDeviceCase::upload(const void* data, std::size_t bytes) {
 
 GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel kernel)
     : DeviceCall(device, call, kernel) {
-  const auto matrix = [&](const HostMatrix& host, DevicePtr& address, std::int64_t& stride) {
+  const auto matrix = [&](const HostMatrix& host, DevicePtr& address, std::int64_t& stride,
+                          std::int64_t& batch_stride) {
     address = upload(host.bytes.data(), host.bytes.size());
     stride = host.stride;
-  };
-  const auto rows = [&](const HostMatrix& host, DevicePtr& address, std::int64_t& stride, std::int64_t& batch_stride) {
-    matrix(host, address, stride);
     if (!call.side_by_side) return;
     HostMatrix moved = host;
-    for (std::int64_t i = 0; i < host.rows; ++i) std::copy(host.row(i), host.row(i + 1), moved.row(place(i)));
+    for (std::int64_t i = 0; i < host.rows; ++i)
+      std::copy(host.row(i), host.row(i + 1), moved.row(place(i, host.rows)));
     if (!moved.bytes.empty()) device.copy_to_device(address, moved.bytes.data(), moved.bytes.size());
     batch_stride = host.stride, stride = host.stride * call.problem.groups.count;
   };
-  rows(call.a, tensors_.a, tensors_.a_stride, tensors_.a_batch_stride);
-  matrix(call.b, tensors_.b, tensors_.b_stride);
-  if (call.epilogue.c) rows(call.c, tensors_.c, tensors_.c_stride, tensors_.c_batch_stride);
+  matrix(call.a, tensors_.a, tensors_.a_stride, tensors_.a_batch_stride);
+  matrix(call.b, tensors_.b, tensors_.b_stride, tensors_.b_batch_stride);
+  if (call.epilogue.c) matrix(call.c, tensors_.c, tensors_.c_stride, tensors_.c_batch_stride);
   if (call.epilogue.bias) tensors_.bias = upload(call.bias.bytes.data(), call.bias.bytes.size());
   if (is_block_scaled(call.problem.dtype.a)) {
     tensors_.scale_a = upload(call.a.scales.data(), call.a.scales.size());

@@ -37,12 +37,13 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
   bool other_rows_are_intact(const std::vector<std::byte>& bytes) const;
   bool scales_are_intact();
   std::vector<std::byte> read_scales();
-  /// Where row `index` of a, c and d lies among their rows in memory.
-  std::int64_t place(std::int64_t index) const {
+  /// Where row `index` of `rows` rows of all groups lies in memory.
+  std::int64_t place(std::int64_t index, std::int64_t rows) const {
     if (!call_.side_by_side) return index;
-    const std::int64_t count = call_.problem.groups.count, of_group = call_.m / count;
+    const std::int64_t count = call_.problem.groups.count, of_group = rows / count;
     return index % of_group * count + index / of_group;
   }
+  std::int64_t place(std::int64_t index) const { return place(index, call_.m); }  // of d
   std::size_t row(std::int64_t index) const { return static_cast<std::size_t>(index) * stride_bytes_; }
 
   std::size_t row_bytes_ = 0, stride_bytes_ = 0;  // of d

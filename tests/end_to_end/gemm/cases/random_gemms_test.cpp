@@ -32,7 +32,9 @@ class Draw {
     config.name = "drawn";
     config.problem = problem();
     config.schedule = schedule(config.problem);
-    config.shapes = {{"drawn", rows(), true}};
+    GemmGroups& groups = config.problem.groups;
+    if (arch_ == Arch::kSm90a && chance(25)) groups = {.kind = GroupKind::kBatch, .count = one_of({1, 2, 3, 5})};
+    config.shapes = {{"drawn", (rows() + groups.count - 1) / groups.count * groups.count, true}};
     return config;
   }
   bool chance(int percent) { return static_cast<int>(random_.below(100)) < percent; }
@@ -172,8 +174,9 @@ bool run_one(std::uint64_t seed, Arch arch) {
   const int least_sms = arch == Arch::kSm90a ? 1 : 8;  // a cluster's
   Engine engine = test::make_checking_engine(least_sms + static_cast<int>(seed % 5), completion, seed, arch);
   for (const bool exact : {true, false}) {
-    const GemmCase call = make_gemm_inputs(config.problem, config.shapes[0],
-                                           {.seed = seed, .exact = exact, .padding = draw.chance(50) ? 9 : 0});
+    const GemmCase call = make_gemm_inputs(
+        config.problem, config.shapes[0],
+        {.seed = seed, .exact = exact, .padding = draw.chance(50) ? 9 : 0, .side_by_side = draw.chance(50)});
     try {
       test::expect_right(call, test::run_checked(engine, call, config.schedule));
     } catch (const Error& error) {

@@ -29,6 +29,7 @@ enum class Form {
   kBlocks,    // 8 bits with scales of blocks
   kStrips,    // two strips of 64 bytes of k to a slab, two products of 64 rows
   kBoxes,     // m and n innermost, boxes of 64 bytes of them
+  kBatch,     // of three groups side by side, 8 bits with scales of blocks
 };
 
 struct Fault {
@@ -40,6 +41,11 @@ struct Fault {
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 
 GemmProblem problem_of(Form form) {
+  if (form == Form::kBatch) {
+    GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 128, 256, "acc", ScaleKind::kPerBlock);
+    problem.groups = {.kind = GroupKind::kBatch, .count = 3};
+    return problem;
+  }
   if (form == Form::kBlocks)
     return test::gemm_problem(DType::kE4m3, DType::kBf16, 256, 640, "acc", ScaleKind::kPerBlock);
   GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, form == Form::kParts ? 128 : 136, 392);
@@ -51,7 +57,7 @@ GemmSchedule schedule_of(Form form) {
   GemmSchedule schedule;
   schedule.family = Family::kHopper;
   schedule.block_m = 64;
-  schedule.block_n = form == Form::kParts || form == Form::kBlocks ? 128 : 64;
+  schedule.block_n = form == Form::kParts || form == Form::kBlocks || form == Form::kBatch ? 128 : 64;
   schedule.stages = form == Form::kGroups ? 4 : 3;
   schedule.k_group = form == Form::kGroups ? 2 : 1;
   schedule.mma_in_flight = form == Form::kWaits ? 0 : 1;
@@ -239,6 +245,31 @@ const Fault kFaults[] = {
      Form::kPlain,
      {drop("TileStore::finish", "cp_async_bulk_wait_group_read")},
      "work outstanding at exit"},
+    // ---- a batch ----
+    {"left_operand_of_the_first_group",
+     Form::kBatch,
+     {change("load_rows", "cp_async_bulk_tensor_3d", "group", "0")},
+     "wrong result"},
+    {"right_operand_of_the_first_group",
+     Form::kBatch,
+     {change("load_for_all", "cp_async_bulk_tensor_3d", "group", "0")},
+     "wrong result"},
+    {"scales_of_the_first_group",
+     Form::kBatch,
+     {change("load_scales", "blocks #4", "tile.group", "0")},
+     "wrong result"},
+    {"column_scales_of_the_first_group",
+     Form::kBatch,
+     {change("BlockScales", "tile group kKinds", "tile.group", "0")},
+     "wrong result"},
+    {"results_in_the_first_group",
+     Form::kBatch,
+     {change("TileStore::send", "cp_async_bulk_tensor_3d_store", "tile.group", "0")},
+     "wrong result"},
+    {"tiles_of_one_group_alone",
+     Form::kBatch,
+     {change("BatchedWork::BatchedWork", "batch_of", "batch_of(params).count", "1")},
+     "wrong result"},
     // ---- a kernel ahead ----
     {"operands_loaded_ahead_of_it",
      Form::kPlain,
@@ -248,7 +279,9 @@ const Fault kFaults[] = {
 
 /// The findings in the form's kernel with `edits`.
 test::Findings findings_in(Form form, const std::vector<test::TemplateEdit>& edits = {}) {
-  const GemmCase call = make_gemm_inputs(problem_of(form), {.name = "fault", .m = 200}, {.seed = 1});
+  const int rows = form == Form::kBatch ? 3 * 70 : 200;
+  const GemmCase call =
+      make_gemm_inputs(problem_of(form), {.name = "fault", .m = rows}, {.seed = 1, .side_by_side = true});
   return test::run_with_edits("gemm_sm90", call, schedule_of(form), edits, Arch::kSm90a, 2);
 }
 
@@ -271,7 +304,7 @@ INSTANTIATE_TEST_SUITE_P(, GemmFaults, testing::ValuesIn(kFaults),
 TEST(GemmWithoutFaults, NothingIsFound) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   for (const Form form : {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts,
-                          Form::kTurns, Form::kBlocks}) {
+                          Form::kTurns, Form::kBlocks, Form::kBatch}) {
     const test::Findings findings = findings_in(form);
     EXPECT_TRUE(findings.found.empty()) << findings.text;
   }

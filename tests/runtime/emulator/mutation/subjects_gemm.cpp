@@ -54,6 +54,9 @@ void add_groups(std::vector<GemmCall>& calls, GemmProblem problem, const GemmPro
   swapped.block_n = 128;
   swapped.swap_ab = true;
   calls.push_back({"gemm_sm90_of_swapped_groups", problem, 3 * 100, swapped});
+  GemmProblem batch = problem;
+  batch.groups = {.kind = GroupKind::kBatch, .count = 3};
+  calls.push_back({"gemm_sm90_plain_batch", batch, 3 * 100, schedule});
   GemmProblem scaled = blocks;
   scaled.groups = problem.groups;
   swapped.block_n = 32;
