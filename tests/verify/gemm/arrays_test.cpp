@@ -144,6 +144,34 @@ TEST_F(GemmArrays, MustAgreeInM) {
                        path("c") + ": shape [4, 8]; a.npy has 3 rows, so the first dimension would be 3");
 }
 
+TEST_F(GemmArrays, OfABatchHaveAMatrixForEachGroup) {
+  problem_.groups = {.kind = GroupKind::kBatch, .count = 2};
+  problem_.scales = ScaleKind::kPerBlock;
+  write("a", {6, 16});
+  write("b", {2, 8, 16});
+  write("scale_a", {2, 1, 3});
+  write("scale_b", {2, 1, 1});
+  const GemmCase call = read_case(problem_, folder_);
+  EXPECT_EQ(call.m, 6);
+  const GemmCase second = call.dense_group(1);
+  EXPECT_EQ(second.m, 3);
+  EXPECT_EQ(at(second.a, 0, 0), 48);
+  EXPECT_EQ(at(second.b, 0, 0), 128);
+  EXPECT_EQ(second.scale(2, 0, 0), 5 * 1);
+  write("counts", {2});
+  EXPECT_THROW_MESSAGE(
+      read_case(problem_, folder_), ConfigError,
+      path("counts") + ": is not read: the problem has no groups with bounds; take it away, or change the problem");
+  std::filesystem::remove(path("counts"));
+  write("a", {5, 16});
+  try {
+    read_case(problem_, folder_);
+    FAIL() << "nothing was said";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("/inputs/a.npy: has 5 rows, not the same number for each of 2"));
+  }
+}
+
 TEST_F(GemmArrays, ComeBackAsD) {
   write("a", {2, 16});
   write("b", {8, 16});

@@ -1,6 +1,6 @@
-// GEMMs on the GPU, of groups and dense, with gates and without: random problems, bounds and tiles against the dense
-// product of each group, weights of more than 2^31 elements, new bounds under the same arguments, and bad bounds.
-// Skipped by name if there is no GPU.
+// GEMMs on the GPU, of groups, of batches and dense, with gates and without: random problems, bounds and tiles against
+// the dense product of each group, weights of more than 2^31 elements, new bounds under the same arguments, and bad
+// bounds. Skipped by name if there is no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -82,6 +82,7 @@ GemmProblem draw_problem(Draw& draw) {
   do problem.groups.count = draw.one_of(kCounts);
   while (std::int64_t{problem.groups.count} * problem.n * problem.k > kMostWeights);
   problem.groups.gather = draw.below(3) == 0;
+  if (draw.below(5) == 0) problem.groups = {.kind = GroupKind::kBatch, .count = problem.groups.count};
   if (draw.below(6) == 0) problem.groups = {};  // dense
   return problem;
 }
@@ -105,10 +106,11 @@ GemmSchedule draw_tile(Draw& draw, const GemmProblem& problem) {
 GemmShape draw_shape(Draw& draw, const GemmProblem& problem) {
   constexpr RowSkew kSkews[] = {RowSkew::kEven, RowSkew::kUniform, RowSkew::kZipf, RowSkew::kOne};
   GemmShape shape{"drawn"};
-  shape.skew = draw.one_of(kSkews);
   const int each = 1 + draw.below(draw.below(2) == 0 ? 20 : 300);
-  shape.m = problem.groups.kind == GroupKind::kMasked ? problem.groups.count * std::min(each, 100)
-                                                      : std::min(8000, problem.groups.count * each);
+  shape.m = problem.groups.is_even() ? problem.groups.count * std::min(each, 100)
+                                     : std::min(8000, problem.groups.count * each);
+  if (problem.groups.is_batch()) return shape;
+  shape.skew = draw.one_of(kSkews);
   shape.rows = 1 + draw.below(shape.m);
   if (draw.below(3) == 0) shape.active = 1 + draw.below(problem.groups.count);
   if (problem.groups.gather) shape.source_rows = 1 + draw.below(shape.m);
@@ -130,8 +132,8 @@ TEST_P(RandomGroupsOnCuda, AreRightAndRepeatToTheBit) {
     const GemmShape shape = draw_shape(draw, problem);
     SCOPED_TRACE(fmt::format("{} groups, {} rows of {}, {} x {}", problem.groups.count, shape.rows, shape.m, problem.n,
                              problem.k));
-    run(make_gemm_inputs(problem, shape, {.seed = seed, .padding = seed % 3 == 0 ? 3 : 0}), schedule,
-        i == 0 ? kRepeats : 3);
+    const GemmInputOptions options{.seed = seed, .padding = seed % 3 == 0 ? 3 : 0, .side_by_side = draw.below(2) == 0};
+    run(make_gemm_inputs(problem, shape, options), schedule, i == 0 ? kRepeats : 3);
   }
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomGroupsOnCuda, testing::Range(0, 80));
