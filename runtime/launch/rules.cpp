@@ -37,12 +37,21 @@ void ArgumentRules::row_holds(std::string_view stride_path, const Matrix& matrix
 }
 
 void ArgumentRules::within_memory(std::string_view stride_path, const Matrix& matrix) {
-  bad(matrix.stride >= matrix.columns && !matrix.fits_memory(), stride_path, [&] {
-    return fmt::format(
-        "{} elements of {} from one row to the next bring {} rows at {:#x} behind what 64-bit addresses "
-        "reach, or to more than {} bytes",
-        matrix.stride, to_string(matrix.dtype), matrix.rows, matrix.address, kMostBytes);
-  });
+  const auto check = [&](bool broken, std::string_view path, std::int64_t stride, const char* of, std::int64_t count) {
+    bad(broken, path, [&] {
+      return fmt::format(
+          "{} elements of {} from one {} to the next bring {} {}s at {:#x} behind what 64-bit addresses "
+          "reach, or to more than {} bytes",
+          stride, to_string(matrix.dtype), of, count, of, matrix.address, kMostBytes);
+    });
+  };
+  Matrix one = matrix;
+  one.count = 1;
+  const bool holds_rows = matrix.stride >= matrix.columns, one_fits = one.fits_memory();
+  check(holds_rows && !one_fits, stride_path, matrix.stride, "row", matrix.rows);
+  const std::string_view operand = stride_path.substr(0, stride_path.rfind("_stride"));
+  check(holds_rows && one_fits && !matrix.fits_memory(), fmt::format("{}_batch_stride", operand), matrix.batch_stride,
+        "group", matrix.count);
 }
 
 void ArgumentRules::matrix(const std::string& path, const Matrix& matrix, int alignment) {
