@@ -151,10 +151,10 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
     }
     case AttentionForm::kHopperLatent: {
       if (kernel.spec.kv == kernel.spec.q) {
-        contract::HopperLatentParams latent{};
+        contract::LatentParams latent{};
         return launch_with(latent);
       }
-      contract::HopperLatentBytesParams latent{};
+      contract::LatentBytesParams latent{};
       return launch_with(latent);
     }
     case AttentionForm::kBlackwellPrefill: {

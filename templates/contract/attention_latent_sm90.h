@@ -1,38 +1,12 @@
-/// attention_latent_sm90: kernel parameters and shared memory, in one place for the host and the kernel. The keys are
-/// latent: values are the first head_dim.v elements of each key.
+/// attention_latent_sm90: its shared memory and workspace, in one place for the host and the kernel. Its parameters are
+/// LatentParams or LatentBytesParams.
 #pragma once
 
-#include "contract/attention_latent_record.h"
-#include "contract/attention_params.h"
-#include "contract/attention_sm90.h"
+#include "contract/attention_latent.h"
 #include "contract/integers.h"
 #include "contract/shared_slab.h"
-#include "contract/tensor_map.h"
 
 namespace kernelwright::contract {
-
-/// The map of k is that of attention_sm90 (contract/attention_sm90.h) with the swizzle of 128 bytes. Its box has a
-/// CTA's share of a tile: kLatentRows / cluster keys or, of pages, the largest divisor that this number shares with
-/// page_size. q is read by addresses, and v is not read at all.
-struct HopperLatentParams {
-  TensorMap k;
-  AttentionParams attention;
-};
-
-/// Keys of 8 bits, which warps of the loading warpgroup convert to the queries' dtype. The maps' elements are bytes,
-/// and a row of theirs is a key (contract/attention_latent_record.h). A box of k has 128 columns and the swizzle of 128
-/// bytes; it has as many rows as one of HopperLatentParams.
-struct HopperLatentBytesParams {
-  TensorMap k;
-  TensorMap k_scale;  // records: the same memory; a box has the 16 bytes of a key's scales, and no swizzle
-  AttentionParams attention;
-};
-
-constexpr int32_t kLatentRows = 64;             // query rows of a CTA, and keys of a tile
-constexpr int32_t kLatentSlabBytes = 64 * 128;  // a slab: 64 rows of 128 bytes
-constexpr int32_t kLatentSlots = 2;             // one for tiles of even number, one for the others
-constexpr int32_t kLatentParts = 4;             // of a slot, each with barriers of its own
-constexpr int32_t kLatentPartSlabs = 2;         // of a part; the last part also has the slabs that no value is in
 
 constexpr int32_t kLatentScratchBytes = 104;  // policy/even_shares.cuh
 constexpr int32_t kLatentCutBytes = 24;  // parts, sequence, first team, part, and a ticket of policy/joint_merge.cuh
@@ -62,8 +36,6 @@ struct HopperLatentLayout {
   int32_t total;
   int32_t slot;  // bytes of a slot
 };
-
-constexpr int32_t kLatentScaleBytes = kLatentRows * 16;  // of a slot of scales
 
 /// `depth`: of q and k, a multiple of 64. `converts`: keys have 8 bits. `records`: they have scales of their own.
 constexpr HopperLatentLayout hopper_latent_layout(int32_t depth, bool converts = false, bool records = false) {

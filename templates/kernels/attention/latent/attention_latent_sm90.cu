@@ -19,12 +19,12 @@
 ///
 /// Keys of 8 bits are converted behind the load, by warps of the same warpgroup: attention_latent_sm90_convert.cuh.
 ///
-/// attention_latent_sm90_load.cuh has the loading thread, attention_latent_sm90_math.cuh the warpgroups that multiply,
+/// attention_latent_load.cuh has the loading thread, attention_latent_sm90_math.cuh the warpgroups that multiply,
 /// attention_latent_sm90_store.cuh how they end, attention_latent_sm90_tiles.cuh what all share.
 #include "spec.h"
 
+#include "kernels/attention/latent/attention_latent_load.cuh"
 #include "kernels/attention/latent/attention_latent_sm90_convert.cuh"
-#include "kernels/attention/latent/attention_latent_sm90_load.cuh"
 #include "kernels/attention/latent/attention_latent_sm90_math.cuh"
 #include "kernels/attention/latent/attention_latent_sm90_store.cuh"
 #include "policy/padding_rows.cuh"

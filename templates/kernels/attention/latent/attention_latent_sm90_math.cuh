@@ -21,7 +21,6 @@ class MathWarpgroup {
   enum : int { kOther = 1 - kSide };
   using Softmax = policy::SharedSoftmax<spec::kRescale>;
   using Fragment = policy::WgmmaScores<32>;
-  using QueryTile = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, 128>;
   using Slab = tile::SharedTile<spec::kBlockM, 64, 128>;
   using Output = float[kSideColumns / 2];
 
@@ -71,19 +70,10 @@ class MathWarpgroup {
   /// All math threads bring Q. Its last slab moves to registers: the odd tiles' probabilities take its place.
   __device__ __forceinline__ void take_queries() {
     const int thread = static_cast<int>(threadIdx.x) - 128;
-    const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, QueryTile, kMathThreads> rows{shared_.queries()};
-    if (work_.item.num_rows > 0)
-      rows.load(thread, work_.item.num_rows,
-                work_.item.rows(static_cast<const uint16_t*>(params_.q), params_.q_strides));
-    else  // of a CTA behind the last rows of its cluster
-#pragma unroll 1
-      for (int at = thread * 16; at < QueryTile::bytes; at += kMathThreads * 16)
-        ptx::st_shared_v4(shared_.queries() + at, {});
-    ptx::cp_async_commit_group();
-    ptx::cp_async_wait_group<0>();
+    bring_queries<kMathThreads>(shared_, params_, work_.item, thread);
     if (mod_.changes_queries()) {
       ptx::bar_sync(kMathBarrier, kMathThreads);
-      rows.take_sign(thread, mod_.scale);
+      QueryRows<kMathThreads>{shared_.queries()}.take_sign(thread, mod_.scale);
     }
     ptx::fence_proxy_async_shared();
     ptx::bar_sync(kMathBarrier, kMathThreads);

@@ -1,36 +1,27 @@
-/// What the warps of attention_latent_sm90 share: types that follow from the Spec, places in shared memory, and the
-/// work of a CTA.
+/// What the warps of attention_latent_sm90 share, beyond attention_latent_ring.cuh: places in shared memory, and the
+/// items of a CTA.
 #pragma once
 
 #include "spec.h"
 
 #include "contract/attention_latent_sm90.h"
-#include "kernels/attention/latent/attention_latent_rows.cuh"
+#include "kernels/attention/latent/attention_latent_ring.cuh"
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/phased_barrier.cuh"
-#include "pipeline/staged_pipeline.cuh"
 #include "policy/either.cuh"
 #include "policy/even_shares.cuh"
 #include "policy/joint_merge.cuh"
-#include "ptx/cluster.cuh"
 
 namespace kernelwright {
 namespace {
 
-enum : int {  // not variables, which would be in every binary
-  kCluster = spec::kClusterM,
-  kSlabs = spec::kHeadDimQk / 64,
-  kValueSlabs = spec::kHeadDimV / 64,
+enum : int {   // not variables, which would be in every binary
   kSides = 2,  // math warpgroups: each has half of the output's columns
   kSideColumns = spec::kHeadDimV / kSides,
   kSideParts = contract::kLatentParts / kSides,
   kThreads = 384,
   kMathThreads = 256,
   kConvertWarps = 3,
-  // Keys that a box of TMA has: those of a CTA's share of a tile that lie in one page. The loading thread holds the
-  // pages of all boxes of a tile.
-  kShareRows = spec::kBlockN / kCluster,
-  kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize),
   // Warps that convert are faster with more than 40 registers. A merge takes them back: it holds many parts at once.
   kConvertRegisters = spec::kMerge == Merge::kInKernel ? 40 : 56,
   kLoadRegisters = kConverts                                      ? kConvertRegisters
@@ -40,41 +31,16 @@ enum : int {  // not variables, which would be in every binary
                    : kLoadRegisters > 24 ? 232
                                          : 240,
 };
-enum : uint32_t { kSlabBytes = contract::kLatentSlabBytes, kMathBarrier = 1, kSideBarrier = 2 };
-static_assert(spec::kBlockM == contract::kLatentRows && spec::kBlockN == contract::kLatentRows);
+enum : uint32_t { kMathBarrier = 1, kSideBarrier = 2 };
 static_assert(!kConverts || kCluster == 1, "each CTA converts its own keys");
-static_assert(kValueSlabs == contract::kLatentParts * contract::kLatentPartSlabs && kSlabs >= kValueSlabs,
-              "each warpgroup multiplies the values of two parts");
 
 static_assert(contract::kLatentScratchBytes == policy::even_scratch(kThreads));
 constexpr contract::HopperLatentLayout kLayout = contract::hopper_latent_layout(spec::kHeadDimQk, kConverts, kRecords);
-using Params = policy::Either<kConverts, contract::HopperLatentBytesParams, contract::HopperLatentParams>::type;
-
-/// The map of the scales of records. Other keys have no such map; the kernel compiles the call and never makes it.
-__device__ __forceinline__ const contract::TensorMap& scale_map(const contract::HopperLatentBytesParams& params) {
-  return params.k_scale;
-}
-__device__ __forceinline__ const contract::TensorMap& scale_map(const contract::HopperLatentParams& params) {
-  return params.k;
-}
-
-/// Slabs of part `part` of a slot.
-__device__ constexpr int slabs_of_part(int part) {
-  return part + 1 < contract::kLatentParts ? contract::kLatentPartSlabs : kSlabs - part * contract::kLatentPartSlabs;
-}
-
-/// The ring of key tiles. A tile of number i, counted from the CTA's first, lies in slot i % 2.
-using KeyRing = pipeline::StagedPipeline<contract::kLatentSlots, contract::kLatentParts, (kCluster > 1)>;
 using Release = pipeline::WarpRelease<kCluster>;
 /// A part of a slot of keys of 8 bits has landed.
 using Landed = pipeline::PhasedBarrier<1>;
 /// The probabilities of a tile, and the maxima that they are relative to, lie in shared memory: four warps arrive.
 using Posted = pipeline::PhasedBarrier<4>;
-
-/// The CTAs that walk the same key tiles: those of a cluster, or of a team. A team has all rows of a sequence.
-enum : int { kTogether = spec::kBalanced ? 1 << 20 : spec::kBlockM * kCluster };
-using ClusterItem = ItemOf<kTogether>;
-static_assert(!spec::kBalanced || (kCluster == 1 && !kConverts), "a team has no cluster, and keys of 16 bits");
 
 /// Shared memory, with the layout of the contract.
 struct Shared {
@@ -108,46 +74,6 @@ struct Shared {
   __device__ uint32_t scratch() const { return base + kLayout.scratch; }
 };
 
-/// How often the slots of keys have been filled and read, as parities: CTAs take item after item, and each item begins
-/// with slot 0.
-struct Laps {
-  uint32_t parities = 0;  // bit s: of slot s
-  __device__ __forceinline__ uint32_t of(int slot) const { return parities >> slot & 1; }
-  /// The parity of the lap of the tile that was loaded last into this slot.
-  __device__ __forceinline__ uint32_t before(int slot) const { return spec::kBalanced ? of(slot) ^ 1 : 0; }
-  /// A tile has been loaded.
-  __device__ __forceinline__ void fill(uint32_t slot) { parities ^= 1 << slot; }
-  /// An item of `tiles` tiles is over.
-  __device__ __forceinline__ void add(int tiles) { parities ^= ((tiles + 1) / 2 & 1) | (tiles / 2 & 1) << 1; }
-};
-
-/// An item of a CTA. All CTAs of a cluster walk the same key tiles, those that any of their rows sees. So do those of a
-/// team.
-struct Work {
-  ClusterItem cluster;
-  WorkItem item;
-  Mask mask;
-  policy::TileList tiles;
-  int parts;  // into which the keys are cut
-
-  /// All key tiles of `coord`, which names a cluster or a team.
-  __device__ __forceinline__ Work(const contract::AttentionParams& params, policy::TileCoord coord)
-      : cluster(params, coord),
-        item(params, own(params, coord)),
-        mask(cluster.template mask<Mask>(params)),
-        tiles(policy::tile_list<spec::kBlockN>(mask, cluster.query(0), cluster.query(max(cluster.num_rows, 1) - 1))),
-        parts(1) {}
-
-  __device__ int count() const { return tiles.end - tiles.begin; }
-
- private:
-  __device__ static policy::TileCoord own(const contract::AttentionParams& params, policy::TileCoord coord) {
-    if constexpr (kCluster > 1) coord.m_block = coord.m_block * kCluster + static_cast<int>(ptx::cluster_ctarank());
-    if constexpr (spec::kBalanced) coord.m_block = static_cast<int>(blockIdx.x % params.num_m_blocks);
-    return coord;
-  }
-};
-
 /// The item of a CTA at its end. Some kernels derive it anew, so that the loop over keys holds fewer registers: those
 /// of CTAs that walk several items, and those that convert keys and merge parts.
 template <bool kAnew>
@@ -168,22 +94,6 @@ struct FinishedItem<true> {
 };
 using Finished = FinishedItem<(spec::kBalanced ? spec::kQLayout == QLayout::kRagged
                                                : kConverts && spec::kMerge == Merge::kInKernel)>;
-
-/// The items of a CTA: one, the part of a tile that the number of the CTA names.
-class OneItem {
-  bool exists_;
-
- public:
-  Work work;
-  __device__ __forceinline__ OneItem(const contract::AttentionParams& params, const Shared&)
-      : work(params, policy::TileCoord(params, params.kv_heads, blockIdx.x / kCluster)) {
-    exists_ = work.cluster.num_rows > 0;
-    work.parts = params.num_splits;
-    work.tiles.take_part(work.cluster.coord.split, work.parts);
-  }
-  __device__ __forceinline__ bool exists() const { return exists_; }
-  __device__ __forceinline__ void next() { exists_ = false; }
-};
 
 /// The items of a CTA: its team's piece of all key tiles. All threads of the CTA find the first item together. Each
 /// role then goes on by itself.

@@ -1,15 +1,17 @@
-/// The thread of attention_latent_sm90 that loads. It fills the slots of keys, part by part.
+/// The thread that loads by TMA in kernels of latent attention. It fills the slots of keys, part by part.
 ///
 /// Keys of 8 bits land where their 16-bit elements will be (attention_latent_sm90_convert.cuh). Two slabs of a part
 /// have 128 columns. The 128 bytes of these columns land in the second slab, each key's in the key's own row.
 #pragma once
 
-#include "kernels/attention/latent/attention_latent_sm90_tiles.cuh"
+#include "kernels/attention/latent/attention_latent_ring.cuh"
 #include "ptx/tma.cuh"
 
 namespace kernelwright {
 namespace {
 
+/// `SharedT`: the places of a kernel's shared memory.
+template <class SharedT>
 class Loader {
   enum : bool {
     kPaged = spec::kKvLayout == KvLayoutKind::kPaged,
@@ -23,7 +25,7 @@ class Loader {
   static_assert(spec::kBlockN % kPage == 0 || kPage % kBoxRows == 0);
 
   const Params& params_;
-  const Shared& shared_;
+  const SharedT& shared_;
   const policy::TileList& tiles_;
   const int32_t* const table_;
   const int start_, batch_, head_, share_;
@@ -33,7 +35,7 @@ class Loader {
   int page_[kBoxes];
 
  public:
-  __device__ __forceinline__ Loader(const Params& params, const Work& work, const Shared& shared, Laps& laps)
+  __device__ __forceinline__ Loader(const Params& params, const Work& work, const SharedT& shared, Laps& laps)
       : params_(params),
         shared_(shared),
         tiles_(work.tiles),
@@ -104,7 +106,7 @@ class Loader {
   __device__ __forceinline__ uint32_t expect_part() const {
     constexpr uint32_t kBytes = bytes_of_part(kPart);
     if constexpr (kConverts) {
-      const Landed landed = shared_.landed(static_cast<int>(ring_.state.index), kPart);
+      const auto landed = shared_.landed(static_cast<int>(ring_.state.index), kPart);
       landed.expect_bytes(kBytes);
       return landed.address;
     } else {
@@ -117,7 +119,7 @@ class Loader {
     ring_.template producer_wait<kPart>();
     const uint32_t barrier = expect_part<kPart>();
     constexpr int kFirst = kPart * contract::kLatentPartSlabs;
-    const uint32_t to = keys_ + ring_.state.index * kLayout.slot + kFirst * kSlabBytes + share_ * 128;
+    const uint32_t to = keys_ + ring_.state.index * kSlotBytes + kFirst * kSlabBytes + share_ * 128;
 #pragma unroll
     for (int slab = 0; slab < slabs_of_part(kPart); ++slab) {
       if (column_of(kFirst + slab) == kNoBox) continue;
