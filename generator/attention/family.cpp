@@ -10,7 +10,8 @@ namespace kernelwright {
 namespace detail {
 
 std::span<const AttentionFamily* const> attention_families() noexcept {
-  static const AttentionFamily* const rows[] = {&hopper_attention(), &hopper_latent_attention(), &blackwell_attention(),
+  static const AttentionFamily* const rows[] = {&hopper_attention(),          &hopper_latent_attention(),
+                                                &blackwell_attention(),       &blackwell_latent_attention(),
                                                 &portable_latent_attention(), &portable_attention()};
   return rows;
 }

@@ -68,7 +68,7 @@ struct AttentionFamily {
 
 /// The rows: families of one architecture, then portable.
 std::span<const AttentionFamily* const> attention_families() noexcept;
-/// The row of a family. One that has no kernels for latent attention has one row: its check() refuses such problems.
+/// The row of a family, which has one of its kernels for latent attention and one of its others.
 const AttentionFamily& attention_row(Family family, bool latent = false) noexcept;
 inline const AttentionFamily& family_row(const AttentionSpec& spec) noexcept {
   return attention_row(spec.family, spec.latent);
@@ -77,6 +77,7 @@ const AttentionFamily& portable_attention();
 const AttentionFamily& hopper_attention();
 const AttentionFamily& blackwell_attention();
 const AttentionFamily& hopper_latent_attention();
+const AttentionFamily& blackwell_latent_attention();
 const AttentionFamily& portable_latent_attention();
 
 inline bool deals_items(const AttentionSpec& spec) { return family_row(spec).deals_items && !spec.token_gen; }
@@ -90,14 +91,17 @@ void plan_hopper(const AttentionProblem& problem, const AttentionSchedule& sched
 void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
 void plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
 void plan_hopper_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
+void plan_blackwell_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
 void plan_portable_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
 std::vector<SharedRegion> portable_map(const AttentionSpec& spec);
 std::vector<SharedRegion> hopper_map(const AttentionSpec& spec);
 std::vector<SharedRegion> hopper_decode_map(const AttentionSpec& spec);
 std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec);
 std::vector<SharedRegion> hopper_latent_map(const AttentionSpec& spec);
+std::vector<SharedRegion> blackwell_latent_map(const AttentionSpec& spec);
 std::vector<SharedRegion> portable_latent_map(const AttentionSpec& spec);
 TensorMemoryMap blackwell_tensor_memory(const AttentionSpec& spec);
+TensorMemoryMap blackwell_latent_tensor_memory(const AttentionSpec& spec);
 /// Roles of a kernel in which every warp loads, multiplies and stores.
 std::vector<KernelRole> alike_roles(const AttentionSpec& spec);
 

@@ -73,7 +73,6 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
   rules.takes_score_mod("/problem/score_mod", problem.score_mod);
   if (problem.v_layout == VLayout::kColumns && !((narrow || converts) && takes.takes_columns))
     rules.refuse("/problem/v_layout", "\"columns\"", "rows");
-  if (problem.is_latent()) rules.refuse("/problem/v_layout", "\"key_prefix\"", "rows");
   std::vector<ScaleKind> scales{ScaleKind::kNone};
   if (narrow || converts)
     scales.insert(scales.end(),

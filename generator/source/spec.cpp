@@ -75,6 +75,7 @@ std::string kernel_name(const Spec& spec) {
     case AttentionForm::kHopperPrefill: return "attention_sm90";
     case AttentionForm::kHopperDecode: return "attention_decode_sm90";
     case AttentionForm::kHopperLatent: return "attention_latent_sm90";
+    case AttentionForm::kBlackwellLatent: return "attention_latent_sm100";
     case AttentionForm::kPortableLatent: return "attention_latent_portable";
     case AttentionForm::kBlackwellPrefill: return "attention_sm100";
   }

@@ -24,6 +24,7 @@ enum class AttentionForm {
   kHopperPrefill,     // attention_sm90: one warpgroup loads, the others multiply
   kHopperDecode,      // attention_decode_sm90: all warps do the same
   kHopperLatent,      // attention_latent_sm90: one warpgroup loads, two share the columns of the output
+  kBlackwellLatent,   // attention_latent_sm100: softmax, correction, two warps that multiply, one that loads
   kBlackwellPrefill,  // attention_sm100: softmax, correction, a warp that multiplies, one that loads
 };
 
@@ -220,13 +221,10 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 
   AttentionForm form() const {
-    if (latent) return family == Family::kHopper ? AttentionForm::kHopperLatent : AttentionForm::kPortableLatent;
-    switch (family) {
-      case Family::kPortable: break;
-      case Family::kHopper: return token_gen ? AttentionForm::kHopperDecode : AttentionForm::kHopperPrefill;
-      case Family::kBlackwell: return AttentionForm::kBlackwellPrefill;
-    }
-    return token_gen ? AttentionForm::kPortableDecode : AttentionForm::kPortablePrefill;
+    using enum AttentionForm;
+    if (family == Family::kHopper) return latent ? kHopperLatent : token_gen ? kHopperDecode : kHopperPrefill;
+    if (family == Family::kBlackwell) return latent ? kBlackwellLatent : kBlackwellPrefill;
+    return latent ? kPortableLatent : token_gen ? kPortableDecode : kPortablePrefill;
   }
   /// Whether warps have roles of their own and pass tiles to each other: hopper and blackwell prefill.
   bool has_roles() const {
@@ -350,7 +348,7 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");
     field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
     if (spec.token_gen) field("merge", spec.merge, any{}, "who merges the parts of split keys");
-    if (spec.form() == AttentionForm::kHopperLatent) field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster");
+    if (spec.latent && spec.family != Family::kPortable) field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster");
   }
   visit_options(spec, field);
 }

@@ -123,7 +123,7 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
   };
 }
 
-/// attention_sm90, attention_decode_sm90, attention_latent_sm90 and attention_sm100.
+/// attention_sm90, attention_decode_sm90, attention_sm100, attention_latent_sm90 and attention_latent_sm100.
 void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
                    const AttentionLaunch& launch, const AttentionParams& params, Stream stream) {
   const AttentionTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
@@ -149,7 +149,8 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
       contract::HopperDecodeParams decode{};
       return launch_with(decode);
     }
-    case AttentionForm::kHopperLatent: {
+    case AttentionForm::kHopperLatent:
+    case AttentionForm::kBlackwellLatent: {
       if (kernel.spec.kv == kernel.spec.q) {
         contract::LatentParams latent{};
         return launch_with(latent);

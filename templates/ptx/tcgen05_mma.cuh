@@ -64,6 +64,16 @@ __device__ __forceinline__ void tcgen05_mma_ts(uint32_t d, uint32_t a, uint64_t 
 #undef KERNELWRIGHT_TCGEN05_KINDS
 #undef KERNELWRIGHT_TCGEN05_MMA
 
+/// tcgen05.mma.ws of kind::f16 with A and B in shared memory: one CTA, M of 32, 64 or 128, and N of 64, 128 or 256. An
+/// accumulator of 64 rows is folded: row r is lane r with the first half of the columns, and lane 64 + r with the rest.
+__device__ __forceinline__ void tcgen05_mma_ws_ss_f16(uint32_t d, uint64_t a, uint64_t b, uint32_t descriptor,
+                                                      uint32_t accumulate) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %4, 0; tcgen05.mma.ws.cta_group::1.kind::f16 [%0], %1, %2, %3, p; }" ::"r"(d),
+      "l"(a), "l"(b), "r"(descriptor), "r"(accumulate)
+      : "memory");
+}
+
 #define KERNELWRIGHT_TCGEN05_SCALED(group, kind, a_place, a_constraint)                                               \
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %6, 0; tcgen05.mma.cta_group::" group ".kind::" kind " [%0], " a_place \
                ", %2, %3, [%4], [%5], p; }" ::"r"(d),                                                                 \

@@ -16,16 +16,22 @@ using Violations = std::vector<Violation>;
 
 constexpr int kValueColumns = 512;  // of every model so far; an accumulator of 64 rows fills two warpgroups
 
-const std::vector<std::string_view>& kHopperFields =
+const std::vector<std::string_view>& kMappedFields =
     *new std::vector<std::string_view>{"arch", "family", "scheduler", "cluster", "splits", "merge", "rescale"};
 const std::vector<std::string_view>& kPortableFields = *new std::vector<std::string_view>{
     "arch", "family", "block_m", "num_stages", "swizzle", "splits", "merge", "rescale"};
 
-/// What both families take.
-void check_problem(const AttentionProblem& problem, FamilyRules& rules) {
+/// What all families take, and whether this one converts keys of 8 bits.
+void check_problem(const AttentionProblem& problem, bool converts, FamilyRules& rules) {
   rules.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
-  rules.takes("/problem/dtype/kv", problem.dtype.kv, {DType::kF16, DType::kBf16, DType::kE4m3});
-  rules.takes("/problem/scales", problem.scales, {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerBlock});
+  std::vector<DType> keys{DType::kF16, DType::kBf16};
+  std::vector<ScaleKind> scales{ScaleKind::kNone};
+  if (converts) {
+    keys.push_back(DType::kE4m3);
+    scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerBlock});
+  }
+  rules.takes("/problem/dtype/kv", problem.dtype.kv, keys);
+  rules.takes("/problem/scales", problem.scales, scales);
   if (problem.has_records() && problem.head_dim.qk == kValueColumns)
     rules.refuse("/problem/head_dim/qk", std::to_string(problem.head_dim.qk),
                  fmt::format("{} for scales \"per_block\": records of 512 latents, 4 scales and 64 elements of {}",
@@ -42,21 +48,24 @@ void check_problem(const AttentionProblem& problem, FamilyRules& rules) {
                  "0: the rotary part is the end of each key, of the same dtype");
 }
 
-void check_hopper_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
-  FamilyRules hopper(Family::kHopper, violations);
-  check_problem(problem, hopper);
-  hopper.takes("/problem/dtype/out", problem.dtype.out, {problem.dtype.q});
+/// A family that loads by TMA.
+template <Family kFamily>
+void check_mapped_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
+  const bool hopper = kFamily == Family::kHopper;
+  FamilyRules family(kFamily, violations);
+  check_problem(problem, hopper, family);
+  family.takes("/problem/dtype/out", problem.dtype.out, {problem.dtype.q});
   if (problem.kv_layout.kind == KvLayoutKind::kPaged && contract::hopper_gathers_kv(problem.kv_layout.page_size))
-    hopper.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
+    family.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                   fmt::format("multiples of {}", contract::kMinPagedBoxRows));
-  hopper.takes("/schedule/scheduler", schedule.scheduler.value_or(Scheduler::kGrid),
-               {Scheduler::kGrid, Scheduler::kBalanced});
-  hopper.has_only(schedule, kHopperFields);
+  family.takes("/schedule/scheduler", schedule.scheduler.value_or(Scheduler::kGrid),
+               hopper ? std::vector{Scheduler::kGrid, Scheduler::kBalanced} : std::vector{Scheduler::kGrid});
+  family.has_only(schedule, kMappedFields);
 }
 
 void check_portable_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules portable(Family::kPortable, violations);
-  check_problem(problem, portable);
+  check_problem(problem, true, portable);
   portable.takes("/problem/dtype/out", problem.dtype.out, {DType::kF16, DType::kBf16, DType::kF32});
   portable.has_only(schedule, kPortableFields);
 }
@@ -65,7 +74,7 @@ void refuse(Violations& violations, const char* field, std::string message) {
   violations.push_back({std::string("/schedule/") + field, std::move(message)});
 }
 
-void check_hopper_tile(const AttentionSpec& spec, const AttentionSchedule& schedule, const ArchInfo&,
+void check_mapped_tile(const AttentionSpec& spec, const AttentionSchedule& schedule, const ArchInfo&,
                        Violations& violations) {
   const ClusterShape cluster = schedule.cluster.value_or({spec.cluster_m, 1});
   if (converts_keys(spec) && cluster != ClusterShape{1, 1})
@@ -118,7 +127,8 @@ void check_portable_tile(const AttentionSpec& spec, const AttentionSchedule&, co
                      arch.shared_bytes_per_cta, nearest));
 }
 
-AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
+template <Family kFamily>
+AxisSets mapped_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   std::vector<ClusterShape> clusters{{1, 1}};
   const bool converts = problem.dtype.kv != problem.dtype.q;
@@ -126,7 +136,8 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   const Axis rescale = axis("rescale", &S::rescale, {Rescale::kLazy, Rescale::kAlways});
   AxisSets sets{{axis("scheduler", &S::scheduler, {Scheduler::kGrid}), axis("cluster", &S::cluster, clusters),
                  axis("merge", &S::merge, {Merge::kInKernel, Merge::kCombine}), rescale}};
-  if (!converts) sets.push_back({axis("scheduler", &S::scheduler, {Scheduler::kBalanced}), rescale});
+  if (kFamily == Family::kHopper && !converts)
+    sets.push_back({axis("scheduler", &S::scheduler, {Scheduler::kBalanced}), rescale});
   return sets;
 }
 
@@ -139,6 +150,9 @@ AxisSets portable_axes(const AttentionProblem&, const ArchInfo&) {
 std::uint32_t hopper_bytes(const AttentionSpec& spec) {
   return static_cast<std::uint32_t>(hopper_latent_layout_of(spec).total);
 }
+std::uint32_t blackwell_bytes(const AttentionSpec& spec) {
+  return static_cast<std::uint32_t>(contract::blackwell_latent_layout(spec.head_dim_qk).total);
+}
 std::uint32_t portable_bytes(const AttentionSpec& spec) {
   return static_cast<std::uint32_t>(portable_latent_layout_of(spec).total);
 }
@@ -147,21 +161,40 @@ std::vector<KernelRole> hopper_roles(const AttentionSpec& spec) {
   if (converts_keys(spec)) return {{1, "load"}, {3, "convert"}, {4, "math 0"}, {4, "math 1"}};
   return {{4, "load"}, {4, "math 0"}, {4, "math 1"}};
 }
+std::vector<KernelRole> blackwell_roles(const AttentionSpec&) {
+  return {{4, "softmax"}, {4, "correction"}, {1, "mma scores"}, {1, "mma output"}, {1, "load"}, {1, "idle"}};
+}
 
 }  // namespace
 
 const AttentionFamily& hopper_latent_attention() {
   static constexpr AttentionFamily row = {.family = Family::kHopper,
                                           .latent = true,
-                                          .check = check_hopper_latent,
-                                          .check_tile = check_hopper_tile,
+                                          .check = check_mapped_latent<Family::kHopper>,
+                                          .check_tile = check_mapped_tile,
                                           .plan = plan_hopper_latent,
-                                          .axes = hopper_axes,
+                                          .axes = mapped_axes<Family::kHopper>,
                                           .shared_bytes = hopper_bytes,
                                           .shared_map = hopper_latent_map,
                                           .roles = hopper_roles,
                                           .mma = "wgmma",
                                           .reader = "wgmma"};
+  return row;
+}
+
+const AttentionFamily& blackwell_latent_attention() {
+  static constexpr AttentionFamily row = {.family = Family::kBlackwell,
+                                          .latent = true,
+                                          .check = check_mapped_latent<Family::kBlackwell>,
+                                          .check_tile = check_mapped_tile,
+                                          .plan = plan_blackwell_latent,
+                                          .axes = mapped_axes<Family::kBlackwell>,
+                                          .shared_bytes = blackwell_bytes,
+                                          .shared_map = blackwell_latent_map,
+                                          .roles = blackwell_roles,
+                                          .mma = "tcgen05",
+                                          .reader = "tcgen05.mma",
+                                          .tensor_memory_map = blackwell_latent_tensor_memory};
   return row;
 }
 

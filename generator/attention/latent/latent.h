@@ -2,6 +2,7 @@
 #pragma once
 
 #include "contract/attention_latent_portable.h"
+#include "contract/attention_latent_sm100.h"
 #include "contract/attention_latent_sm90.h"
 #include "contract/key_range.h"
 #include "kernelwright/generator/attention/family.h"

@@ -10,7 +10,8 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr int kHopperWarps = 12;   // four load, eight multiply
+constexpr int kMappedWarps = 12;  // Hopper: four load, eight multiply; Blackwell: eight have rows
+static_assert(kMappedWarps * 32 == contract::kBlackwellLatentThreads);
 constexpr int kPortableWarps = 4;  // each has a quarter of the output's columns
 
 void choose_common(const AttentionSchedule& schedule, AttentionSpec& spec, Resolver& resolve) {
@@ -20,6 +21,36 @@ void choose_common(const AttentionSchedule& schedule, AttentionSpec& spec, Resol
   spec.rescale =
       resolve("rescale", schedule.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
   spec.block_k = spec.head_dim_qk;
+}
+
+/// Why a kernel that loads by TMA has what it has.
+struct MappedReasons {
+  const char *rows, *no_cluster, *scheduler;
+};
+
+void plan_mapped_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                        const MappedReasons& why) {
+  AttentionSpec& spec = plan.main;
+  Resolver resolve(plan.choices);
+  choose_common(schedule, spec, resolve);
+  spec.block_m = spec.block_n = contract::kLatentRows;
+  resolve.derived("block_m", spec.block_m, why.rows);
+  resolve.derived("block_n", spec.block_n, "two tiles of 64 keys fill shared memory beside Q");
+  spec.num_warps = kMappedWarps, spec.num_stages = contract::kLatentSlots;
+  spec.swizzle = Swizzle::k128B;
+  const int rows = rows_of_a_kv_head(problem);
+  const ClusterShape cluster =
+      resolve("cluster", schedule.cluster, ClusterShape{1, 1},
+              converts_keys(spec)                         ? std::string("each CTA converts its own keys")
+              : rows > contract::kLatentRows || rows == 0 ? std::string(why.no_cluster)
+                                                          : fmt::format("{} rows of a KV head are one tile", rows));
+  spec.cluster_m = spec.multicast = cluster.m;
+  const Scheduler scheduler = resolve("scheduler", schedule.scheduler, Scheduler::kGrid, why.scheduler);
+  spec.balanced = scheduler == Scheduler::kBalanced;
+  if (!spec.balanced) return choose_merge(schedule, plan, resolve);
+  spec.merge = Merge::kInKernel;
+  resolve.derived("splits", 0, "0: CTAs cut keys where their pieces end");
+  resolve.derived("merge", spec.merge, "all CTAs that have a part of a sequence merge a share of its rows");
 }
 
 SharedRegion region(std::string name, std::int32_t begin, std::int32_t end, std::string use, int stage = 0) {
@@ -33,29 +64,17 @@ SharedRegion region(std::string name, std::int32_t begin, std::int32_t end, std:
 }  // namespace
 
 void plan_hopper_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
-  AttentionSpec& spec = plan.main;
-  Resolver resolve(plan.choices);
-  choose_common(schedule, spec, resolve);
-  spec.block_m = spec.block_n = contract::kLatentRows;
-  resolve.derived("block_m", spec.block_m, "64 rows of the output fill the registers of two warpgroups");
-  resolve.derived("block_n", spec.block_n, "two tiles of 64 keys fill shared memory beside Q");
-  spec.num_warps = kHopperWarps, spec.num_stages = contract::kLatentSlots;
-  spec.swizzle = Swizzle::k128B;
-  const int rows = rows_of_a_kv_head(problem);
-  const ClusterShape cluster =
-      resolve("cluster", schedule.cluster, ClusterShape{1, 1},
-              converts_keys(spec) ? "each CTA converts its own keys"
-              : rows > contract::kLatentRows || rows == 0
-                  ? "CTAs of a sequence meet in the L2: a shared load would wait for both of them"
-                  : fmt::format("{} rows of a KV head are one tile", rows));
-  spec.cluster_m = spec.multicast = cluster.m;
-  const Scheduler scheduler = resolve("scheduler", schedule.scheduler, Scheduler::kGrid,
-                                      "for sequences of like lengths; \"balanced\" suits a server's batches");
-  spec.balanced = scheduler == Scheduler::kBalanced;
-  if (!spec.balanced) return choose_merge(schedule, plan, resolve);
-  spec.merge = Merge::kInKernel;
-  resolve.derived("splits", 0, "0: CTAs cut keys where their pieces end");
-  resolve.derived("merge", spec.merge, "all CTAs that have a part of a sequence merge a share of its rows");
+  plan_mapped_latent(problem, schedule, plan,
+                     {.rows = "64 rows of the output fill the registers of two warpgroups",
+                      .no_cluster = "CTAs of a sequence meet in the L2: a shared load would wait for both of them",
+                      .scheduler = "for sequences of like lengths; \"balanced\" suits a server's batches"});
+}
+
+void plan_blackwell_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
+  plan_mapped_latent(problem, schedule, plan,
+                     {.rows = "more rows of Q would leave shared memory no room for two tiles of keys",
+                      .no_cluster = "a shared load would wait for both CTAs; no measurement says which is faster",
+                      .scheduler = "a CTA has one part of a sequence"});
 }
 
 void plan_portable_latent(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
@@ -109,6 +128,48 @@ std::vector<SharedRegion> hopper_latent_map(const AttentionSpec& spec) {
           region("barriers", map.barriers, map.last,
                  fmt::format("{} mbarriers", (map.last - map.barriers) / contract::kBarrierBytes)),
           region("merges", map.last, map.total, "a flag")};
+}
+
+std::vector<SharedRegion> blackwell_latent_map(const AttentionSpec& spec) {
+  const contract::BlackwellLatentLayout map = contract::blackwell_latent_layout(spec.head_dim_qk);
+  const contract::BlackwellLatentBarriers barriers = contract::blackwell_latent_barriers();
+  const int slabs = spec.head_dim_qk / 64;
+  std::vector<SharedRegion> regions{
+      region("queries", map.queries, map.keys, fmt::format("[{}][64][64], later the output", slabs)),
+      region("keys", map.keys, map.probabilities, fmt::format("2 slots of [{}][64][64]", slabs), map.slot),
+      region("probabilities", map.probabilities, map.maxima, "[64][64]"),
+      region("maxima, then sums", map.maxima, map.factors, "[2][128] f32, of two lanes of a row"),
+      region("factors", map.factors, map.barriers, "[2][128] f32: what correction multiplies lanes with")};
+  const auto name = [&](const char* of, int first, int end) {
+    regions.push_back(region(of, map.barriers + first * contract::kBarrierBytes,
+                             map.barriers + end * contract::kBarrierBytes,
+                             fmt::format("{} mbarrier{}", end - first, end - first == 1 ? "" : "s")));
+  };
+  name("keys full", barriers.key_full, barriers.key_empty);
+  name("keys empty", barriers.key_empty, barriers.query_full);
+  name("query full", barriers.query_full, barriers.score_full);
+  name("score full", barriers.score_full, barriers.score_empty);
+  name("score empty", barriers.score_empty, barriers.factor_full);
+  name("factor full", barriers.factor_full, barriers.probability_ready);
+  name("probability ready", barriers.probability_ready, barriers.output_full);
+  name("output full", barriers.output_full, barriers.count);
+  regions.push_back(region("tensor memory's address", map.tensor_address, map.last, "what tcgen05.alloc wrote"));
+  regions.push_back(region("merges", map.last, map.total, "a flag"));
+  return regions;
+}
+
+TensorMemoryMap blackwell_latent_tensor_memory(const AttentionSpec& spec) {
+  const contract::BlackwellLatentColumns columns = contract::blackwell_latent_columns(spec.head_dim_v);
+  TensorMemoryMap map;
+  map.used = columns.used, map.allocated = columns.allocated;
+  for (int i = 0; i < contract::kLatentScoreTiles; ++i)
+    map.regions.push_back({fmt::format("S{}", i), columns.scores[i], spec.block_n / contract::kLatentFolds,
+                           fmt::format("scores, [{}][{}] f32, folded", spec.block_m, spec.block_n)});
+  for (int i = 0; i < contract::kLatentOutputs; ++i)
+    map.regions.push_back({fmt::format("O{}", i), columns.outputs[i], columns.output_columns,
+                           fmt::format("half of the output, [{}][{}] f32, folded", spec.block_m,
+                                       spec.head_dim_v / contract::kLatentOutputs)});
+  return map;
 }
 
 std::vector<SharedRegion> portable_latent_map(const AttentionSpec& spec) {

@@ -45,27 +45,33 @@ std::vector<std::string> texts(const std::function<void(AttentionProblem&)>& cha
 TEST(Latent, HasAKernelOnEveryArchitecture) {
   for (const ArchInfo& arch : all_archs()) {
     const AttentionPlan plan = plan_attention(latent(), {}, arch.arch);
-    EXPECT_EQ(plan.main.family, arch.own == Family::kHopper ? Family::kHopper : Family::kPortable) << arch.name;
+    EXPECT_EQ(plan.main.family, arch.own.value_or(Family::kPortable)) << arch.name;
     EXPECT_TRUE(plan.main.latent);
     EXPECT_LE(static_cast<int>(shared_bytes(plan.main)), arch.shared_bytes_per_cta) << arch.name;
-    EXPECT_EQ(kernel_name(plan.main),
-              arch.own == Family::kHopper ? "attention_latent_sm90" : "attention_latent_portable");
+    EXPECT_EQ(kernel_name(plan.main), arch.own == Family::kHopper      ? "attention_latent_sm90"
+                                      : arch.own == Family::kBlackwell ? "attention_latent_sm100"
+                                                                       : "attention_latent_portable");
     ASSERT_TRUE(plan.combine) << "parts are merged by a kernel of their own";
   }
 }
 
-TEST(Latent, HopperTakesPagesWithRoomForABoxAndPortableTakesTheRest) {
-  for (const auto& [page, family] : {std::pair{1, Family::kPortable}, std::pair{8, Family::kHopper},
-                                     std::pair{20, Family::kPortable}, std::pair{128, Family::kHopper}}) {
-    AttentionProblem problem = latent();
-    problem.kv_layout.page_size = page;
-    EXPECT_EQ(plan_attention(problem, {}, Arch::kSm90a).main.family, family) << page;
-  }
+TEST(Latent, PagesWithRoomForABoxGoByTmaAndPortableTakesTheRest) {
+  for (const auto& [arch, own] :
+       {std::pair{Arch::kSm90a, Family::kHopper}, std::pair{Arch::kSm100a, Family::kBlackwell}})
+    for (const auto& [page, boxes] :
+         {std::pair{1, false}, std::pair{8, true}, std::pair{20, false}, std::pair{128, true}}) {
+      AttentionProblem problem = latent();
+      problem.kv_layout.page_size = page;
+      EXPECT_EQ(plan_attention(problem, {}, arch).main.family, boxes ? own : Family::kPortable) << page;
+    }
 }
 
 TEST(Latent, RowsFillTilesOf64AndPortableOnesOf16Or32) {
-  const auto portable = [](int heads, Arch arch) { return plan_attention(latent(heads), {}, arch).main.block_m; };
+  AttentionSchedule any;
+  any.family = Family::kPortable;
+  const auto portable = [&](int heads, Arch arch) { return plan_attention(latent(heads), any, arch).main.block_m; };
   EXPECT_EQ(plan_attention(latent(8), {}, Arch::kSm90a).main.block_m, 64);
+  EXPECT_EQ(plan_attention(latent(8), {}, Arch::kSm100a).main.block_m, 64);
   EXPECT_EQ(portable(16, Arch::kSm80), 16);
   EXPECT_EQ(portable(17, Arch::kSm80), 32);
   EXPECT_EQ(portable(17, Arch::kSm100a), 16) << "ptxas spills 32 rows";
@@ -149,6 +155,32 @@ TEST(Latent, BalancedRefusesWhatItDecidesItself) {
   EXPECT_THAT(texts(latent(), schedule, Arch::kSm80), testing::Contains(HasSubstr("/schedule/scheduler")));
 }
 
+TEST(Latent, BlackwellFillsTensorMemoryAndSharedMemoryOnce) {
+  for (const int depth : {512, 576}) {
+    AttentionProblem problem = latent();
+    problem.head_dim.qk = depth;
+    const AttentionPlan plan = plan_attention(problem, {}, Arch::kSm100a);
+    const TensorMemoryMap tensor = tensor_memory_map(plan.main);
+    EXPECT_EQ(tensor.used, 2 * 32 + 2 * 128) << "64 rows are folded over 128 lanes: half of N columns each";
+    EXPECT_EQ(tensor.allocated, 512);
+    int column = 0;
+    for (const TensorMemoryRegion& region : tensor.regions) {
+      EXPECT_EQ(region.column, column) << region.name;
+      column += region.columns;
+    }
+    EXPECT_EQ(column, tensor.used);
+    std::uint32_t offset = 0;
+    for (const SharedRegion& region : shared_map(plan.main)) {
+      EXPECT_EQ(region.offset, offset) << region.name;
+      offset += region.bytes;
+    }
+    EXPECT_EQ(offset, shared_bytes(plan.main));
+    int warps = 0;
+    for (const KernelRole& role : roles(plan.main)) warps += role.num_warps;
+    EXPECT_EQ(warps * 32, plan.main.threads());
+  }
+}
+
 TEST(Latent, RefusesByNameWhatNoKernelTakes) {
   EXPECT_THAT(texts([](AttentionProblem& p) {
                 p.head_dim = {640, 512};
@@ -171,12 +203,24 @@ TEST(Latent, RefusesByNameWhatNoKernelTakes) {
   EXPECT_THAT(texts([](AttentionProblem& p) { p.heads.q = 0; })[0], HasSubstr("/problem/heads/q"));
   AttentionSchedule blackwell;
   blackwell.family = Family::kBlackwell;
-  EXPECT_THAT(texts(latent(), blackwell, Arch::kSm100a),
-              testing::Contains(HasSubstr(
-                  "/problem/v_layout: \"key_prefix\" is not built yet for the blackwell family; it has rows")));
+  blackwell.cta_group = 2;
+  EXPECT_THAT(texts(latent(), blackwell, Arch::kSm100a), ElementsAre(HasSubstr("/schedule/cta_group")));
+  AttentionProblem small_pages = latent();
+  small_pages.kv_layout.page_size = 4;
+  blackwell.cta_group = {};
+  AttentionSchedule balanced = blackwell;
+  balanced.scheduler = Scheduler::kBalanced;
+  EXPECT_THAT(
+      texts(latent(), balanced, Arch::kSm100a),
+      ElementsAre(HasSubstr("/schedule/scheduler: \"balanced\" is not built yet for the blackwell family; it has "
+                            "grid")));
+  EXPECT_THAT(texts(small_pages, blackwell, Arch::kSm100a),
+              ElementsAre("/problem/kv_layout/page_size: 4 is not built yet for the blackwell family; it has multiples "
+                          "of 8; the portable family takes this problem"));
   AttentionSchedule three;
   three.cluster = ClusterShape{3, 1};
-  EXPECT_THROW(plan_attention(latent(), three, Arch::kSm90a), ConfigError);
+  for (const Arch arch : {Arch::kSm90a, Arch::kSm100a})
+    EXPECT_THROW(plan_attention(latent(), three, arch), ConfigError);
   AttentionSchedule tall;
   tall.family = Family::kPortable;
   tall.block_m = 64;
@@ -234,6 +278,12 @@ TEST(LatentBytes, RefuseByNameWhatNoKernelTakes) {
               testing::Contains(HasSubstr("\"per_block\" is not built yet")));
   EXPECT_THAT(refused([](AttentionProblem& p) { p.dtype.q = p.dtype.out = DType::kE4m3; }),
               testing::Contains(HasSubstr("/problem/dtype/q: \"e4m3\"")));
+  AttentionSchedule blackwell;
+  blackwell.family = Family::kBlackwell;
+  EXPECT_THAT(
+      texts(in_bytes(ScaleKind::kPerTensor), blackwell, Arch::kSm100a),
+      ElementsAre(HasSubstr("/problem/dtype/kv: \"e4m3\" is not built yet for the blackwell family; it has f16, bf16"),
+                  HasSubstr("/problem/scales: \"per_tensor\" is not built yet for the blackwell family; it has none")));
   AttentionSchedule pair;
   pair.family = Family::kHopper;
   pair.cluster = ClusterShape{2, 1};

@@ -71,6 +71,12 @@ class Loader {
       ring_.step();
     }
   }
+  /// The same, and waits until all slots have been released: so no commit of a product arrives at a CTA that has
+  /// exited.
+  __device__ __forceinline__ void run_and_drain() {
+    run();
+    ring_.drain();
+  }
 
  private:
   /// The pages of a tile's boxes. The table may end with the sequence, and begin with the window. A page outside of the

@@ -163,7 +163,7 @@ std::vector<CudaCase> cases_on(Family family) {
   list.add("sinks", with_sinks(latent(8, 2)), several({130, 65, 0}, 2), 2);
   list.add("softcap", capped(latent(8), 20), several({130, 65}));
   list.add("starts", left_padded(latent(8, 2)), several({200, 64, 100}, 2)).shape.kv_starts = {70, 64, 0};
-  add_bytes(list, family);
+  if (family != Family::kBlackwell) add_bytes(list, family);
   AttentionProblem rows = latent(8, 3);
   rows.q_layout = QLayout::kRagged;
   list.add("ragged_queries", rows, lists({3, 0, 1, 2}, {130, 7, 65, 2}));
@@ -174,14 +174,14 @@ std::vector<CudaCase> cases_on(Family family) {
   list.add("scale_negative", latent(8), several({130, 65})).change = [](AttentionCase& call) {
     call.scale = -call.scale;
   };
-  if (family == Family::kHopper) {
+  if (family != Family::kPortable) {
     list.add("pair", latent(128), several({200, 64, 0, 129, 1})).schedule.cluster = ClusterShape{2, 1};
     list.add("pair_parts", latent(70, 2), several({700, 65, 2}, 2), 3).schedule.cluster = ClusterShape{2, 1};
     CudaCase& both = list.add("pair_page16", latent(65), several({300, 7, 64}), 2);
     both.problem.kv_layout.page_size = 16;
     both.schedule.cluster = ClusterShape{2, 1};
     both.schedule.merge = Merge::kInKernel;
-    add_balanced(list);
+    if (family == Family::kHopper) add_balanced(list);
   } else {
     list.add("stages", latent(16), several({200, 64, 0, 129, 1})).schedule.num_stages = 3;
     list.add(

@@ -72,7 +72,7 @@ std::vector<CudaCase> cases_of_all_families() {
   for (const CudaCase& test : portable_cases()) cases.push_back(test);
   for (const CudaCase& test : shared_cases_on_hopper()) cases.push_back(test);
   for (const CudaCase& test : hopper_cases()) cases.push_back(test);
-  for (const Family family : {Family::kPortable, Family::kHopper})
+  for (const Family family : {Family::kPortable, Family::kHopper, Family::kBlackwell})
     for (const CudaCase& test : latent_cases(family)) cases.push_back(test);
   return cases;
 }

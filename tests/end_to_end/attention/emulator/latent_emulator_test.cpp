@@ -1,5 +1,5 @@
-// Latent attention on the emulator, with every check on, on Hopper's kernel and on the portable one. Two machines must
-// give the same bits although they differ in everything on which a kernel must not depend. Needs NVRTC and no GPU.
+// Latent attention on the emulator, with every check on, on each family's kernel. Two machines must give the same bits
+// although they differ in everything on which a kernel must not depend. Needs NVRTC and no GPU.
 #include <gtest/gtest.h>
 
 #include "end_to_end/attention/cases/attention_cases.h"
@@ -14,6 +14,10 @@ using test::inputs_of;
 using test::make_checking_engine;
 using test::run_checked;
 
+Arch arch_of(Family family) {
+  return family == Family::kHopper ? Arch::kSm90a : family == Family::kBlackwell ? Arch::kSm100a : Arch::kSm80;
+}
+
 /// The subject of a case: "hopper_latent_c61_h16" is of c61.
 std::string subject_of(const CudaCase& test) {
   const std::string rest = test.name.substr(test.name.find("latent_") + 7);
@@ -26,7 +30,7 @@ class LatentOnTheEmulator : public test::OnTheEmulator<Subject> {};
 
 TEST_P(LatentOnTheEmulator, IsRightHoweverItIsScheduled) {
   const auto& [family, subject] = GetParam();
-  const Arch arch = family == Family::kHopper ? Arch::kSm90a : Arch::kSm80;
+  const Arch arch = arch_of(family);
   Engine few = make_checking_engine(3, emulator::Completion::kRandom, 5, arch),
          many = make_checking_engine(132, emulator::Completion::kLazy, 0, arch),
          as_few = make_checking_engine(3, emulator::Completion::kLazy, 0, arch);
@@ -51,8 +55,9 @@ TEST_P(LatentOnTheEmulator, IsRightHoweverItIsScheduled) {
 
 std::vector<Subject> subjects() {
   std::vector<Subject> list;
-  for (const Family family : {Family::kPortable, Family::kHopper})
-    for (const char* subject : {"c61", "c62", "c63", "c64", "c66", "c67", "others"}) list.emplace_back(family, subject);
+  for (const Family family : {Family::kPortable, Family::kHopper, Family::kBlackwell})
+    for (const char* subject : {"c61", "c62", "c63", "c64", "c67", "others"}) list.emplace_back(family, subject);
+  for (const Family family : {Family::kPortable, Family::kHopper}) list.emplace_back(family, "c66");
   list.emplace_back(Family::kHopper, "balanced");
   return list;
 }
@@ -62,10 +67,11 @@ INSTANTIATE_TEST_SUITE_P(, LatentOnTheEmulator, testing::ValuesIn(subjects()), [
 });
 
 /// A pair of CTAs that share their loads computes what a single CTA does.
-TEST(LatentPair, HasTheBitsOfSingleCtas) {
-  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  Engine engine = make_checking_engine(4, emulator::Completion::kRandom, 3);
-  for (CudaCase test : latent_cases(Family::kHopper)) {
+class LatentPair : public test::OnTheEmulator<Family> {};
+
+TEST_P(LatentPair, HasTheBitsOfSingleCtas) {
+  Engine engine = make_checking_engine(4, emulator::Completion::kRandom, 3, arch_of(GetParam()));
+  for (CudaCase test : latent_cases(GetParam())) {
     if (test.name.find("pair") == std::string::npos) continue;
     SCOPED_TRACE(test.name);
     const AttentionCase call = inputs_of(test);
@@ -74,6 +80,9 @@ TEST(LatentPair, HasTheBitsOfSingleCtas) {
     expect_same_bits(paired, run_checked(engine, test, call), "without the pair");
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(, LatentPair, testing::Values(Family::kHopper, Family::kBlackwell),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
 
 }  // namespace
 }  // namespace kernelwright::latent_emulator_test
