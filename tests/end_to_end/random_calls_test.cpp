@@ -150,7 +150,8 @@ void draw_latent(Draw& draw, DrawnKernel& kernel, Form form, Arch arch) {
   problem.v_layout = VLayout::kKeyPrefix;
   AttentionSchedule& schedule = latent.schedule;
   schedule = {};
-  schedule.family = form == kHopperDecode ? Family::kHopper : Family::kPortable;
+  const bool blackwell = form == kPortableDecode && family_exists_on(Family::kBlackwell, arch) && draw.chance(0.5);
+  schedule.family = form == kHopperDecode ? Family::kHopper : blackwell ? Family::kBlackwell : Family::kPortable;
   if (form == kHopperDecode && draw.chance(0.5))
     schedule.scheduler = Scheduler::kBalanced;
   else if (draw.chance(0.5))

@@ -164,8 +164,10 @@ TEST(RandomKernels, SayWhatTheyAreOf) {
   std::set<std::string> of_blackwell;
   for (const DrawnKernel& drawn : draw_kernels(128, 1, Arch::kSm100a))
     of_blackwell.insert(kind_of(drawn, Arch::kSm100a));
-  EXPECT_TRUE(of_blackwell.contains("attention_sm100, q e4m3, kv e4m3, scales per_token"))
-      << fmt::format("{}", fmt::join(of_blackwell, "\n"));
+  for (const char* kind :
+       {"attention_sm100, q e4m3, kv e4m3, scales per_token", "attention_latent_sm100, q bf16, kv bf16"})
+    EXPECT_TRUE(of_blackwell.contains(kind)) << kind << " is not drawn:\n"
+                                             << fmt::format("{}", fmt::join(of_blackwell, "\n"));
 
   Random random(1, 2);
   std::set<std::string> written;
