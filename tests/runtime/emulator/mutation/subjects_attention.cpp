@@ -305,11 +305,11 @@ void add_latent(std::vector<AttentionCall>& calls) {
   problem.max_q_len = 2;
   AttentionShape shape = small_batch({}, {470, 70, 1});
   shape.q_len = 2;
-  AttentionSchedule hopper;
-  hopper.family = Family::kHopper;
-  hopper.splits = 1;
-  calls.push_back({"attention_latent_sm90", problem, shape, hopper, kSms});
-  AttentionSchedule pair = hopper;
+  AttentionSchedule one;
+  one.family = Family::kHopper;
+  one.splits = 1;
+  calls.push_back({"attention_latent_sm90", problem, shape, one, kSms});
+  AttentionSchedule pair = one;
   pair.cluster = ClusterShape{2, 1};
   pair.splits = 2;
   pair.merge = Merge::kInKernel;
@@ -320,9 +320,13 @@ void add_latent(std::vector<AttentionCall>& calls) {
   AttentionProblem bytes = problem;
   bytes.dtype.kv = DType::kE4m3;
   bytes.scales = ScaleKind::kPerBlock;
-  calls.push_back({"attention_latent_sm90_records", bytes, shape, hopper, kSms});
+  calls.push_back({"attention_latent_sm90_records", bytes, shape, one, kSms});
   bytes.scales = ScaleKind::kPerTensor;
-  calls.push_back({"attention_latent_sm90_bytes", bytes, shape, hopper, kSms});
+  calls.push_back({"attention_latent_sm90_bytes", bytes, shape, one, kSms});
+  one.family = pair.family = Family::kBlackwell;
+  one.rescale = pair.rescale = Rescale::kAlways;  // the correction has work in every tile
+  calls.push_back({"attention_latent_sm100", problem, shape, one});
+  calls.push_back({"attention_latent_sm100_pair", wide, shape, pair});
   AttentionSchedule portable;
   portable.family = Family::kPortable;
   portable.splits = 2;
