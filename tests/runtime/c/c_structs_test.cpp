@@ -217,6 +217,10 @@ TEST(CStructs, EveryFieldOfAGemmLaunchReachesIt) {
   EXPECT_SAME(scale_b_stride);
   EXPECT_SAME(scale_d);
   EXPECT_SAME(scale_d_stride);
+  EXPECT_SAME(a_batch_stride);
+  EXPECT_SAME(b_batch_stride);
+  EXPECT_SAME(c_batch_stride);
+  EXPECT_SAME(d_batch_stride);
   EXPECT_SAME(m);
   EXPECT_SAME(sm_budget);
   EXPECT_SAME(workspace);
