@@ -97,8 +97,8 @@ struct Part {
 struct Tile {
   int row, column;
   int row_end, column_end;
-  int group,
-      scale_row;  // with groups: whose b it is; the first row of scales of the problem's a, of a batch its group's
+  int group;      // with groups: whose b it is
+  int scale_row;  // with groups: the first row of scales of the problem's a; in a batch, that of the group
 
   /// Scales of single rows are copied from a multiple of 16 bytes on: what lies ahead of the tile's first one.
   __device__ __forceinline__ int scale_shift() const {
