@@ -159,11 +159,23 @@ void draw_latent(Draw& draw, DrawnKernel& kernel, Form form, Arch arch) {
   if (draw.chance(0.5) && is_taken({"", problem, {}, schedule}, arch)) kernel = latent;
 }
 
+/// Stores the keys of some of them in bytes.
+void draw_latent_bytes(Draw& draw, DrawnKernel& kernel, Arch arch) {
+  const ScaleKind scales[] = {ScaleKind::kPerBlock, ScaleKind::kPerBlock, ScaleKind::kPerTensor, ScaleKind::kNone};
+  DrawnKernel bytes = kernel;
+  bytes.problem.dtype.kv = DType::kE4m3;
+  bytes.problem.scales = draw.one_of(scales);
+  if (bytes.problem.has_records()) bytes.problem.head_dim.qk = 576;
+  bytes.schedule.scheduler = {};
+  const bool latent = kernel.problem.v_layout == VLayout::kKeyPrefix;
+  if (draw.chance(0.5) && latent && is_taken({"", bytes.problem, {}, bytes.schedule}, arch)) kernel = bytes;
+}
+
 }  // namespace
 
 std::vector<DrawnKernel> draw_kernels(int count, std::uint64_t seed, Arch arch) {
   std::vector<DrawnKernel> kernels;
-  Draw draw(seed, 0), rotary(seed, ~std::uint64_t{0}), latent(seed, ~std::uint64_t{1});
+  Draw draw(seed, 0), rotary(seed, ~std::uint64_t{0}), latent(seed, ~std::uint64_t{1}), bytes(seed, ~std::uint64_t{3});
   for (int i = 0; i < count; ++i) {
     auto form = static_cast<Form>(i % kForms);
     const bool hopper = family_exists_on(Family::kHopper, arch), blackwell = family_exists_on(Family::kBlackwell, arch);
@@ -183,6 +195,7 @@ std::vector<DrawnKernel> draw_kernels(int count, std::uint64_t seed, Arch arch) 
       kernels.push_back({problem, schedule});
       draw_rotary_part(rotary, kernels.back(), arch);
       draw_latent(latent, kernels.back(), form, arch);
+      draw_latent_bytes(bytes, kernels.back(), arch);
       break;
     }
   }

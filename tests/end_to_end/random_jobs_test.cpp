@@ -158,7 +158,8 @@ TEST(RandomKernels, SayWhatTheyAreOf) {
         "attention_decode_sm90, q e4m3, kv e4m3, scales per_page",
         "attention_portable, q f16, kv e4m3, scales per_token", "attention_sm90, q bf16, kv bf16, a rotary part",
         "attention_portable, q f16, kv f16, a rotary part", "attention_latent_sm90, q bf16, kv bf16, balanced",
-        "attention_latent_portable, q f16, kv f16", "attention_decode_portable, q e4m3, kv e4m3, scales per_page"})
+        "attention_latent_portable, q f16, kv f16", "attention_latent_sm90, q f16, kv e4m3, scales per_block",
+        "attention_decode_portable, q e4m3, kv e4m3, scales per_page"})
     EXPECT_TRUE(kinds.contains(kind)) << kind << " is not drawn:\n" << fmt::format("{}", fmt::join(kinds, "\n"));
 
   std::set<std::string> of_blackwell;
