@@ -185,9 +185,10 @@ RowOpVerdict verify(const RowOpCase& call, const RowOpOutput& output, const RowO
     comparison.untouched("residual_out", output.residual_out, bytes_of(in, width),
                          bytes_of(in, static_cast<std::size_t>(call.residual_out_stride)));
   if (call.merges())
-    comparison.untouched("lse_out", output.lse_out,
-                         4 * static_cast<std::size_t>(call.lse_stride == 1 ? call.rows : call.problem.heads),
-                         4 * static_cast<std::size_t>(std::max(call.lse_stride, call.lse_head_stride)));
+    comparison.untouched(
+        "lse_out", output.lse_out,
+        4 * static_cast<std::size_t>(call.lse_head_stride > call.lse_stride ? call.rows : call.problem.heads),
+        4 * static_cast<std::size_t>(std::max(call.lse_stride, call.lse_head_stride)));
   if (call.has_atoms()) comparison.no_scales_past_the_end();
   if (call.scale_blocks() > 0)
     comparison.untouched("scale", output.scale,

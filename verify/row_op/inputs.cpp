@@ -1,4 +1,5 @@
 // Seeded inputs: random values where a kernel reads, NaN everywhere else.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -64,7 +65,7 @@ std::size_t RowOpCase::scale_bytes() const {
 }
 
 std::size_t RowOpCase::lse_bytes() const {
-  return 4 * static_cast<std::size_t>(lse_stride == 1 ? problem.heads * lse_head_stride : rows * lse_stride);
+  return 4 * static_cast<std::size_t>(std::max(problem.heads * lse_head_stride, rows * lse_stride));
 }
 
 double RowOpCase::operations() const {
