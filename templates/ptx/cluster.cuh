@@ -59,6 +59,17 @@ __device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
 
 __device__ __forceinline__ void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
+/// Called by all threads of the kCtas CTAs of a cluster. Afterwards, each sees what the others did before.
+template <int kCtas>
+__device__ __forceinline__ void sync_ctas() {
+  if constexpr (kCtas > 1) {
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
+}
+
 /// st.shared::cluster: stores 16 bytes to CTA `rank` of the cluster, at the place of `address` of this CTA's shared
 /// memory. mapa and store are one statement: when they were apart, compilers were seen to address the wrong CTA.
 __device__ __forceinline__ void st_shared_cluster_v4(uint32_t address, uint32_t rank, const float (&value)[4]) {

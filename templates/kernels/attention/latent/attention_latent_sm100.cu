@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellL
   if (!items.exists()) return;  // all CTAs of a cluster return here, and none has met the others yet
   const Work& work = items.work;
   set_up(params, shared, warp);
-  meet();
+  ptx::sync_ctas<kCluster>();
   ptx::tcgen05_fence_after_thread_sync();
   const Tensor tensor{ptx::ld_shared_u32(shared.tensor_address())};
   if (warp < kScoreWarp) {
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellL
     if (ptx::elect_one()) Loader(params, work, shared, laps).run_and_drain();
   }
   ptx::tcgen05_fence_before_thread_sync();
-  meet();  // now no thread reads tensor memory, and no CTA sends to another
+  ptx::sync_ctas<kCluster>();  // now no thread reads tensor memory, and no CTA sends to another
   if (warp == kScoreWarp) {
     ptx::tcgen05_fence_after_thread_sync();
     ptx::tcgen05_dealloc(tensor.base, kColumns.allocated);

@@ -109,15 +109,5 @@ struct CommitRelease {
   }
 };
 
-/// Called by all threads of all CTAs of the cluster. Afterwards, each sees what the others did before.
-__device__ __forceinline__ void meet() {
-  if constexpr (kCluster > 1) {
-    ptx::barrier_cluster_arrive();
-    ptx::barrier_cluster_wait();
-  } else {
-    __syncthreads();
-  }
-}
-
 }  // namespace
 }  // namespace kernelwright

@@ -43,16 +43,6 @@ __device__ __forceinline__ void make_barriers(const Shared& shared) {
     for (int i = 0; i < 2; ++i) ptx::st_shared_u32(shared.cut(i), 0);
 }
 
-/// No CTA of a cluster uses its barriers before all have made them, or ends while others send to it.
-__device__ __forceinline__ void meet() {
-  if constexpr (kCluster > 1) {
-    ptx::barrier_cluster_arrive();
-    ptx::barrier_cluster_wait();
-  } else {
-    __syncthreads();
-  }
-}
-
 /// The role of a math warpgroup.
 template <int kSide>
 __device__ __forceinline__ void multiply(const contract::AttentionParams& params, Items& items, const Shared& shared,
@@ -80,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
     if constexpr (kRecords) ptx::prefetch_tensormap(scale_map(params));
     make_barriers(shared);
   }
-  meet();
+  ptx::sync_ctas<kCluster>();  // no CTA uses its barriers before all have made them
   ptx::griddepcontrol_wait();  // the grid ahead may write lengths and offsets, too
   const contract::AttentionParams& attention = params.attention;
   Items items(attention, shared);
@@ -104,5 +94,5 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
       multiply<1>(attention, items, shared, laps);
     if constexpr (spec::kBalanced) merge_cuts(attention, shared);
   }
-  if constexpr (kCluster > 1) meet();
+  if constexpr (kCluster > 1) ptx::sync_ctas<kCluster>();  // no CTA ends while others send to it
 }

@@ -162,9 +162,9 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
     if (work.tiles.empty()) return end_without_keys(params.attention, shared, work);
     own = Extent(params.attention, work);
   }
-  if constexpr (kPair) sync_ctas();  // a pair allocates together: now both CTAs run
+  if constexpr (kPair) ptx::sync_ctas<kCtas>();  // a pair allocates together: now both CTAs run
   set_up(params, shared);
-  sync_ctas();
+  ptx::sync_ctas<kCtas>();
   ptx::tcgen05_fence_after_thread_sync();
   const Tensor tensor{ptx::ld_shared_u32(shared.tensor_address())};
   const auto extent = [&](const auto& items) {
@@ -193,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   if constexpr (kClusterParts > 1)
     meet_cluster();  // now no other CTA reads this one's shared memory
   else
-    sync_ctas();  // now no thread reads tensor memory
+    ptx::sync_ctas<kCtas>();  // now no thread reads tensor memory
   if (warp_index() == kMmaWarp) {
     ptx::tcgen05_fence_after_thread_sync();
     ptx::tcgen05_dealloc<kCtas>(tensor.base, kColumns.allocated);

@@ -117,15 +117,6 @@ template <uint32_t kArrivals>
 __device__ __forceinline__ void commit(const pipeline::PhasedBarrier<kArrivals, kPair>& barrier) {
   commit(barrier.address);
 }
-/// Called by all threads of all CTAs. Afterwards, each sees what the others did before.
-__device__ __forceinline__ void sync_ctas() {
-  if constexpr (kPair) {
-    ptx::barrier_cluster_arrive();
-    ptx::barrier_cluster_wait();
-  } else {
-    __syncthreads();
-  }
-}
 
 /// Releases a slot once the products that read it have ended: tcgen05.commit arrives then. If a thread arrived right
 /// after it issued them, TMA could overwrite a tile that is still being read.

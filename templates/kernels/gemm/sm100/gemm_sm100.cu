@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  if constexpr (kPair) sync_ctas();  // a pair allocates together: now both CTAs run
+  if constexpr (kPair) ptx::sync_ctas<kClusterSize>();  // a pair allocates together: now both CTAs run
   if (warp == kMmaWarp) {
     ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kTensorColumns.allocated);
     ptx::tcgen05_relinquish_alloc_permit<kCtas>();
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   } else if (kParts > 1 && warp == kItemWarp && cluster_rank() == 0 && ptx::elect_one()) {
     take_first_item(params, shared);
   }
-  sync_ctas();
+  ptx::sync_ctas<kClusterSize>();
   const uint32_t tensor = ptx::ld_shared_u32(shared.tensor_address()), rank = cluster_rank();
   const Work work(params, first_item(shared));
   if (warp < kMmaWarp) {
@@ -74,6 +74,6 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   } else if constexpr (kGathers) {
     gather_scales(params, shared, work, rank);
   }
-  sync_ctas();  // now no thread reads tensor memory, and no arrival is on its way to another CTA
+  ptx::sync_ctas<kClusterSize>();  // now no thread reads tensor memory, and no arrival is on its way to another CTA
   if (warp == kMmaWarp) ptx::tcgen05_dealloc<kCtas>(tensor, kTensorColumns.allocated);
 }

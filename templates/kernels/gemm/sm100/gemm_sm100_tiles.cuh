@@ -138,16 +138,6 @@ __device__ __forceinline__ uint32_t leaders(uint32_t barrier, uint32_t rank) {
     return barrier;
 }
 
-/// Called by all threads of the cluster. Afterwards, each sees what the others did before.
-__device__ __forceinline__ void sync_ctas() {
-  if constexpr (kClusterSize > 1) {
-    ptx::barrier_cluster_arrive();
-    ptx::barrier_cluster_wait();
-  } else {
-    __syncthreads();
-  }
-}
-
 // The roles of a cluster that read an answer. In every CTA: the loading thread, four storing warps, the thread that
 // asks and, in some kernels, a warp that gathers scales. In every CTA, or pair: the multiplying thread.
 constexpr uint32_t kItemReaders = kClusterSize * (2 + Output::kWarps + (kGathers ? 1 : 0)) + kClusterSize / kCtas;
