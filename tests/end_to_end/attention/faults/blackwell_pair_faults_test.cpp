@@ -99,7 +99,7 @@ const BlackwellFault kFaults[] = {
     // ---- the pair's beginning and end ----
     {"barriers_of_the_other_cta_used_before_they_are_made",
      kPair,
-     {change("KERNELWRIGHT_ENTRY", "sync_ctas #2", "sync_ctas", "__syncthreads")},
+     {change("KERNELWRIGHT_ENTRY", "sync_ctas #2", "ptx::sync_ctas<kCtas>", "__syncthreads")},
      "mbarrier misuse"},
     {"allocated_for_one_cta", kPair, {change("set_up", "tcgen05_alloc", "kCtas", "1")}, "fault"},
     {"freed_for_one_cta", kPair, {change("KERNELWRIGHT_ENTRY", "tcgen05_dealloc", "kCtas", "1")}, "tensor memory"},

@@ -192,7 +192,7 @@ const BlackwellGemmFault kFaults[] = {
      "missing tcgen05 fence"},
     {"pair_leaves_one_by_one",
      kPair,
-     {change("KERNELWRIGHT_ENTRY", "sync_ctas #3", "sync_ctas", "__syncthreads")},
+     {change("KERNELWRIGHT_ENTRY", "sync_ctas #3", "ptx::sync_ctas<kClusterSize>", "__syncthreads")},
      "work outstanding at exit"},
     {"barriers_without_a_fence", kCluster, {drop("StagedPipeline::init", "fence_mbarrier_init")}, "mbarrier misuse"},
 };
