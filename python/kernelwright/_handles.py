@@ -253,7 +253,7 @@ class RowOpKernel(RowOpCalls, _Handle):
         atoms of bytes. A GEMM takes scale as its scale_a or atoms.
 
         With input "merge" x and residual are attention over two sets of keys, and lse and residual_lse, f32 [rows, heads],
-        say what each weighs; -inf: no key, and the row is not read. lse_out, that of both, is neither of them. All three
+        say what each weighs; -inf: no key, and the row does not count. lse_out, that of both, is neither of them. All three
         have the same strides. out may be residual, too.
 
         rows is needed only beside addresses. eps, and gate_alpha and gate_limit of clamped gates, are the problem's unless

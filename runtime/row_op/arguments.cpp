@@ -115,6 +115,8 @@ class RowOpRules : public ArgumentRules {
     apart("x", x_);
     apart("residual", residual_);
     apart("out", out_);
+    bad(out_.overlaps(lse_of(t_.lse)) || out_.overlaps(lse_of(t_.residual_lse)), "/out",
+        [] { return std::string("overlaps an LSE, which is still read while rows are written"); });
   }
 
   void numbers() {

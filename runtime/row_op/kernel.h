@@ -34,7 +34,7 @@ struct RowOpTensors {
   /// row_op_scale_bytes() bytes in the order of contract/block_scales.h, written.
   DevicePtr scale = 0;
   /// input "merge": f32 [rows, heads], natural logarithms of sums of exponentials, of x, of residual and of both; -inf
-  /// where a row saw no key, whose elements are not read. The last one is written.
+  /// where a row saw no key, whose elements do not count. The last one is written.
   DevicePtr lse = 0, residual_lse = 0, lse_out = 0;
 
   std::int64_t rows = 0;  // 0 queues nothing

@@ -87,7 +87,7 @@ __device__ __forceinline__ float gated_product(const Params& params, float gate,
   return policy::gated_product<spec::kActivation, spec::kClamped>(gate, up, params.limit, params.alpha);
 }
 
-/// What the two rows of a merge are multiplied by. A row without keys is not read: it may hold anything.
+/// What the two rows of a merge are multiplied by. A row without keys does not count: it may hold anything.
 struct MergeWeights {
   bool sees_x, sees_other;
   float of_x, of_other;

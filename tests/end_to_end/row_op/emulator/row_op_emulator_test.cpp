@@ -258,9 +258,10 @@ TEST_P(RowOp, NamesEveryArgumentOfAMergeThatDoesNotFit) {
   const RowOpCase call = make_row_op_inputs(problem, {.name = "drawn", .rows = 3});
   const auto refusal = [&](const test::RowOpChange& change) { return test::refusal_of_launch(engine_, call, change); };
   EXPECT_EQ(refusal([](RowOpTensors& t) { t.lse = 0; }), "/tensors/lse: is null; give a device address");
-  EXPECT_THAT(refusal([](RowOpTensors& t) { t.residual_lse += 2; }),
-              testing::MatchesRegex("/tensors/residual_lse: address 0x[0-9a-f]+ is not a multiple of 4; give an aligned "
-                                    "one"));
+  EXPECT_THAT(
+      refusal([](RowOpTensors& t) { t.residual_lse += 2; }),
+      testing::MatchesRegex("/tensors/residual_lse: address 0x[0-9a-f]+ is not a multiple of 4; give an aligned "
+                            "one"));
   EXPECT_EQ(refusal([](RowOpTensors& t) { t.lse_stride = 1; }),
             "/tensors/lse_stride: 1 is less than the 2 elements of a row");
   EXPECT_EQ(refusal([](RowOpTensors& t) { t.lse_head_stride = 2, t.lse_stride = 1; }),
@@ -271,6 +272,8 @@ TEST_P(RowOp, NamesEveryArgumentOfAMergeThatDoesNotFit) {
             "/tensors/lse_out: overlaps residual_lse; give one of them other memory");
   EXPECT_EQ(refusal([](RowOpTensors& t) { t.out = t.residual + 16; }),
             "/tensors/out: overlaps residual, and is not residual itself with its dtype and stride");
+  EXPECT_EQ(refusal([](RowOpTensors& t) { t.lse = t.out; }),
+            "/tensors/out: overlaps an LSE, which is still read while rows are written");
 }
 
 TEST_P(RowOp, NamesEveryArgumentThatDoesNotFit) {
