@@ -140,6 +140,12 @@ void PlanBuilder::add_cache_writes() {
 /// A key of latents is written by two launches, which have heads of different widths.
 void PlanBuilder::add_latent_writes(const AttentionLayer& layer) {
   const std::string layers = layers_text(layer.layers);
+  if (layer.latent_v.value() % contract::kLatentScaleBlock != 0) {
+    add_missing(plan_, {{"cache write", layers, "",
+                         fmt::format("{} latents are no multiple of {}; the server's own serves",
+                                     layer.latent_v.value(), contract::kLatentScaleBlock)}});
+    return;
+  }
   const auto add = [&](const char* name, KvWriteProblem problem, std::vector<std::string> from) {
     PlannedProblem planned;
     from.push_back(cache_words(problem.dtype.kv, problem.kv_layout, plan_.serving));

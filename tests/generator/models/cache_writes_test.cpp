@@ -127,8 +127,8 @@ TEST(CacheWrites, AnUnknownScalingIsRefused) {
   EXPECT_EQ(refusal(config("llama", R"("rope_scaling": {"type": "yarn", "factor": 2})")), "no refusal");
 }
 
-std::string latent_config() {
-  return config("deepseek_v3", R"("kv_lora_rank": 512, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64,
+std::string latent_config(const std::string& rank = "512") {
+  return config("deepseek_v3", "\"kv_lora_rank\": " + rank + R"(, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64,
       "v_head_dim": 64, "n_routed_experts": 8, "moe_intermediate_size": 128, "first_k_dense_replace": 4)");
 }
 
@@ -170,6 +170,7 @@ TEST(CacheWrites, WidthsThatNoKernelTakesAreMissing) {
     return std::string("not missing");
   };
   EXPECT_THAT(reason(latent_config(), {.server = "hf"}), HasSubstr("made of two parts"));
+  EXPECT_THAT(reason(latent_config("200"), {}), HasSubstr("200 latents are no multiple of 128"));
   EXPECT_THAT(reason(config("phi3", R"("partial_rotary_factor": 0.4)"), {}),
               HasSubstr("sm_90a: /problem/rope/width: 25"));
 }
