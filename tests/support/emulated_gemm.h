@@ -47,6 +47,16 @@ struct Tile {
   int cluster = 1;
 };
 
+/// One of each way in which a kernel walks tiles of groups.
+inline constexpr Tile kGroupTiles[] = {
+    {"portable", Family::kPortable, 16, 32, 0, Roles::kCooperative, false},
+    {"cooperative", Family::kHopper, 128, 64, 2, Roles::kCooperative, false},
+    {"ping_pong", Family::kHopper, 64, 64, 2, Roles::kPingPong, false},
+    {"swapped", Family::kHopper, 64, 32, 1, Roles::kCooperative, true},
+    {"swapped_ping_pong", Family::kHopper, 64, 72, 2, Roles::kPingPong, true},
+    {"pair", Family::kHopper, 64, 64, 1, Roles::kCooperative, false, 2},
+};
+
 inline GemmSchedule schedule_of(const Tile& tile) {
   GemmSchedule schedule;
   schedule.family = tile.family;

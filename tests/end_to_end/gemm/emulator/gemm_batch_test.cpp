@@ -13,15 +13,6 @@ using test::schedule_of;
 using test::Tile;
 using testing::HasSubstr;
 
-constexpr Tile kTiles[] = {
-    {"portable", Family::kPortable, 16, 32, 0, Roles::kCooperative, false},
-    {"cooperative", Family::kHopper, 128, 64, 2, Roles::kCooperative, false},
-    {"ping_pong", Family::kHopper, 64, 64, 2, Roles::kPingPong, false},
-    {"swapped", Family::kHopper, 64, 32, 1, Roles::kCooperative, true},
-    {"swapped_ping_pong", Family::kHopper, 64, 72, 2, Roles::kPingPong, true},
-    {"pair", Family::kHopper, 64, 64, 1, Roles::kCooperative, false, 2},
-};
-
 GemmProblem batched(GemmProblem problem, int count) {
   problem.groups.kind = GroupKind::kBatch;
   problem.groups.count = count;
@@ -56,12 +47,12 @@ class GemmBatch : public testing::Test {
 };
 
 TEST_F(GemmBatch, RowsBesideMultiplesOfATile) {
-  for (const Tile& tile : kTiles)
+  for (const Tile& tile : test::kGroupTiles)
     for (const int rows : {1, 17, 64, 130}) expect_right(plain(3), rows, tile, 3);
 }
 
 TEST_F(GemmBatch, OfOneGroupIsTheDenseProductToTheBit) {
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     SCOPED_TRACE(tile.name);
     const GemmCase call = make_gemm_inputs(plain(1, 136, 200), {"batch", 150, true}, {.seed = 3});
     EXPECT_EQ(run(call, schedule_of(tile)), run(call.dense_group(0), schedule_of(tile)));
@@ -69,18 +60,18 @@ TEST_F(GemmBatch, OfOneGroupIsTheDenseProductToTheBit) {
 }
 
 TEST_F(GemmBatch, OfMoreGroupsThanCtas) {
-  for (const Tile& tile : kTiles) expect_right(plain(70, 16, 16), 3, tile);
+  for (const Tile& tile : test::kGroupTiles) expect_right(plain(70, 16, 16), 3, tile);
 }
 
 TEST_F(GemmBatch, OfScaledOperands) {
-  for (const Tile& tile : kTiles)
+  for (const Tile& tile : test::kGroupTiles)
     for (const ScaleKind scales : {ScaleKind::kPerTensor, ScaleKind::kPerToken, ScaleKind::kPerBlock})
       expect_right(batched(gemm_problem(DType::kE4m3, DType::kBf16, 136, 272, "acc", scales), 3), 42, tile, 4);
 }
 
 TEST_F(GemmBatch, InGroupsOfSlots) {
   // The last group of slots reaches past k: its scales are the batch's own.
-  GemmSchedule schedule = schedule_of(kTiles[3]);
+  GemmSchedule schedule = schedule_of(test::kGroupTiles[3]);
   schedule.k_group = 2;
   const GemmProblem problem =
       batched(gemm_problem(DType::kE4m3, DType::kBf16, 136, 272, "acc", ScaleKind::kPerBlock), 2);
@@ -97,7 +88,7 @@ TEST_F(GemmBatch, InGroupsOfSlots) {
 }
 
 TEST_F(GemmBatch, WithEpilogues) {
-  for (const Tile& tile : kTiles)
+  for (const Tile& tile : test::kGroupTiles)
     for (const DType result : {DType::kBf16, DType::kF32}) {
       GemmProblem problem = plain(3);
       problem.epilogue = "silu(alpha * acc + bias) + beta * c";
@@ -121,7 +112,7 @@ TEST_F(GemmBatch, OfGatesAndQuantisedResults) {
 }
 
 TEST_F(GemmBatch, OfMatricesWithColumnsInnermost) {
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     if (tile.block_n % 64 != 0 && tile.family == Family::kHopper && !tile.swap_ab) continue;
     GemmProblem problem = plain(3);
     problem.layout = OperandLayout::kNn;
@@ -130,7 +121,7 @@ TEST_F(GemmBatch, OfMatricesWithColumnsInnermost) {
 }
 
 TEST_F(GemmBatch, WithoutKTheEpilogueIsOfZeros) {
-  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]}) {
+  for (const Tile& tile : {test::kGroupTiles[0], test::kGroupTiles[1], test::kGroupTiles[3]}) {
     GemmProblem problem = plain(3, 72, 0);
     problem.epilogue = "acc + bias";
     expect_right(problem, 9, tile);
@@ -145,14 +136,14 @@ TEST_F(GemmBatch, WritesColumnsOfAWiderTensor) {
     made.side_by_side = true;
     return made;
   }();
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     SCOPED_TRACE(tile.name);
     test::expect_right(call, run(call, schedule_of(tile)));
   }
 }
 
 TEST_F(GemmBatch, AResultDoesNotDependOnTheSms) {
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     SCOPED_TRACE(tile.name);
     const GemmCase call = make_gemm_inputs(plain(3), {"batch", 3 * 70, true}, {.seed = 3});
     EXPECT_EQ(run(call, schedule_of(tile)),
@@ -161,7 +152,7 @@ TEST_F(GemmBatch, AResultDoesNotDependOnTheSms) {
 }
 
 TEST_F(GemmBatch, WeightsMayComeEarly) {
-  for (const Tile& tile : {kTiles[1], kTiles[3]}) {
+  for (const Tile& tile : {test::kGroupTiles[1], test::kGroupTiles[3]}) {
     const GemmCase call = make_gemm_inputs(plain(3), {"batch", 3 * 20, true}, {.seed = 3});
     test::expect_right(
         call, run(call, schedule_of(tile), [](GemmTensors& tensors) { tensors.pdl = tensors.constant_b = true; }));

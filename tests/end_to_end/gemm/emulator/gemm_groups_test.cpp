@@ -16,15 +16,6 @@ using test::schedule_of;
 using test::Tile;
 using testing::HasSubstr;
 
-constexpr Tile kTiles[] = {
-    {"portable", Family::kPortable, 16, 32, 0, Roles::kCooperative, false},
-    {"cooperative", Family::kHopper, 128, 64, 2, Roles::kCooperative, false},
-    {"ping_pong", Family::kHopper, 64, 64, 2, Roles::kPingPong, false},
-    {"swapped", Family::kHopper, 64, 32, 1, Roles::kCooperative, true},
-    {"swapped_ping_pong", Family::kHopper, 64, 72, 2, Roles::kPingPong, true},
-    {"pair", Family::kHopper, 64, 64, 1, Roles::kCooperative, false, 2},
-};
-
 GemmProblem grouped(GemmProblem problem, GroupBounds bounds, int count) {
   problem.groups.kind = bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
   problem.groups.bounds = bounds;
@@ -68,23 +59,24 @@ GemmShape from(GemmShape shape, int sources) {
 }
 
 TEST_F(GemmGroups, EmptyOnesAndUnalignedStarts) {
-  for (const Tile& tile : kTiles)
+  for (const Tile& tile : test::kGroupTiles)
     for (const GroupBounds bounds : {GroupBounds::kStarts, GroupBounds::kEnds})
       expect_right(plain(bounds, 7), rows_of({0, 17, 1, 0, 70, 15, 0}, 120), tile, 3);
 }
 
 TEST_F(GemmGroups, MaskedRowsOfCapacity) {
-  for (const Tile& tile : kTiles) expect_right(plain(GroupBounds::kCounts, 5), rows_of({0, 17, 40, 1, 33}, 200), tile);
+  for (const Tile& tile : test::kGroupTiles)
+    expect_right(plain(GroupBounds::kCounts, 5), rows_of({0, 17, 40, 1, 33}, 200), tile);
 }
 
 TEST_F(GemmGroups, RowsBesideMultiplesOfATile) {
-  for (const Tile& tile : kTiles)
+  for (const Tile& tile : test::kGroupTiles)
     for (const int rows : {15, 16, 17, 63, 64, 65})
       expect_right(plain(GroupBounds::kStarts, 2, 40, 64), rows_of({rows, 5}, rows + 9), tile);
 }
 
 TEST_F(GemmGroups, ManyOfOneRowAndNoneAtAll) {
-  for (const Tile& tile : {kTiles[0], kTiles[3]}) {
+  for (const Tile& tile : {test::kGroupTiles[0], test::kGroupTiles[3]}) {
     expect_right(plain(GroupBounds::kStarts, 200, 64, 64), rows_of(std::vector<int>(200, 1), 203), tile);
     expect_right(plain(GroupBounds::kEnds, 9), rows_of(std::vector<int>(9, 0), 30), tile);
   }
@@ -92,7 +84,7 @@ TEST_F(GemmGroups, ManyOfOneRowAndNoneAtAll) {
 
 TEST_F(GemmGroups, ManyMoreThanThreads) {
   // More than a pass over the bounds, and the last group alone has rows.
-  for (const Tile& tile : {kTiles[0], kTiles[3]}) {
+  for (const Tile& tile : {test::kGroupTiles[0], test::kGroupTiles[3]}) {
     std::vector<int> rows(600, 0);
     rows[1] = 2, rows[300] = 1, rows.back() = 19;
     expect_right(plain(GroupBounds::kStarts, 600, 16, 16), rows_of(rows, 25), tile);
@@ -100,12 +92,12 @@ TEST_F(GemmGroups, ManyMoreThanThreads) {
 }
 
 TEST_F(GemmGroups, AllRowsInOne) {
-  for (const Tile& tile : kTiles)
+  for (const Tile& tile : test::kGroupTiles)
     expect_right(plain(GroupBounds::kStarts, 4), rows_of({0, 0, 130, 0}, tile.swap_ab ? 130 : 1300), tile);
 }
 
 TEST_F(GemmGroups, OfScaledOperands) {
-  for (const Tile& tile : kTiles)
+  for (const Tile& tile : test::kGroupTiles)
     for (const ScaleKind scales : {ScaleKind::kPerTensor, ScaleKind::kPerToken, ScaleKind::kPerBlock}) {
       const GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, 136, 272, "acc", scales);
       for (const GroupBounds bounds : {GroupBounds::kStarts, GroupBounds::kCounts})
@@ -114,14 +106,14 @@ TEST_F(GemmGroups, OfScaledOperands) {
 }
 
 TEST_F(GemmGroups, ScalesOfACapacityThatIsNoMultipleOfFour) {
-  for (const Tile& tile : kTiles)
+  for (const Tile& tile : test::kGroupTiles)
     expect_right(grouped(gemm_problem(DType::kE4m3, DType::kBf16, 72, 272, "acc", ScaleKind::kPerBlock),
                          GroupBounds::kCounts, 3),
                  rows_of({23, 0, 7}, 3 * 23), tile);
 }
 
 TEST_F(GemmGroups, InGroupsOfSlots) {
-  GemmSchedule schedule = schedule_of(kTiles[3]);
+  GemmSchedule schedule = schedule_of(test::kGroupTiles[3]);
   schedule.k_group = 2;
   schedule.stages = 4;
   schedule.cluster = ClusterShape{2, 1};
@@ -145,7 +137,7 @@ TEST_F(GemmGroups, ARingThatIsTooShortToGatherIsRefusedByName) {
 }
 
 TEST_F(GemmGroups, WithEpilogues) {
-  for (const Tile& tile : kTiles)
+  for (const Tile& tile : test::kGroupTiles)
     for (const DType result : {DType::kBf16, DType::kF32}) {
       GemmProblem problem = plain(GroupBounds::kStarts, 3);
       problem.epilogue = "silu(alpha * acc + bias) + beta * c";
@@ -155,7 +147,7 @@ TEST_F(GemmGroups, WithEpilogues) {
 }
 
 TEST_F(GemmGroups, OfResultsOf8Bits) {
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     GemmProblem problem = plain(GroupBounds::kStarts, 3, 80);
     problem.dtype.d = DType::kE4m3;
     expect_right(problem, rows_of({33, 2, 9}, 50), tile);
@@ -163,7 +155,7 @@ TEST_F(GemmGroups, OfResultsOf8Bits) {
 }
 
 TEST_F(GemmGroups, OfMatricesWithColumnsInnermost) {
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     if (tile.block_n % 64 != 0 && tile.family == Family::kHopper && !tile.swap_ab) continue;
     GemmProblem problem = plain(GroupBounds::kStarts, 3);
     problem.layout = OperandLayout::kNn;
@@ -172,7 +164,7 @@ TEST_F(GemmGroups, OfMatricesWithColumnsInnermost) {
 }
 
 TEST_F(GemmGroups, WithoutKTheEpilogueIsOfZeros) {
-  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]}) {
+  for (const Tile& tile : {test::kGroupTiles[0], test::kGroupTiles[1], test::kGroupTiles[3]}) {
     GemmProblem problem = plain(GroupBounds::kStarts, 3, 72, 0);
     problem.epilogue = "acc + bias";
     expect_right(problem, rows_of({33, 0, 9}, 50), tile);
@@ -180,7 +172,7 @@ TEST_F(GemmGroups, WithoutKTheEpilogueIsOfZeros) {
 }
 
 TEST_F(GemmGroups, OneIsTheDenseProductToTheBit) {
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     SCOPED_TRACE(tile.name);
     const GemmCase call = make_gemm_inputs(plain(GroupBounds::kEnds, 1, 136, 200), rows_of({150}, 150), {.seed = 3});
     EXPECT_EQ(run(call, schedule_of(tile)), run(call.dense_group(0), schedule_of(tile)));
@@ -188,7 +180,7 @@ TEST_F(GemmGroups, OneIsTheDenseProductToTheBit) {
 }
 
 TEST_F(GemmGroups, AResultDoesNotDependOnTheSmsOrOnOtherGroups) {
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     SCOPED_TRACE(tile.name);
     const GemmProblem problem = plain(GroupBounds::kStarts, 3);
     const GemmCase call = make_gemm_inputs(problem, rows_of({80, 30, 50}, 170), {.seed = 3});
@@ -204,7 +196,7 @@ TEST_F(GemmGroups, AResultDoesNotDependOnTheSmsOrOnOtherGroups) {
 }
 
 TEST_F(GemmGroups, GatherRows) {
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     if (tile.cluster > 1) continue;
     // Rows of a are read several times, or not at all. Some rows of d are made of none.
     for (const int sources : {9, 300})
@@ -214,7 +206,7 @@ TEST_F(GemmGroups, GatherRows) {
 }
 
 TEST_F(GemmGroups, GatherScaledRows) {
-  for (const Tile& tile : kTiles) {
+  for (const Tile& tile : test::kGroupTiles) {
     if (tile.cluster > 1) continue;
     for (const ScaleKind scales : {ScaleKind::kPerToken, ScaleKind::kPerBlock}) {
       const GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, 136, 272, "acc", scales);
@@ -225,7 +217,7 @@ TEST_F(GemmGroups, GatherScaledRows) {
 }
 
 TEST_F(GemmGroups, GatherNothing) {
-  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]}) {
+  for (const Tile& tile : {test::kGroupTiles[0], test::kGroupTiles[1], test::kGroupTiles[3]}) {
     expect_right(gathering(plain(GroupBounds::kStarts, 3, 72, 0)), from(rows_of({33, 0, 9}, 50), 20), tile);
     GemmCase call =
         make_gemm_inputs(gathering(plain(GroupBounds::kStarts, 2)), from(rows_of({20, 30}, 50), 8), {.seed = 5});
@@ -238,7 +230,7 @@ TEST_F(GemmGroups, GatherFromAMatrixWithoutRows) {
   const auto no_rows = [](GemmTensors& tensors) { tensors.a = tensors.scale_a = 0, tensors.source_rows = 0; };
   const GemmProblem scaled = gathering(
       grouped(gemm_problem(DType::kE4m3, DType::kBf16, 72, 272, "acc", ScaleKind::kPerBlock), GroupBounds::kStarts, 2));
-  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]})
+  for (const Tile& tile : {test::kGroupTiles[0], test::kGroupTiles[1], test::kGroupTiles[3]})
     for (const GemmProblem& problem : {gathering(plain(GroupBounds::kStarts, 2)), scaled}) {
       SCOPED_TRACE(tile.name);
       GemmCase call = make_gemm_inputs(problem, from(rows_of({20, 30}, 50), 8), {.seed = 5});
@@ -253,7 +245,7 @@ TEST_F(GemmGroups, GatherFromAMatrixWithoutRows) {
 }
 
 TEST_F(GemmGroups, IndicesPastTheSourceAreRowsOfZeros) {
-  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]}) {
+  for (const Tile& tile : {test::kGroupTiles[0], test::kGroupTiles[1], test::kGroupTiles[3]}) {
     SCOPED_TRACE(tile.name);
     GemmCase call =
         make_gemm_inputs(gathering(plain(GroupBounds::kStarts, 2)), from(rows_of({20, 30}, 50), 8), {.seed = 5});
@@ -283,7 +275,7 @@ TEST_F(GemmGroups, BadBoundsSetTheStatusAndWriteNothing) {
       {GroupBounds::kEnds, {20, 30, 61}},      {GroupBounds::kCounts, {20, 21, 3}},
       {GroupBounds::kCounts, {20, -1, 3}},     {GroupBounds::kCounts, {2147483647, 2147483647, 2147483647}},
   };
-  for (const Tile& tile : {kTiles[0], kTiles[1], kTiles[3]})
+  for (const Tile& tile : {test::kGroupTiles[0], test::kGroupTiles[1], test::kGroupTiles[3]})
     for (const Bad& bad : cases) {
       SCOPED_TRACE(std::string(tile.name) + " " + testing::PrintToString(bad.bounds));
       GemmCase call = make_gemm_inputs(plain(bad.kind, 3), rows_of({20, 10, 15}, 60), {.seed = 5});
@@ -314,7 +306,7 @@ TEST_F(GemmGroups, NewBoundsNeedNoNewLaunchArguments) {
   for (const std::vector<std::int32_t>& bounds :
        {std::vector<std::int32_t>{0, 20, 30, 45}, {5, 5, 40, 60}, {0, 0, 0, 60}}) {
     call.bounds = bounds;
-    test::expect_right(call, run(call, schedule_of(kTiles[3])));
+    test::expect_right(call, run(call, schedule_of(test::kGroupTiles[3])));
   }
 }
 
