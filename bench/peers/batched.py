@@ -10,7 +10,7 @@ import torch
 
 from .arms import Arm, kernelwright
 from .gemm import BF16_ROUNDING, config, prepare
-from .reference import relative_rmse
+from .reference import ByParts
 
 COMPARED = ("torch_bmm", "former")
 
@@ -38,7 +38,7 @@ class Case:
         return wide[:, :, :row.n].transpose(0, 1)
 
 
-class Truth:
+class Truth(ByParts):
     """fp32 products of each head (without TF32), and the bound of gemm.Truth."""
 
     def __init__(self, case):
@@ -51,17 +51,6 @@ class Truth:
             a, b = a.float(), b.float()
             want, size = a @ b, a.abs() @ b.abs()
             yield have.float(), want, want.abs() * BF16_ROUNDING + size * 2.0**-20 + 1e-6
-
-    def error(self, out):
-        worst = 0.0
-        for have, want, bound in self.compared(out):
-            off = ((have - want).abs() / bound).max().item()
-            worst = max(worst, off if off == off else float("inf"))
-        return worst
-
-    def rmse(self, out):
-        pairs = [(have, want) for have, want, _ in self.compared(out)]
-        return relative_rmse(torch.cat([have for have, _ in pairs]), torch.cat([want for _, want in pairs]))
 
 
 def ours(name, kernel, case):

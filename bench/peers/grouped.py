@@ -11,7 +11,7 @@ import torch
 from .arms import Arm, kernelwright
 from .arm import Cannot
 from .gemm import BF16_ROUNDING, BLOCK, FP8_STEP, prepare
-from .reference import relative_rmse
+from .reference import ByParts
 
 COMPARED = ("torch_grouped", "deepgemm", "former")
 ALIGNMENT = 128
@@ -75,7 +75,7 @@ class Case:
         return a, b
 
 
-class Truth:
+class Truth(ByParts):
     """fp32 products of each group (without TF32), and the bound of gemm.Truth."""
 
     def __init__(self, case):
@@ -90,17 +90,6 @@ class Truth:
             want, size = a @ b.t(), a.abs() @ b.abs().t()
             steps = 0 if self.case.row.dtype == "bf16" else 4
             yield out[some].float(), want, want.abs() * BF16_ROUNDING + size * (2.0**-20 + FP8_STEP * math.sqrt(steps)) + 1e-6
-
-    def error(self, out):
-        worst = 0.0
-        for have, want, bound in self.compared(out):
-            off = ((have - want).abs() / bound).max().item()
-            worst = max(worst, off if off == off else float("inf"))
-        return worst
-
-    def rmse(self, out):
-        pairs = [(have, want) for have, want, _ in self.compared(out)]
-        return relative_rmse(torch.cat([have for have, _ in pairs]), torch.cat([want for _, want in pairs]))
 
 
 def ours(name, kernel, case):

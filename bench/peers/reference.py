@@ -102,3 +102,18 @@ class Truth:
             off = (out[some].float() - self.out[some]).abs_().div_(self.bound[some]).max().item()
             worst = max(worst, off if off == off else float("inf"))
         return worst
+
+
+class ByParts:
+    """A reference whose compared(out) gives (rows of an output, what they are, the bound) of each part."""
+
+    def error(self, out):
+        worst = 0.0
+        for have, want, bound in self.compared(out):
+            off = ((have - want).abs() / bound).max().item()
+            worst = max(worst, off if off == off else float("inf"))
+        return worst
+
+    def rmse(self, out):
+        pairs = [(have, want) for have, want, _ in self.compared(out)]
+        return relative_rmse(torch.cat([have for have, _ in pairs]), torch.cat([want for _, want in pairs]))
