@@ -50,7 +50,9 @@ def _schemas():
     quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
     write = [MUTATED.get(argument, argument) for argument in _arguments(KvWriteKernel.bind, structs.KvWriteTensors, (
         "q", "k", "v", "q_out", "k_cache", "v_cache", "num_pages", "batch", "kv_len", "kv_tokens", "cos_sin_rows"))]
-    rows_of = _arguments(RowOpKernel.bind, structs.RowOpTensors, ("x", "residual", "out", "residual_out", "scale", "rows", "lse", "residual_lse", "lse_out"))
+    rows_of = _arguments(RowOpKernel.bind, structs.RowOpTensors, (
+        "x", "residual", "out", "residual_out", "scale", "rows", "lse", "residual_lse", "lse_out"))
+    lses = ["Tensor lse", "Tensor residual_lse"]
     given, made = ["Tensor? scale=None", *rows_of], ["Tensor(a!) out", "Tensor(b!)? scale=None", *rows_of]
     route = _arguments(RouteKernel.bind, structs.RouteTensors, (
         "logits", "ids", "weights", "starts", "source_rows", "positions", "sorted_weights", "workspace", "tokens"))
@@ -62,7 +64,8 @@ def _schemas():
     heads = {"attention": "Tensor q, Tensor k, Tensor v", "gemm": "Tensor a, Tensor b", "quantize": "Tensor x",
              "kv_write": f"Tensor q, {cache}", "kv_write.in_place": f"Tensor(c!) q, {cache}", "kv_write.keys": cache,
              "row_op": "Tensor x", "row_op.add": "Tensor x, Tensor residual", "row_op.add_scaled": "Tensor x, Tensor residual",
-             "row_op.add_out": "Tensor x, Tensor residual", **dict.fromkeys(("row_op.merge", "row_op.merge_scaled"), "Tensor x, Tensor residual"), "row_op.in_place": "Tensor x, Tensor(c!) residual",
+             "row_op.add_out": "Tensor x, Tensor residual", "row_op.in_place": "Tensor x, Tensor(c!) residual",
+             **dict.fromkeys(("row_op.merge", "row_op.merge_scaled"), "Tensor x, Tensor residual"),
              "route": "Tensor logits", "route.given": "Tensor ids", "moe_combine": "Tensor rows, Tensor positions, Tensor weights",
              "moe_combine.unweighted": "Tensor rows, Tensor positions", "moe_combine.unweighted_out": "Tensor rows, Tensor positions",
              "moe": "Tensor x, Tensor logits, Tensor gate_up, Tensor down",
@@ -76,8 +79,8 @@ def _schemas():
             ("kv_write.out", ["Tensor(c!) q_out", *write], "()"), ("kv_write.in_place", write, "()"),
             ("kv_write.keys", write, "()"), ("row_op", given, "Tensor"), ("row_op.scaled", rows_of, "(Tensor, Tensor)"),
             ("row_op.add", given, "(Tensor, Tensor)"), ("row_op.add_scaled", rows_of, "(Tensor, Tensor, Tensor)"),
-            ("row_op.merge", ["Tensor lse", "Tensor residual_lse", *given], "(Tensor, Tensor)"),
-            ("row_op.merge_scaled", ["Tensor lse", "Tensor residual_lse", *rows_of], "(Tensor, Tensor, Tensor)"),
+            ("row_op.merge", [*lses, *given], "(Tensor, Tensor)"),
+            ("row_op.merge_scaled", [*lses, *rows_of], "(Tensor, Tensor, Tensor)"),
             ("row_op.out", made, "()"), ("row_op.add_out", ["Tensor(c!) residual_out", *made], "()"),
             ("row_op.in_place", made, "()"), ("route", route, "(Tensor, Tensor)"),
             ("route.sorted", route, "(Tensor, Tensor, Tensor, Tensor, Tensor)"),
