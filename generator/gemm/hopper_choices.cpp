@@ -27,17 +27,23 @@ struct Form {
     kOfGroups,
     kOf8BitGroups,
     kOf16BitGroups,
+    kOf16BitBatch,
     kOfQuantized,
     kOfScaledGates
   } for_ = kAny;
   int cluster_m = 1;
+  int store_stages = 2;
 };
 
 // The forms are few, so that problems share kernels: a model's dense layers need two dozen kernels for all row counts.
 // Measured on an H100: docs/gemm/README.md. Of tiles with equal cost, the first is taken. Where each slab's products
 // are scaled, 256 x 128 comes before 128 x 256, because an H100 was 1 % faster with it. Groups that are bound by memory
 // take tiles of 64 rows: warpgroups that take turns keep the weights flowing.
-constexpr Form kForms[] = {{64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf16BitGroups},
+// A batch has few slabs of k, and memory bounds it: its tiles store much at a time, or share an SM.
+constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative, 1, false, 1, Form::kOf16BitBatch, 1, 4},
+                           {128, 128, 2, Roles::kPingPong, 1, false, 1, Form::kOf16BitBatch, 1, 4},
+                           {64, 128, 1, Roles::kCooperative, 1, false, 1, Form::kOf16BitBatch},
+                           {64, 256, 2, Roles::kPingPong, 1, false, 1, Form::kOf16BitGroups},
                            {128, 64, 2, Roles::kCooperative, 2, true, 1, Form::kOf8BitGroups},
                            {64, 192, 2, Roles::kPingPong, 1, false, 1, Form::kOf8BitGroups},
                            {256, 128, 2, Roles::kCooperative, 1, false, 1, Form::kOfBlocks},
@@ -84,7 +90,8 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
     case Form::kNotOfBlocks: return !blocks;
     case Form::kOfGroups: return problem.groups.any();
     case Form::kOf8BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 8;
-    case Form::kOf16BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 16;
+    case Form::kOf16BitGroups: return problem.groups.has_bounds() && bits_of(problem.dtype.a) == 16;
+    case Form::kOf16BitBatch: return problem.groups.is_batch() && bits_of(problem.dtype.a) == 16 && !spec.quantizes;
     case Form::kOfQuantized: return spec.quantizes;
     case Form::kOfScaledGates: return spec.quantizes && spec.gated;
   }
@@ -101,12 +108,20 @@ bool has_room_for_two_products(GemmSpec spec) {
   return columns > (narrowed ? kNarrow : 0);
 }
 
-/// Slots of a batch, whose products are short. On an H100 more of them cost more to set up than they bring: with 16
-/// heads and a token, 22 slots take 6.9 us and 8 take 6.7.
-constexpr int kBatchStages = 8;
+/// Slots of a batch, whose products are short: for the slabs of two tiles, and from 4 to 8. On an H100 more of them
+/// cost more to set up than they bring: with 16 heads and a token, 22 slots take 6.9 us and 8 take 6.7. Where one
+/// warpgroup multiplies, two CTAs share an SM, if they can: one loads while the other one stores.
+int batch_stages(const GemmSpec& spec, int k, int most) {
+  const int slabs = ceil_div(k * bits_of(spec.a) / 8, spec.slab_bytes);
+  const int of_two_tiles = ceil_div(std::clamp(2 * slabs, 4, 8), spec.k_group) * spec.k_group;
+  if (spec.math_warpgroups > 1) return std::min(most, 8);
+  const ArchInfo& arch = arch_info(spec.arch);
+  const int of_half = most_gemm_stages(spec, arch.shared_bytes_per_sm / 2 - arch.reserved_shared_bytes_per_cta);
+  return std::min(most, of_half >= of_two_tiles ? of_two_tiles : std::max(of_half, 4));
+}
 
 /// The form, with the schedule's fields put in.
-GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
+GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, const GemmSchedule& schedule) {
   spec.roles = schedule.roles.value_or(form.roles);
   spec.math_warpgroups = schedule.math_warpgroups.value_or(form.math_warpgroups);
   spec.block_m = schedule.block_m.value_or(form.block_m);
@@ -114,7 +129,7 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   // Groups of twice as many slabs, because products of 8 bits end sooner.
   const bool doubles = form.k_group > 1 && bits_of(spec.a) == 8 && form.for_ != Form::kOf8BitGroups;
   spec.k_group = schedule.k_group.value_or(doubles ? 2 * form.k_group : form.k_group);
-  spec.store_stages = schedule.store_stages.value_or(spec.store_stages);
+  spec.store_stages = schedule.store_stages.value_or(form.store_stages);
   const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // not the form's any more
   spec.cluster_m = schedule.cluster.value_or({own_tile ? 1 : form.cluster_m, 1}).m;
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
@@ -123,7 +138,7 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
   if (schedule.mma_in_flight.is_auto() && !has_room_for_two_products(spec)) spec.mma_in_flight = 0;
   const int most = most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta);
-  spec.stages = schedule.stages.value_or(spec.is_batched() ? std::min(most, kBatchStages) : most);
+  spec.stages = schedule.stages.value_or(spec.is_batched() ? batch_stages(spec, problem.k, most) : most);
   return spec;
 }
 
@@ -171,7 +186,7 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
     const bool whole = problem.batch_invariant || problem.groups.any();
     if ((whole && form.split_k > 1) || !is_for(form, problem, base)) continue;
     if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
-    GemmSpec spec = filled(form, base, schedule);
+    GemmSpec spec = filled(form, base, problem, schedule);
     const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();
     if (!own_tile && spills(spec)) continue;
     specs.push_back(spec);
@@ -194,7 +209,7 @@ void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, con
   resolve("k_group", schedule.k_group, spec.k_group,
           spec.k_group > 1 ? "small slots share the cost of a barrier" : "slots are long enough for a barrier each");
   resolve("stages", schedule.stages, spec.stages,
-          spec.is_batched() ? "products of a batch are short: more slots cost more to set up than they bring"
+          spec.is_batched() ? "slabs of two tiles, and room for two CTAs an SM where one warpgroup multiplies"
                             : "all that fit beside the results on their way");
   resolve("store_stages", schedule.store_stages, spec.store_stages, "one is filled while another is stored");
   resolve("mma_in_flight", schedule.mma_in_flight, spec.mma_in_flight,
@@ -272,7 +287,10 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   const double bytes = groups * ((m + reads * extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +
                                  m * extent.n * bits_of(spec.d) / 8.0);
   const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
-  return not_for_few * (machine.launch_us + std::max(sm_us, bytes / (machine.bytes_per_us * busy)));
+  // Where each SM has one tile of a batch, no tile loads while another one is stored: 2 % on an H100.
+  const bool one_way = spec.is_batched() && !spec.swap_ab && rounds <= 1;
+  const double memory_us = bytes / (machine.bytes_per_us * busy) * (one_way ? 1.02 : 1);
+  return not_for_few * (machine.launch_us + std::max(sm_us, memory_us));
 }
 
 }  // namespace kernelwright::detail

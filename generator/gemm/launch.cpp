@@ -45,7 +45,10 @@ struct Tiles {
         rows(spec.swap_ab ? ceil_div(extent.n, of_rows) : tiles_of_groups(spec, extent, of_rows)),
         columns(spec.swap_ab ? tiles_of_groups(spec, extent, of_columns) : ceil_div(extent.n, of_columns)),
         most_clusters(max_clusters > 0 ? max_clusters : std::max(1, num_sms / cluster)) {
-    if (extent.sm_budget > 0) most_clusters = std::clamp<std::int64_t>(extent.sm_budget / cluster, 1, most_clusters);
+    if (extent.sm_budget > 0) {
+      const std::int64_t of_sm = std::max<std::int64_t>(1, most_clusters * cluster / num_sms);  // CTAs
+      most_clusters = std::clamp<std::int64_t>(extent.sm_budget * of_sm / cluster, 1, most_clusters);
+    }
   }
   std::int64_t count() const { return rows * columns; }
   /// Along the rows of all groups. Each group with bounds may end with a tile that it does not fill: these are the most
@@ -104,6 +107,8 @@ int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int
                     : band_of(tiles.rows, tiles.columns, tiles.most_clusters, tiles.of_rows, tiles.of_columns);
 }
 
+bool shares_sms(const GemmSpec& spec) noexcept { return spec.is_batched() && spec.family == Family::kHopper; }
+
 LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept {
   const Tiles tiles(spec, extent, num_sms, max_clusters);
   LaunchPlan plan;
@@ -115,13 +120,16 @@ LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_s
   // memory, or waits for the part before, which must have begun. An SM holds several portable CTAs, so each has one
   // tile unless the launch has a budget of SMs. A queued kernel launches a CTA for each tile, and a running CTA takes
   // the tiles of those that have not begun.
-  const bool shares_sms = detail::family_row(spec).one_tile_a_cta;
-  const bool one_each = takes_all_sms(spec) || spec.split_k > 1 || (shares_sms && extent.sm_budget == 0);
-  const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), tiles.most_clusters);
+  const bool many_ctas = detail::family_row(spec).one_tile_a_cta;
+  const bool one_each = takes_all_sms(spec) || spec.split_k > 1 || (many_ctas && extent.sm_budget == 0);
+  // CTAs that share SMs have two tiles at least, so that one loads while the other one is stored.
+  std::int64_t most = tiles.most_clusters;
+  if (shares_sms(spec)) most = std::clamp<std::int64_t>(tiles.count() / 2, std::min<std::int64_t>(most, num_sms), most);
+  const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), most);
   std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds)) * turns_of(spec);
   // How many tiles groups have is known on the device alone, and each CTA reads all bounds. So CTAs take many tiles.
   if (extent.groups > 0 && spec.has_bounds())
-    clusters = std::min(tiles.count(), tiles.most_clusters * (shares_sms && extent.sm_budget == 0 ? kCtasOfSm : 1));
+    clusters = std::min(tiles.count(), tiles.most_clusters * (many_ctas && extent.sm_budget == 0 ? kCtasOfSm : 1));
   plan.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * tiles.cluster, kMostCtas));
   return plan;
 }

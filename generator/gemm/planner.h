@@ -102,6 +102,10 @@ contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexc
 int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
                 bool bands_of_n) noexcept;
 
+/// Whether CTAs that walk tiles share an SM where they fit: those of a batch, whose few slabs leave the memory idle at
+/// a tile's end.
+bool shares_sms(const GemmSpec& spec) noexcept;
+
 /// No allocation, no exceptions.
 LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept;
 

@@ -201,10 +201,14 @@ void attach(LoadedGemm& loaded, std::vector<const LoadedKernel*> kernels,
     LoadedGemm::Variant& variant = loaded.variants[i];
     variant.kernel = kernels[i];
     variant.binary = std::move(binaries[i]);
-    const int cluster = variant.spec.cluster();
-    if (cluster == 1) continue;
-    const LaunchConfig config = config_of_cluster(cluster, variant.spec.threads(), shared_bytes(variant.spec));
-    variant.max_clusters = loaded.device->max_active_clusters(*kernels[i], config);
+    const GemmSpec& spec = variant.spec;
+    const int threads = spec.threads();
+    if (spec.cluster() > 1)
+      variant.max_clusters = loaded.device->max_active_clusters(
+          *kernels[i], config_of_cluster(spec.cluster(), threads, shared_bytes(spec)));
+    else if (shares_sms(spec))
+      variant.max_clusters = loaded.num_sms * loaded.device->max_ctas_per_sm(
+                                                  *kernels[i], static_cast<std::uint32_t>(threads), shared_bytes(spec));
   }
 }
 

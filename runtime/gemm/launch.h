@@ -19,7 +19,7 @@ struct LoadedGemm {
     int most_m = 0;
     GemmSpec spec;
     bool bands_of_n = false;
-    int max_clusters = 0;  // that the device holds at a time; 0: not asked, CTAs are alone
+    int max_clusters = 0;  // that the device holds at a time; 0: not asked, an SM has one CTA
     const LoadedKernel* kernel = nullptr;
     std::shared_ptr<const Binary> binary;
   };

@@ -70,6 +70,19 @@ class Cases:
         self.assertTrue(torch.equal(elements, torch.full((2, 64), 0x78, dtype=torch.uint8, device=self.device)))
         self.assertEqual(scales[:2].tolist(), [119, 119])
 
+    def test_a_batch_takes_views(self):
+        """Heads lie side by side in the tensors of a and d, as around a decode over latents."""
+        handle = kernelwright.torch.handle(self.engine.prepare({"kind": "gemm", "problem": {
+            "n": 64, "k": 128, "dtype": {"a": "f16", "b": "f16", "d": "f16"}, "groups": {"kind": "batch", "count": 4}}}))
+        a, b = self.randn(5, 4, 192)[:, :, :128].transpose(0, 1), self.randn(4, 96, 128)[:, 32:]
+        d, wanted = OPS.gemm(handle, a, b), a.double() @ b.double().transpose(1, 2)
+        self.assertLessEqual(((d - wanted).abs() / (1 + wanted.abs())).max().item(), 2**-9)
+        wide = torch.zeros(5, 4, 96, dtype=torch.float16, device=self.device)
+        OPS.gemm.out(handle, a, b, out=wide[:, :, :64].transpose(0, 1))
+        self.assertTrue(torch.equal(wide[:, :, :64].transpose(0, 1), d))
+        self.assertEqual(wide[:, :, 64:].abs().sum().item(), 0)
+        torch.library.opcheck(OPS.gemm.default, (handle, a, b))
+
     def test_strides_are_read_exactly(self):
         want = OPS.attention(self.handle, self.q, self.k, self.v)
         q, k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (self.q, self.k, self.v))

@@ -95,5 +95,34 @@ TEST(GemmBatchPlan, ALaunchCountsTheTilesOfAllGroups) {
   EXPECT_EQ(count_items(spec, extent_of(problem, {"rows", 129 * 128})), 1024);
 }
 
+TEST(GemmBatchPlan, ATileOfOneWarpgroupLeavesRoomForTwoCtas) {
+  const ArchInfo& arch = arch_info(Arch::kSm90a);
+  for (const int k : {64, 128, 512, 4096}) {
+    GemmProblem problem = absorbed_q().problem;
+    problem.k = k;
+    const GemmPlan plan = plan_by_model(problem, {}, Arch::kSm90a);
+    int shared = 0;
+    for (const GemmVariant& variant : plan.variants) {
+      if (variant.spec.math_warpgroups > 1) continue;
+      ++shared;
+      const int of_cta = static_cast<int>(shared_bytes(variant.spec)) + arch.reserved_shared_bytes_per_cta;
+      EXPECT_LE(2 * of_cta, arch.shared_bytes_per_sm) << k << ", to " << variant.most_m << " rows";
+    }
+    EXPECT_GT(shared, 0) << k;
+  }
+}
+
+TEST(GemmBatchPlan, CtasShareAnSmIfEachHasTwoTiles) {
+  const GemmSpec spec = plan_by_model(absorbed_q().problem, {}, Arch::kSm90a).variants.front().spec;  // 64 columns
+  const auto grid = [&](int groups, int budget) {
+    const GemmExtent extent{.m = groups, .n = 512, .k = 128, .sm_budget = budget, .groups = groups};
+    return plan_launch(spec, extent, 132, 4 * 132).grid[0];
+  };
+  EXPECT_EQ(grid(16, 0), 128u);   // 128 tiles, one for each CTA
+  EXPECT_EQ(grid(128, 0), 512u);  // 1024 tiles, two for each CTA
+  EXPECT_EQ(grid(48, 0), 192u);   // 384 tiles, two for each CTA
+  EXPECT_EQ(grid(128, 8), 32u);   // four on each of 8 SMs
+}
+
 }  // namespace
 }  // namespace kernelwright::batch_test
