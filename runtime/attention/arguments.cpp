@@ -100,10 +100,12 @@ void AttentionRules::lengths() {
 }
 
 void AttentionRules::rows() {
-  bad(ragged_q_ && (tensors_.q_tokens < 0 || tensors_.q_tokens > all_queries()), "/q_tokens", [&] {
+  // Rows that become zeros may be padding, of which there is any number.
+  const bool too_many = tensors_.q_tokens > all_queries() && !tensors_.zero_padding;
+  bad(ragged_q_ && (tensors_.q_tokens < 0 || too_many), "/q_tokens", [&] {
     return fmt::format(
         "{} rows of ragged queries do not fit {} sequences of at most {}; give q_offsets[batch], and the "
-        "longest sequence as q_len",
+        "longest sequence as q_len, or zero_padding if rows are padding",
         tensors_.q_tokens, tensors_.batch, tensors_.q_len);
   });
   not_negative("/kv_tokens", tensors_.kv_tokens);

@@ -95,7 +95,7 @@ struct AttentionTensors {
 
   /// Rows of ragged o and lse that belong to no sequence: those ahead of q_offsets[0] and from q_offsets[batch] on.
   /// Batches that are padded to the size of a graph have such rows. True: the launch makes them zeros, and their LSE
-  /// -inf. False: it does not write them.
+  /// -inf, and q_tokens may be any number. False: it does not write them, and q_tokens is at most batch * q_len.
   bool zero_padding = false;
 
   /// Mask "tensor", alone or in an "and": [batch or 1, q_heads or 1, q_len or 1, kv_len] bytes as the problem says, of

@@ -187,10 +187,21 @@ TEST_F(LaunchTest, OperandsThatTheProblemHasMustBeGiven) {
   EXPECT_EQ(
       refusal(problem, tensors),
       "/tensors/q_tokens: 201 rows of ragged queries do not fit 2 sequences of at most 100; give q_offsets[batch], "
-      "and the longest sequence as q_len\n"
+      "and the longest sequence as q_len, or zero_padding if rows are padding\n"
       "/tensors/q_offsets: is null, and the problem has ragged queries\n"
       "/tensors/kv_offsets: is null, and the problem has ragged keys\n"
       "/tensors/sinks: is null, and the problem has \"sinks\": true");
+}
+
+TEST_F(LaunchTest, AnyNumberOfRowsMayBePaddingThatBecomesZeros) {
+  AttentionProblem problem = prefill_problem();
+  problem.q_layout = QLayout::kRagged;
+  AttentionTensors tensors = some_tensors();
+  tensors.q_offsets = 0x70000;
+  tensors.q_tokens = 201;  // of 2 sequences of at most 100
+  EXPECT_THAT(refusal(problem, tensors), ::testing::HasSubstr("/tensors/q_tokens: 201 rows"));
+  tensors.zero_padding = true;
+  EXPECT_EQ(launched(problem, tensors).q_tokens, 201);
 }
 
 TEST_F(LaunchTest, ShortPageTablesAreRefused) {
