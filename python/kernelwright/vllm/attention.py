@@ -1,0 +1,279 @@
+"""Attention of vLLM by kernels of Kernelwright. A step's prompts and decodes are one launch: queries lie one sequence behind the
+other, keys and values in pages, and all lengths are read on the device. New keys and values are written by a kernel of kind
+kv_write.
+
+A layer has four kernels: attention for steps with one query a sequence and for others, and for both the write. They are
+prepared once vLLM has made the cache, before it captures graphs, and the engine is sealed. Layers alike share them.
+"""
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from vllm.config import get_layers_from_vllm_config
+from vllm.model_executor.layers.attention import Attention
+from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadata,
+                                       AttentionMetadataBuilder, AttentionType)
+from vllm.v1.attention.backends.utils import get_kv_cache_layout
+
+from .. import torch as operators
+from .._append import WriteProblem
+from .._attention import DTYPES, OPS, Kernels, Problem
+from .._errors import ConfigError, NotReadyError
+
+logger = logging.getLogger("vllm.kernelwright")
+
+PAGE_SIZES = (256, 128, 64, 32, 16)  # keys; vLLM cuts a larger block into pages of one of these
+LARGEST_HEAD = 256
+FP8 = {"fp8": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}  # vLLM's words for a cache's dtype
+FP8_TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+
+class Served(Kernels):
+    """The kernels of this process's layers. The engine is sealed behind the first preparation, so that a kernel that was not
+    prepared shows in its counters and in the log."""
+
+    def prepare(self, kind, index, problems):
+        """Compiles or loads the kernels of all problems side by side. Raises ConfigError with the reason of each problem that no
+        kernel takes."""
+        start = time.monotonic()
+        with self._lock:
+            engine = self._engine(kind)
+            for problem in problems:
+                engine.prepare(problem.config(), device=index, background=True, allow_when_sealed=True)
+        engine.wait_until_ready()
+        reasons = []
+        for problem in problems:
+            try:
+                self.find(kind, index, problem)
+            except ConfigError as error:
+                reasons.append(str(error))
+        if reasons:
+            raise ConfigError("; ".join(dict.fromkeys(reasons)))
+        engine.seal()
+        logger.info("kernelwright: %d attention kernels are ready on %s after %.1f s", len(problems), engine.device_name(index),
+                    time.monotonic() - start)
+
+    def _prepare(self, kind, index, problem):
+        engine = self._engine(kind)
+        try:
+            kernel = engine.prepare(problem.config(), device=index)
+        except NotReadyError:
+            logger.warning("kernelwright compiles while vLLM serves, which it should not: %s", problem.config())
+            kernel = engine.prepare(problem.config(), device=index, allow_when_sealed=True)
+        except ConfigError as error:
+            return str(error)
+        return kernel if kind == "cuda" else by_operator(kernel), None
+
+
+def by_operator(kernel):
+    """Calls like the kernel's with tensors of the CPU, which an engine that emulates copies to its memory and back."""
+    number = operators.handle(kernel)
+
+    def call(*tensors, out=None, **named):
+        if out is None:
+            OPS.kv_write.keys(number, *tensors, **named)
+        else:
+            OPS.attention(number, *tensors, out=out, **named)  # the overload that has them all
+    return call
+
+
+served = Served()
+
+
+class KernelwrightBackend(AttentionBackend):
+    """What vLLM asks before it chooses. Its name is that of vLLM's place for backends from outside."""
+
+    supported_dtypes: ClassVar[list[torch.dtype]] = list(DTYPES)
+    supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", "float16", "bfloat16", *FP8]
+    forward_includes_kv_cache_update: bool = False
+
+    @staticmethod
+    def get_name() -> str:
+        return "CUSTOM"
+
+    @staticmethod
+    def get_impl_cls() -> type[KernelwrightImpl]:
+        return KernelwrightImpl
+
+    @staticmethod
+    def get_builder_cls() -> type[KernelwrightMetadataBuilder]:
+        return KernelwrightMetadataBuilder
+
+    @staticmethod
+    def get_supported_kernel_block_sizes() -> list[int]:
+        return sorted(PAGE_SIZES)
+
+    @staticmethod
+    def get_kv_cache_shape(num_blocks: int, block_size: int, num_kv_heads: int, head_size: int,
+                           cache_dtype_str: str = "auto") -> tuple[int, ...]:
+        return num_blocks, 2, block_size, num_kv_heads, head_size
+
+    @staticmethod
+    def get_kv_cache_stride_order(include_num_layers_dimension: bool = False) -> tuple[int, ...]:
+        """Blocks outermost, also of all layers together; within a block tokens before heads, or heads before tokens."""
+        heads_first = get_kv_cache_layout() == "HND"
+        if include_num_layers_dimension:
+            return (1, 4, 0, 2, 3, 5) if heads_first else (1, 0, 2, 3, 4, 5)
+        return (0, 1, 3, 2, 4) if heads_first else (0, 1, 2, 3, 4)
+
+    @classmethod
+    def supports_head_size(cls, head_size: int) -> bool:
+        return head_size % 8 == 0 and 16 <= head_size <= LARGEST_HEAD
+
+    @classmethod
+    def supports_sink(cls) -> bool:
+        return True
+
+    @classmethod
+    def supports_compute_capability(cls, capability) -> bool:
+        return capability.major >= 8
+
+    @classmethod
+    def validate_configuration(cls, *given, **named) -> list[str]:
+        """vLLM's own checks. Where nobody chose this backend by name, vLLM goes on without a word; the log has it."""
+        reasons = super().validate_configuration(*given, **named)
+        if reasons:
+            logger.info("kernelwright leaves this attention to others: %s", "; ".join(reasons))
+        return reasons
+
+
+@dataclass
+class KernelwrightMetadata(AttentionMetadata):
+    """A step's sequences, as vLLM has them on the device. The two bounds are for grids and workspaces alone."""
+
+    num_actual_tokens: int
+    max_query_len: int
+    max_seq_len: int
+    query_start_loc: torch.Tensor  # i32 [sequences + 1]
+    seq_lens: torch.Tensor  # i32 [sequences]: keys, the new ones included
+    block_table: torch.Tensor  # i32 [sequences, pages]
+    slot_mapping: torch.Tensor  # i64 [tokens]; -1: is not written
+
+
+class KernelwrightMetadataBuilder(AttentionMetadataBuilder[KernelwrightMetadata]):
+    """A step costs the host a few references: no schedule is computed, and nothing is copied."""
+
+    _cudagraph_support = AttentionCGSupport.ALWAYS  # lengths are read on the device, and workspaces do not move
+    supports_update_block_table: bool = True
+
+    def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+        if vllm_config.parallel_config.decode_context_parallel_size > 1:
+            raise ValueError("kernelwright has no decode context parallelism: leave --decode-context-parallel-size at 1")
+        layers = get_layers_from_vllm_config(vllm_config, Attention, layer_names)
+        problems = [problem for layer in layers.values() if isinstance(layer.impl, KernelwrightImpl)
+                    for problem in layer.impl.problems(DTYPES[layer.dtype], page_size_of(kv_cache_spec.block_size))]
+        served.prepare(device.type, device.index or 0, list(dict.fromkeys(problems)))
+
+    def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
+        common = common_attn_metadata
+        if common.causal is not True:
+            raise NotImplementedError("kernelwright's backend serves causal steps alone; choose another --attention-backend")
+        return KernelwrightMetadata(common.num_actual_tokens, common.max_query_len, common.max_seq_len, common.query_start_loc,
+                                    common.seq_lens, common.block_table_tensor, common.slot_mapping)
+
+    def update_block_table(self, metadata, blk_table, slot_mapping):
+        return KernelwrightMetadata(metadata.num_actual_tokens, metadata.max_query_len, metadata.max_seq_len,
+                                    metadata.query_start_loc, metadata.seq_lens, blk_table, slot_mapping)
+
+
+def page_size_of(block_size):
+    """The pages into which vLLM cuts a block."""
+    return next((size for size in PAGE_SIZES if block_size % size == 0), block_size)
+
+
+class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
+    """The attention of a layer."""
+
+    def __init__(self, num_heads, head_size, scale, num_kv_heads=None, alibi_slopes=None, sliding_window=None,
+                 kv_cache_dtype="auto", logits_soft_cap=None, attn_type=AttentionType.DECODER,
+                 kv_sharing_target_layer_name=None, sinks=None):
+        if attn_type != AttentionType.DECODER:
+            raise NotImplementedError(f"kernelwright's backend serves decoders, not attention of type {attn_type}")
+        self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.sliding_window = sliding_window
+        self.kv_cache_dtype = kv_cache_dtype
+        self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
+        self.softcap = float(logits_soft_cap or 0)
+        self.alibi_slopes, self.sinks = alibi_slopes, sinks
+        self._kernels, self._cache, self._named = {}, (None, None, None), None
+
+    def problems(self, dtype, page_size):
+        """Those of all of its kernels."""
+        return [self._attention(dtype, page_size, one_query) for one_query in (True, False)] + [self._write(dtype, page_size)]
+
+    def _attention(self, dtype, page_size, one_query):
+        fp8 = FP8.get(self.kv_cache_dtype, "")
+        return Problem(dtype, self.num_heads, self.num_kv_heads, self.head_size, self.head_size,
+                       left=self.sliding_window - 1 if self.sliding_window else -1, right=0, one_query=one_query,
+                       softcap=self.softcap, sinks=self.sinks is not None, alibi=self.alibi_slopes is not None, ragged=True,
+                       kv_kind="paged", page_size=page_size, kv_dtype=fp8, scales="per_tensor" if fp8 else "none")
+
+    def _write(self, dtype, page_size):
+        fp8 = FP8.get(self.kv_cache_dtype, "")
+        return WriteProblem(dtype, fp8 or dtype, 0, self.num_kv_heads, self.head_size, self.head_size, "paged", page_size,
+                            scales="per_tensor" if fp8 else "none", index="slots")
+
+    def _kernel(self, tensor, make, *key):
+        """The kernel of a problem, which is found once."""
+        key = make, tensor.device, tensor.dtype, key
+        found = self._kernels.get(key)
+        if found is None:
+            device = tensor.device
+            found = served.find(device.type, device.index or 0, make(DTYPES[tensor.dtype], *key[3]))[0]
+            self._kernels[key] = found
+        return found
+
+    def _pages(self, kv_cache):
+        """Keys and values [pages, page_size, heads, head_dim] of the layer's cache, which stays where it is."""
+        known, keys, values = self._cache
+        if known is not kv_cache:
+            keys, values = kv_cache.unbind(1)
+            if self.kv_cache_dtype in FP8:
+                keys, values = (pages.view(FP8_TYPES[FP8[self.kv_cache_dtype]]) for pages in (keys, values))
+            self._cache = kv_cache, keys, values
+        return keys, values
+
+    def _scales(self, layer):
+        """The scales of a cache of fp8, which vLLM keeps on the device."""
+        if self.kv_cache_dtype not in FP8:
+            return {}
+        return {"k_scale": layer._k_scale.view(1), "v_scale": layer._v_scale.view(1)}
+
+    def _of_layer(self, layer, device):
+        """What each launch of attention has from the layer."""
+        if self._named is None:
+            self._named = self._scales(layer)
+            if self.sinks is not None:
+                self._named["sinks"] = self.sinks.detach().float().contiguous()
+            if self.alibi_slopes is not None:
+                self._named["alibi_slopes"] = torch.tensor(self.alibi_slopes, dtype=torch.float32, device=device)
+        return self._named
+
+    def process_weights_after_loading(self, act_dtype):
+        self._named = None  # weights may be loaded again
+
+    def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale=None, output_block_scale=None):
+        """query and output [tokens, heads, head_dim]; rows behind the last sequence are padding, and become zeros. New keys
+        and values are in the cache already."""
+        if output_scale is not None or output_block_scale is not None:
+            raise NotImplementedError("kernelwright's backend does not quantise its result")
+        if attn_metadata is None:  # vLLM measures its memory
+            return output.fill_(0)
+        keys, values = self._pages(kv_cache)
+        kernel = self._kernel(query, self._attention, keys.shape[1], attn_metadata.max_query_len == 1)
+        kernel(query, keys, values, out=output, scale=self.scale, q_offsets=attn_metadata.query_start_loc,
+               kv_lengths=attn_metadata.seq_lens, page_table=attn_metadata.block_table, q_len=attn_metadata.max_query_len,
+               kv_len=attn_metadata.max_seq_len, zero_padding=True, **self._of_layer(layer, query.device))
+        return output
+
+    def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
+        """Writes key and value [tokens, heads, head_dim] to the slots; those without one are padding."""
+        keys, values = self._pages(kv_cache)
+        kernel = self._kernel(key, self._write, keys.shape[1])
+        kernel(key, value, keys, values, slot_mapping=slot_mapping, **self._scales(layer))

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""python/kernelwright/vllm against what it relies on in each vLLM that it serves: tests/golden/vllm. Needs neither vLLM nor torch.
+
+Where a vLLM has moved, this test names the method. KERNELWRIGHT_VLLM_TREES, "0.24.0=FOLDER ...", names folders with a vLLM's
+Python files: then the snapshots are also compared with these.
+"""
+import ast
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "vllm"
+PLUGIN = ROOT / "python" / "kernelwright" / "vllm"
+BACKEND = "vllm/v1/attention/backend.py"
+
+
+def script():
+    spec = importlib.util.spec_from_file_location("snapshot_vllm", ROOT / "scripts" / "snapshot_vllm.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SNAPSHOTS = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
+OURS = {node.name: node for node in ast.parse((PLUGIN / "attention.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)}
+BASES = {"KernelwrightBackend": "AttentionBackend", "KernelwrightMetadataBuilder": "AttentionMetadataBuilder",
+         "KernelwrightImpl": "AttentionImpl"}
+# do_kv_cache_update() is called by its name, and no class has it. The rest is of the class above AttentionImpl.
+ELSEWHERE = {"do_kv_cache_update", "process_weights_after_loading"}
+
+
+class Snapshots(unittest.TestCase):
+    def test_every_version_has_one(self):
+        text = (PLUGIN / "__init__.py").read_text(encoding="utf-8")
+        versions = next(ast.literal_eval(node.value) for node in ast.parse(text).body
+                        if isinstance(node, ast.Assign) and node.targets[0].id == "VERSIONS")
+        self.assertEqual(sorted(versions), sorted(version.rpartition(".")[0] for version in SNAPSHOTS))
+
+    @unittest.skipIf(sys.version_info < (3, 11), "this Python reads no TOML")
+    def test_the_wheel_names_the_plug_in(self):
+        import tomllib
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        self.assertEqual(project["entry-points"]["vllm.general_plugins"], {"kernelwright": "kernelwright.vllm:register"})
+
+    def test_all_names_are_there(self):
+        for version, files in SNAPSHOTS.items():
+            for file, names in files.items():
+                for name, found in names.items():
+                    self.assertIsNotNone(found, f"vLLM {version} has no {name} in {file}")
+
+    def test_methods_take_what_vllm_gives(self):
+        checked = 0
+        for version, files in SNAPSHOTS.items():
+            for ours, theirs in BASES.items():
+                methods = files[BACKEND][theirs]["methods"]
+                for node in OURS[ours].body:
+                    if not isinstance(node, ast.FunctionDef) or node.name.startswith("_") and node.name != "__init__":
+                        continue
+                    if node.args.vararg or node.name in ELSEWHERE or node.name in ("problems",):
+                        continue
+                    with self.subTest(version=version, method=f"{theirs}.{node.name}"):
+                        self.assertIn(node.name, methods)
+                        found, wanted = script().parameters(node), methods[node.name]
+                        self.assertEqual(found[:len(wanted)], wanted)
+                        added = len(found) - len(wanted)  # vLLM does not give these to all layers
+                        self.assertLessEqual(added, len(node.args.defaults))
+                    checked += 1
+        self.assertGreater(checked, 30)
+
+    def test_a_steps_fields_are_there(self):
+        text = (PLUGIN / "attention.py").read_text(encoding="utf-8")
+        used = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name) and node.value.id == "common"}
+        self.assertIn("seq_lens", used)
+        for version, files in SNAPSHOTS.items():
+            self.assertLessEqual(used, set(files[BACKEND]["CommonAttentionMetadata"]["fields"]), version)
+
+    def test_snapshots_are_those_of_the_trees(self):
+        trees = os.environ.get("KERNELWRIGHT_VLLM_TREES", "").split()
+        if not trees:
+            self.skipTest("KERNELWRIGHT_VLLM_TREES names no tree")
+        for tree in trees:
+            version, _, folder = tree.partition("=")
+            self.assertEqual(script().snapshot(folder), SNAPSHOTS[version], version)
+
+
+if __name__ == "__main__":
+    unittest.main()

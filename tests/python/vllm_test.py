@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Attention behind vLLM's own classes: on the GPU if there is one, else on the emulator. Run by hand where vLLM's Python files and
+torch are installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module and the library, unless the package
+is installed.
+
+Sequences get their keys by do_kv_cache_update(), pages in random order, and attend in steps of prompts and decodes together. The
+reference is fp64, over what the cache holds.
+"""
+import math
+import os
+import subprocess
+import sys
+import types
+import unittest
+
+import torch
+import vllm
+from vllm.model_executor.layers.attention import Attention
+from vllm.platforms.interface import DeviceCapability
+from vllm.v1.attention.backend import AttentionCGSupport, AttentionType, CommonAttentionMetadata
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+import kernelwright
+import kernelwright.vllm
+from kernelwright.vllm import attention
+from kernelwright.vllm.attention import KernelwrightBackend, KernelwrightImpl, KernelwrightMetadataBuilder
+
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+HEADS, KV_HEADS, HEAD_DIM, PAGE, PAGES = 4, 2, 64, 16, 24
+# Of each sequence: keys in the cache ahead of the step, new tokens.
+STEPS = {"mixed": ((37, 1), (0, 21), (16, 5), (63, 1)), "decode": ((37, 1), (1, 1), (64, 1)), "prompts": ((0, 33), (0, 1), (0, 16))}
+
+
+def layer_of(impl, dtype):
+    """A layer of vLLM as far as its attention is concerned."""
+    layer = Attention.__new__(Attention)
+    torch.nn.Module.__init__(layer)
+    layer.impl, layer.dtype = impl, dtype
+    layer.register_buffer("_k_scale", torch.tensor(0.02, dtype=torch.float32, device=DEVICE))
+    layer.register_buffer("_v_scale", torch.tensor(0.03, dtype=torch.float32, device=DEVICE))
+    return layer
+
+
+def builder_of(layers, block_size=PAGE):
+    config = types.SimpleNamespace(parallel_config=types.SimpleNamespace(decode_context_parallel_size=1),
+                                   compilation_config=types.SimpleNamespace(static_forward_context=layers))
+    return KernelwrightMetadataBuilder(types.SimpleNamespace(block_size=block_size), list(layers), config, torch.device(DEVICE))
+
+
+def reference(q, k, v, scale, window=None, softcap=0.0, sinks=None, slopes=None):
+    """q [queries, heads, head_dim] are the last of the sequence's tokens, k and v [keys, kv_heads, head_dim]."""
+    n, m = len(q), len(k)
+    q, k, v = (tensor.double().cpu() for tensor in (q, k, v))
+    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, k) * scale
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    at, keys = torch.arange(m - n, m)[:, None], torch.arange(m)
+    if slopes is not None:
+        scores = scores + torch.tensor(slopes, dtype=torch.float64)[:, None, None] * (keys - at)
+    seen = keys <= at
+    if window:
+        seen = seen & (keys > at - window)
+    scores = scores.masked_fill(~seen, -math.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.double().cpu()[:, None, None].expand(-1, n, 1)], -1)
+    return torch.einsum("hqk,khd->qhd", scores.softmax(-1)[..., :m], v)
+
+
+class Step:
+    """One step of a layer: what vLLM's model runner would give it."""
+
+    def __init__(self, layer, dtype, sequences, heads_first=False, padding=3, page=PAGE):
+        self.layer, self.sequences, self.dtype = layer, sequences, dtype
+        impl = layer.impl
+        fp8 = impl.kv_cache_dtype in attention.FP8
+        shape = KernelwrightBackend.get_kv_cache_shape(PAGES, page, KV_HEADS, HEAD_DIM)
+        stored = torch.uint8 if fp8 else dtype
+        if heads_first:
+            wide = torch.zeros([shape[i] for i in (0, 1, 3, 2, 4)], dtype=stored, device=DEVICE)
+            self.cache = wide.permute(0, 1, 3, 2, 4)
+        else:
+            self.cache = torch.zeros(shape, dtype=stored, device=DEVICE)
+        self.cache.fill_(0x7F if fp8 else math.nan)  # what no token wrote must not matter
+        order, self.table = torch.randperm(PAGES), torch.full((len(sequences), 5), 0, dtype=torch.int32)
+        for i, (ahead, new) in enumerate(sequences):
+            for j in range(-(-(ahead + new) // page)):
+                self.table[i, j], order = order[0], order[1:]
+        self.keys, self.values = ([self.randn(ahead + new, KV_HEADS) for ahead, new in sequences] for _ in range(2))
+        self.queries = torch.cat([self.randn(new, HEADS) for _, new in sequences] + [self.randn(padding, HEADS)])
+        self.page = page
+        self.write(0, [ahead for ahead, _ in sequences])
+        self.tokens = sum(new for _, new in sequences)
+
+    def randn(self, rows, heads):
+        return torch.randn(rows, heads, HEAD_DIM).to(self.dtype).to(DEVICE)
+
+    def slots(self, first, last):
+        return torch.cat([self.table[i, torch.arange(a, b) // self.page].long() * self.page + torch.arange(a, b) % self.page
+                          for i, (a, b) in enumerate(zip(first, last))])
+
+    def write(self, first, last, padding=0):
+        first = [first] * len(last) if isinstance(first, int) else first
+        new = [torch.cat([tokens[a:b] for tokens, a, b in zip(of, first, last)] + [self.randn(padding, KV_HEADS)])
+               for of in (self.keys, self.values)]
+        slots = torch.cat([self.slots(first, last), torch.full((padding,), -1)]).to(DEVICE)
+        if len(slots):
+            self.layer.impl.do_kv_cache_update(self.layer, *new, self.cache, slots)
+        return slots
+
+    def run(self, builder, padded_sequences=2):
+        """The step's output of all rows, those of padding included."""
+        ahead, last = [a for a, _ in self.sequences], [a + n for a, n in self.sequences]
+        slots = self.write(ahead, last, padding=3)
+        offsets = torch.tensor([0, *torch.tensor([n for _, n in self.sequences]).cumsum(0)] + [self.tokens] * padded_sequences)
+        lengths = torch.tensor(last + [0] * padded_sequences)
+        table = torch.cat([self.table, torch.zeros(padded_sequences, 5, dtype=torch.int32)])
+        starts = offsets.to(torch.int32)
+        common = CommonAttentionMetadata(
+            query_start_loc=starts.to(DEVICE), query_start_loc_cpu=starts, seq_lens=lengths.to(torch.int32).to(DEVICE),
+            num_reqs=len(lengths), num_actual_tokens=self.tokens, max_query_len=max(n for _, n in self.sequences),
+            max_seq_len=5 * self.page, block_table_tensor=table.to(DEVICE), slot_mapping=slots, causal=True)
+        out = torch.full_like(self.queries, math.nan)
+        self.layer.impl.forward(self.layer, self.queries, None, None, self.cache, builder.build(0, common), out)
+        return out
+
+    def stored(self, i):
+        """Keys and values of sequence i, as the cache holds them."""
+        keys, values = self.layer.impl._pages(self.cache)
+        slots = self.slots([0], [sum(self.sequences[i])]) if i == 0 else self.table[i, torch.arange(sum(self.sequences[i])) // self.page].long() \
+            * self.page + torch.arange(sum(self.sequences[i])) % self.page
+        found = [pages.cpu().float()[slots // self.page, slots % self.page] for pages in (keys, values)]
+        if self.layer.impl.kv_cache_dtype in attention.FP8:
+            found = [found[0] * self.layer._k_scale.cpu(), found[1] * self.layer._v_scale.cpu()]
+        return found
+
+
+class Contract(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = kernelwright.Engine("cuda" if HAS_GPU else "emulator", hazards=not HAS_GPU)
+        attention.served.use(cls.engine)
+
+    def setUp(self):
+        torch.manual_seed(7)
+
+    def check(self, sequences, dtype=torch.bfloat16, tolerance=2.0**-7, heads_first=False, page=PAGE, **features):
+        """tolerance: of the largest value; bf16 rounds probabilities and results by 2^-9 each."""
+        features.setdefault("kv_cache_dtype", "auto")
+        scale = HEAD_DIM ** -0.5
+        impl = KernelwrightImpl(HEADS, HEAD_DIM, scale, KV_HEADS, **features)
+        layer = layer_of(impl, dtype)
+        builder = builder_of({"layer": layer}, page)
+        step = Step(layer, dtype, sequences, heads_first, page=page)
+        out, again = step.run(builder), step.run(builder)
+        self.assertTrue(torch.equal(out, again))
+        at = 0
+        for i, (_, new) in enumerate(sequences):
+            k, v = step.stored(i)
+            want = reference(step.queries[at:at + new], k, v, scale, features.get("sliding_window"),
+                             features.get("logits_soft_cap") or 0.0, features.get("sinks"), features.get("alibi_slopes"))
+            off = (out[at:at + new].double().cpu() - want).abs().max().item()
+            self.assertLessEqual(off, tolerance * v.abs().max().item(), f"sequence {i}")
+            at += new
+        self.assertEqual(out[at:].abs().sum().item(), 0, "rows of padding are zeros")
+        if not HAS_GPU:
+            self.assertEqual(self.engine.take_hazards(), [])
+        return step
+
+    def test_steps(self):
+        for name, sequences in STEPS.items():
+            with self.subTest(name):
+                self.check(sequences)
+
+    def test_f16_with_heads_first_and_pages_of_32(self):
+        self.check(STEPS["mixed"], torch.float16, 2.0**-9, heads_first=True)
+        self.check(STEPS["mixed"], torch.float16, 2.0**-9, page=32)
+
+    def test_features(self):
+        sinks = torch.randn(HEADS, dtype=torch.bfloat16, device=DEVICE)
+        for features in ({"sliding_window": 9}, {"logits_soft_cap": 2.0}, {"sinks": sinks}, {"alibi_slopes": [0.5, 0.25, 0.125, 0.0625]}):
+            for name in ("mixed", "decode"):
+                with self.subTest(name, **features):
+                    self.check(STEPS[name], **features)
+
+    def test_fp8_caches(self):
+        for word in ("fp8", "fp8_e5m2"):
+            for name in ("mixed", "decode"):
+                with self.subTest(word, step=name):
+                    step = self.check(STEPS[name], kv_cache_dtype=word)
+                    # What is stored, times the scale, is the key within a rounding of the format.
+                    k, _ = step.stored(1)
+                    bound = {"fp8": 2.0**-4, "fp8_e5m2": 2.0**-3}[word]
+                    self.assertLessEqual(((k - step.keys[1].cpu().float()).abs() / (step.keys[1].cpu().float().abs() + 0.02)).max().item(), bound)
+
+    def test_the_engine_is_sealed_and_layers_alike_share_kernels(self):
+        layers = {str(i): layer_of(KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS), torch.bfloat16) for i in range(3)}
+        builder_of(layers)
+        before = self.engine.counters()
+        self.assertTrue(self.engine.sealed)
+        step = Step(layers["2"], torch.bfloat16, STEPS["mixed"])
+        step.run(builder_of(layers))
+        after = self.engine.counters()
+        self.assertEqual({name: after[name] for name in ("compiles", "sealed_misses")},
+                         {name: before[name] for name in ("compiles", "sealed_misses")})
+
+    def test_memory_is_measured_without_a_cache(self):
+        impl = KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS)
+        out = torch.full((3, HEADS, HEAD_DIM), math.nan, device=DEVICE)
+        self.assertEqual(impl.forward(None, out, out, out, None, None, out).abs().sum().item(), 0)
+
+    def test_what_is_refused_says_why(self):
+        def reasons(**changes):
+            given = dict(head_size=128, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=None, use_mla=False, has_sink=True,
+                         use_sparse=False, use_mm_prefix=False, use_per_head_quant_scales=False,
+                         device_capability=DeviceCapability(9, 0), attn_type=AttentionType.DECODER)
+            return KernelwrightBackend.validate_configuration(**given | changes)
+        self.assertEqual(reasons(), [])
+        self.assertEqual(reasons(head_size=512), ["head_size not supported"])
+        self.assertEqual(reasons(dtype=torch.float32), ["dtype not supported"])
+        self.assertEqual(reasons(block_size=24), ["block_size not supported"])
+        self.assertEqual(reasons(use_mla=True), ["MLA not supported"])
+        self.assertEqual(reasons(device_capability=DeviceCapability(7, 5)), ["compute capability not supported"])
+        self.assertEqual(reasons(attn_type=AttentionType.ENCODER_ONLY), ["attention type AttentionType.ENCODER_ONLY not supported"])
+        self.assertEqual(reasons(use_batch_invariant=True), ["batch invariance not supported"])
+        with self.assertRaisesRegex(NotImplementedError, "serves decoders"):
+            KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS, attn_type=AttentionType.ENCODER)
+        with self.assertRaisesRegex(NotImplementedError, "causal steps alone"):
+            KernelwrightMetadataBuilder.build(None, 0, types.SimpleNamespace(causal=False))
+
+    def test_graphs_may_hold_every_step(self):
+        self.assertEqual(KernelwrightMetadataBuilder.get_cudagraph_support(None, None), AttentionCGSupport.ALWAYS)
+
+    @unittest.skipUnless(HAS_GPU, "a CUDA graph needs a GPU")
+    def test_a_graph_is_replayed_with_other_lengths(self):
+        layer = layer_of(KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS), torch.bfloat16)
+        builder = builder_of({"layer": layer})
+        step = Step(layer, torch.bfloat16, ((79, 1), (79, 1), (79, 1)))
+        offsets = torch.arange(4, dtype=torch.int32, device=DEVICE)
+        lengths = torch.full((3,), 80, dtype=torch.int32, device=DEVICE)
+        step.write([79] * 3, [80] * 3)
+        out = torch.full_like(step.queries, math.nan)
+        metadata = attention.KernelwrightMetadata(3, 1, 80, offsets, lengths, step.table.to(DEVICE), None)
+        layer.impl.forward(layer, step.queries, None, None, step.cache, metadata, out)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            layer.impl.forward(layer, step.queries, None, None, step.cache, metadata, out)
+        for given in ((80, 80, 80), (1, 33, 64)):
+            lengths.copy_(torch.tensor(given))
+            graph.replay()
+            for i, keys in enumerate(given):
+                k, v = (tokens[:keys] for tokens in step.stored(i))
+                want = reference(step.queries[i:i + 1], k, v, 0.125)
+                self.assertLessEqual((out[i:i + 1].double().cpu() - want).abs().max().item(), 2.0**-7 * v.abs().max().item())
+
+
+class Registration(unittest.TestCase):
+    """register(), in processes of its own, because vLLM keeps what is registered."""
+
+    def run_in_vllm(self, code, **environment):
+        done = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        return done.stdout.splitlines()[-1], done.stdout + done.stderr
+
+    PATH = ("import kernelwright.vllm as plugin; plugin.register(); plugin.register(); "
+            "from vllm.v1.attention.backends.registry import AttentionBackendEnum as B; "
+            "print(B.CUSTOM.get_path() if B.CUSTOM.is_overridden() else None)")
+
+    def test_the_backend_has_vllms_place_for_others(self):
+        self.assertEqual(self.run_in_vllm(self.PATH)[0], kernelwright.vllm.BACKEND)
+        self.assertEqual(self.run_in_vllm(self.PATH, KERNELWRIGHT_VLLM="off")[0], "None")
+
+    def test_without_the_library_or_for_another_vllm_flashattention_serves(self):
+        found, log = self.run_in_vllm(self.PATH, KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
+        self.assertEqual(found, kernelwright.vllm.OF_VLLM)
+        self.assertIn("/nowhere/lib.so", log)
+        found, log = self.run_in_vllm("import vllm; vllm.__version__ = '0.99.1'; " + self.PATH)
+        self.assertEqual(found, kernelwright.vllm.OF_VLLM)
+        self.assertIn("vLLM 0.99.1 is not one of", log)
+
+    @unittest.skipUnless(HAS_GPU, "vLLM's platform for CUDA needs a GPU")
+    def test_prefer_puts_it_first(self):
+        code = self.PATH.replace("print(", "from vllm.platforms import cuda; c = __import__('vllm').platforms.interface.DeviceCapability(9, 0); "
+                                 "print([b.name for b in cuda._get_backend_priorities(False, c)][0], "
+                                 "'CUSTOM' in [b.name for b in cuda._get_backend_priorities(True, c)]); (")
+        self.assertEqual(self.run_in_vllm(code, KERNELWRIGHT_VLLM="prefer")[0], "CUSTOM False")
+
+
+if __name__ == "__main__":
+    print("vLLM", vllm.__version__, "on", torch.cuda.get_device_name() if HAS_GPU else "the emulator")
+    unittest.main(verbosity=2)
