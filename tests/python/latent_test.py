@@ -12,6 +12,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
+from lent import Lent
 from on_the_emulator import EmulatorTest
 
 QK, V, HEADS, PAGE = 576, 512, 3, 16
@@ -26,7 +27,7 @@ def eighths(draw, count):  # which f16 holds
 
 
 def e4m3(code):
-    """The value of a code below 0x40 or, with the sign, below 0xc0: less than 2."""
+    """The value of a code."""
     exponent, fraction = code >> 3 & 15, code & 7
     return (-1 if code & 128 else 1) * ((fraction / 8 + 1) * 2.0 ** (exponent - 7) if exponent else fraction * 2.0**-9)
 
@@ -112,6 +113,40 @@ class Records(OnTheEmulator):
             self.kernel(self.q, self.engine.empty((PAGES, PAGE, 1, 656), "f16"), scale=SCALE, **self.tables)
         with self.assertRaisesRegex(kernelwright.ConfigError, "k_scale: is given.*scales beside its records"):
             self.kernel(self.q, self.k, k_scale=self.array([1.0], "f32", "f", 1), scale=SCALE, **self.tables)
+
+
+    def test_attention_reads_what_kv_write_has_written(self):
+        """A token's latents and its rotated part are a launch each, into records that lie in pages of the cache."""
+        paged = {"kv_layout": {"kind": "paged", "page_size": PAGE}, "q_out": False, "v_out": False}
+        latents = self.engine.prepare({"kind": "kv_write", "problem": {
+            "dtype": {"in": "f16", "q": "f16", "kv": "e4m3"}, "head_dim": {"qk": 128, "v": 128}, "heads": {"q": 4, "kv": 4},
+            "scales": {"k": "per_token"}, **paged}})
+        rotated = self.engine.prepare({"kind": "kv_write", "problem": {
+            "dtype": {"in": "f16", "q": "f16", "kv": "f16"}, "head_dim": {"qk": 64, "v": 64}, "heads": {"q": 1, "kv": 1}, **paged}})
+        draw, size, tokens = random.Random(2), V + 16 + 2 * (QK - V), sum(LENGTHS)
+        new = [eighths(draw, QK) for _ in range(tokens)]
+        slots = [self.table[sequence][key // PAGE] * PAGE + key % PAGE for sequence, length in enumerate(LENGTHS) for key in range(length)]
+        slots = self.array(slots, "i64", "q", tokens)
+        cache = self.array([0xff] * (PAGES * PAGE * size), "u8", "B", PAGES, PAGE, 1, size)  # NaN, where no token is
+
+        def part(offset, width, heads, dtype):
+            strides = (PAGE * size // width, size // width, 128 if heads > 1 else 64, 1)
+            return Lent(cache.address + offset, (PAGES, PAGE, heads, strides[2]), strides, dtype, owner=cache)
+        scales = Lent(cache.address + V, (PAGES, PAGE, 4), (PAGE * size // 4, size // 4, 1), "f32", owner=cache)
+        k = self.array([x for row in new for x in row[:V]], "f16", "e", tokens, 4, 128)
+        latents.launch(k=k, k_cache=part(0, 1, 4, "e4m3"), k_scale=scales, slot_mapping=slots)
+        k = self.array([x for row in new for x in row[V:]], "f16", "e", tokens, 1, 64)
+        rotated.launch(k=k, k_cache=part(V + 16, 2, 1, "f16"), slot_mapping=slots)
+        # The keys that the records hold, in order of slots: within half a step of what was written.
+        stored, self.keys = cache.read(), [None] * (PAGES * PAGE)
+        for slot, row in zip(self.read(slots, "q"), new):
+            record = stored[slot * size:(slot + 1) * size]
+            factors = struct.unpack("4f", record[V:V + 16])
+            self.keys[slot] = [e4m3(code) * factors[i // 128] for i, code in enumerate(record[:V])] + row[V:]
+            self.assertEqual(struct.unpack(f"{QK - V}e", record[V + 16:]), tuple(row[V:]))
+            for i, (found, right) in enumerate(zip(self.keys[slot], row[:V])):
+                self.assertLessEqual(abs(found - right), max(abs(right) * 2.0**-4, factors[i // 128] * 2.0**-10))
+        self.check(self.kernel(self.q, cache, scale=SCALE, **self.tables))
 
 
 class OneScale(OnTheEmulator):
