@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/enums.h"
@@ -70,9 +71,12 @@ std::uint64_t next_random(std::uint64_t& state) {
 }
 
 std::string text_of(const std::filesystem::path& path) {
+  std::error_code none;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, none);
+  std::string text(none ? 0 : bytes, '\0');
   std::ifstream in(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (!in || text.empty()) throw Error(path.string() + " cannot be read, or is empty");
+  if (!in.read(text.data(), static_cast<std::streamsize>(text.size())) || text.empty())
+    throw Error(path.string() + " cannot be read, or is empty");
   return text;
 }
 
@@ -245,6 +249,17 @@ bool close(const PtxBuffer& a, const PtxBuffer& b) {
   return true;
 }
 
+/// Calls `take(name, case)` for each case of a JSON file. Errors name the file.
+template <class Take>
+void each_case(const std::string& path, Take&& take) {
+  try {
+    const JsonValue document = JsonValue::parse(text_of(path));
+    for (const JsonValue& json : document.at("/cases").elements()) take(json.at("/name").as_string(), json);
+  } catch (const Error& error) {
+    throw Error(path + ": " + error.what());
+  }
+}
+
 }  // namespace
 
 std::size_t PtxBuffer::size() const {
@@ -266,20 +281,20 @@ std::vector<double> PtxBuffer::values() const {
 
 double PtxCase::number(const std::string& key) const { return json.at("/numbers/" + key).as_double(); }
 
+std::vector<std::string> ptx_case_names(const std::string& path) {
+  std::vector<std::string> names;
+  each_case(path, [&](const std::string& name, const JsonValue&) { names.push_back(name); });
+  return names;
+}
+
 std::vector<PtxCase> read_ptx_cases(const std::string& path, const std::string& filter) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::vector<PtxCase> cases;
-  try {
-    const JsonValue document = JsonValue::parse(text_of(path));
-    for (const JsonValue& json : document.at("/cases").elements()) {
-      const std::string& name = json.at("/name").as_string();
-      if (name.find(filter) == std::string::npos) continue;
-      const std::string& file = json.at("/ptx").as_string();
-      cases.push_back({name, file, text_of(folder / file), json});
-    }
-  } catch (const Error& error) {
-    throw Error(path + ": " + error.what());
-  }
+  each_case(path, [&](const std::string& name, const JsonValue& json) {
+    if (name.find(filter) == std::string::npos) return;
+    const std::string& file = json.at("/ptx").as_string();
+    cases.push_back({name, file, text_of(folder / file), json});
+  });
   return cases;
 }
 

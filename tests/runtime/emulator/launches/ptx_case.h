@@ -56,6 +56,9 @@ struct PtxCase {
 };
 inline void PrintTo(const PtxCase& test, std::ostream* out) { *out << test.name; }
 
+/// The names of the cases of a JSON file, without reading their PTX. Throws as read_ptx_cases() does.
+std::vector<std::string> ptx_case_names(const std::string& path);
+
 /// The cases of a JSON file whose names contain `filter`, with their PTX from the same folder. Throws Error, which
 /// names the file and what is wrong.
 std::vector<PtxCase> read_ptx_cases(const std::string& path, const std::string& filter = {});
