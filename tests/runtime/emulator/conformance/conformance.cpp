@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 #include "runtime/emulator/conformance/conformance_inputs.h"
 
@@ -22,6 +23,14 @@ std::string read_text(const std::filesystem::path& file) {
   text << in.rdbuf();
   if (!in) throw std::runtime_error(fmt::format("{}: cannot be read", file.string()));
   return std::move(text).str();
+}
+
+/// The first word of `text`, which loses it; "" at the end.
+std::string_view next_word(std::string_view& text) {
+  text.remove_prefix(std::min(text.size(), text.find_first_not_of(' ')));
+  const std::string_view word = text.substr(0, text.find(' '));
+  text.remove_prefix(word.size());
+  return word;
 }
 
 std::vector<std::string> split_words(const std::string& text) {
@@ -327,27 +336,35 @@ std::filesystem::path recorded_file(const ConformanceCase& test) { return test.f
 Recorded Recorded::read(const std::filesystem::path& file) {
   Recorded recorded;
   if (!std::filesystem::exists(file)) return recorded;
-  std::istringstream lines(read_text(file));
+  const std::string text = read_text(file);
   std::string test;
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string_view rest = text; !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     if (line.empty() || line.front() == '#') continue;
-    const std::vector<std::string> words = split_words(line);
-    if (line.front() != ' ') {
-      test = words.at(0);
+    const bool is_output = line.front() == ' ';
+    const std::string name(next_word(line));
+    if (!is_output) {
+      test = name;
       continue;
     }
     if (test.empty()) throw std::runtime_error(fmt::format("{}: outputs before a case's name", file.string()));
     std::vector<std::byte> bytes;
-    for (std::size_t i = 1; i < words.size(); ++i)  // most significant digit first, lowest byte first in memory
-      for (std::size_t at = words[i].size(); at >= 2; at -= 2) {
+    bytes.reserve(line.size() / 2);
+    std::size_t element_bytes = 1;
+    for (std::string_view word = next_word(line); !word.empty(); word = next_word(line)) {
+      if (bytes.empty()) element_bytes = word.size() / 2;
+      for (std::size_t at = word.size(); at >= 2;
+           at -= 2) {  // most significant digit first, lowest byte first in memory
         unsigned value = 0;
-        const auto [end, error] = std::from_chars(words[i].data() + at - 2, words[i].data() + at, value, 16);
-        if (error != std::errc() || end != words[i].data() + at)
-          throw std::runtime_error(fmt::format("{}: `{}` is not hexadecimal", file.string(), words[i]));
+        const auto [end, error] = std::from_chars(word.data() + at - 2, word.data() + at, value, 16);
+        if (error != std::errc() || end != word.data() + at)
+          throw std::runtime_error(fmt::format("{}: `{}` is not hexadecimal", file.string(), word));
         bytes.push_back(static_cast<std::byte>(value));
       }
-    recorded.element_bytes_[test + "/" + words.at(0)] = words.size() > 1 ? words[1].size() / 2 : 1;
-    recorded.outputs_[test][words.at(0)] = std::move(bytes);
+    }
+    recorded.element_bytes_[test + "/" + name] = element_bytes;
+    recorded.outputs_[test][name] = std::move(bytes);
   }
   return recorded;
 }
