@@ -75,8 +75,6 @@ inline bool is_taken(const CudaCase& test, Arch arch) {
 }
 
 /// Those of all_cuda_cases() that attention_sm90 takes, on it.
-std::vector<CudaCase> shared_cases_on_hopper();
-/// Those that `family` takes on `arch`, on it.
-std::vector<CudaCase> shared_cases_on(Family family, Arch arch);
+const std::vector<CudaCase>& shared_cases_on_hopper();
 
 }  // namespace kernelwright

@@ -320,15 +320,17 @@ CudaCase of_family(CudaCase test, Family family) {
   return test;
 }
 
-std::vector<CudaCase> shared_cases_on(Family family, Arch arch) {
-  std::vector<CudaCase> cases;
-  for (const CudaCase& test : all_cuda_cases()) {
-    CudaCase on_family = of_family(test, family);
-    if (is_taken(on_family, arch)) cases.push_back(on_family);
-  }
-  return cases;
+const std::vector<CudaCase>& shared_cases_on_hopper() {
+  static const std::vector<CudaCase> taken = [] {  // plans each case, for several lists of tests
+    std::vector<CudaCase> cases;
+    for (const CudaCase& test : all_cuda_cases()) {
+      CudaCase on_hopper = of_family(test, Family::kHopper);
+      if (is_taken(on_hopper, Arch::kSm90a)) cases.push_back(std::move(on_hopper));
+    }
+    return cases;
+  }();
+  return taken;
 }
-std::vector<CudaCase> shared_cases_on_hopper() { return shared_cases_on(Family::kHopper, Arch::kSm90a); }
 
 void give_slopes(AttentionCase& call) {
   for (int h = 0; h < call.problem.heads.q; ++h)
