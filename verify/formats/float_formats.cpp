@@ -28,13 +28,14 @@ constexpr Narrow kE2m1Format{2, 1, 8, 7, true};  // every code is a number; NaN 
 constexpr std::uint32_t kTf32Bits = 0xffffe000;  // of an f32: sign, 8 exponent bits, 10 mantissa bits
 
 // value / 2^shift to the nearest integer, ties to even.
-std::uint32_t shift_right_even(std::uint32_t value, int shift) {
+inline std::uint32_t shift_right_even(std::uint32_t value, int shift) {
   if (shift > 31) return 0;
   const std::uint32_t kept = value >> shift, rest = value & ((1u << shift) - 1), half = 1u << (shift - 1);
   return kept + (rest > half || (rest == half && (kept & 1)));
 }
 
-std::uint32_t encode_narrow(const Narrow& format, float value) {
+/// Inline, so that a loop over values of one format has its numbers as constants.
+inline __attribute__((always_inline)) std::uint32_t encode_narrow(const Narrow& format, float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
   const std::uint32_t sign = bits >> 31 ? format.sign() : 0;
   // In the 8-bit formats, PTX writes one NaN, without a sign.
@@ -95,6 +96,14 @@ void decode_each(const std::byte* from, std::size_t count, double* to, Decode de
     Bits bits;
     std::memcpy(&bits, from + i * sizeof bits, sizeof bits);
     to[i] = decode(bits);
+  }
+}
+
+template <class Bits, class Encode>
+void encode_each(std::span<const float> values, std::byte* to, Encode encode) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto bits = static_cast<Bits>(encode(values[i]));  // the host is little-endian, as the formats are
+    std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
   }
 }
 
@@ -184,10 +193,16 @@ void encode_row(DType dtype, std::span<const float> values, std::byte* to) {
     }
     return;
   }
-  const std::size_t size = bytes_of(dtype);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint32_t bits = encode_float(dtype, values[i]);  // the host is little-endian, as the formats are
-    std::memcpy(to + i * size, &bits, size);
+  switch (dtype) {
+    case DType::kBf16: return encode_each<std::uint16_t>(values, to, encode_bf16);
+    case DType::kF16:
+      return encode_each<std::uint16_t>(values, to, [](float value) { return encode_narrow(kF16Format, value); });
+    case DType::kE4m3:
+    case DType::kMxfp8:
+      return encode_each<std::uint8_t>(values, to, [](float value) { return encode_narrow(kE4m3Format, value); });
+    case DType::kE5m2:
+      return encode_each<std::uint8_t>(values, to, [](float value) { return encode_narrow(kE5m2Format, value); });
+    default: return encode_each<std::uint32_t>(values, to, std::bit_cast<std::uint32_t, float>);  // tf32 and f32
   }
 }
 
