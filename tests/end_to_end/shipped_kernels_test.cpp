@@ -26,10 +26,12 @@
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/parallel.h"
 #include "support/command.h"
 #include "support/paths.h"
 #include "support/ptx_lint.h"
+#include "support/run_cache.h"
 
 namespace kernelwright::shipped_kernels_test {
 namespace {
@@ -97,11 +99,11 @@ std::string faults(const SourceUnit& unit, const Binary& binary) {
 class ShippedKernels : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (compiler.path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+    if (store.compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   }
 
-  /// Compiles each Spec once, on all cores, and reports those that are at fault; of `parts` parts of them, one. Returns
-  /// how many Specs there were in all.
+  /// Compiles each Spec once a test run, on all cores, and reports those that are at fault; of `parts` parts of them,
+  /// one. Returns how many Specs there were in all.
   std::size_t expect_sound(const std::vector<Wanted>& wanted, std::size_t part = 0, std::size_t parts = 1) {
     std::map<std::string, std::pair<SourceUnit, std::string>> distinct;  // by entry: what to compile, for which config
     for (const Wanted& one : wanted) {
@@ -118,7 +120,7 @@ class ShippedKernels : public ::testing::Test {
       const auto& [unit, names] = *units[i];
       std::string found;
       try {
-        found = faults(unit, compiler.compile(unit));
+        found = faults(unit, *store.compile({unit, store.compiler().key(unit)}));
       } catch (const Error& error) {
         found = std::string("\n    ") + error.what();
       }
@@ -130,7 +132,7 @@ class ShippedKernels : public ::testing::Test {
     return distinct.size();
   }
 
-  Compiler compiler;
+  KernelStore store{test::cache_of_run()};
 };
 
 /// In parts, so that no test takes minutes.
@@ -403,6 +405,7 @@ TEST_F(ShippedKernels, AreTheSameBytesFromAnotherThreadAndFromAnotherProcess) {
   const Config config = read_config_file(path);
   const auto& attention = std::get<AttentionConfig>(config);
   const SourceUnit unit = specialize(plan_attention(attention.problem, attention.schedule, Arch::kSm90a).main);
+  Compiler compiler;
   std::array<Binary, 2> here;
   parallel_for(
       2, [&](std::size_t i) { here[i] = compiler.compile(unit); }, 2);

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,8 +15,10 @@
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/parallel.h"
 #include "support/paths.h"
+#include "support/run_cache.h"
 
 namespace kernelwright::test {
 
@@ -59,8 +62,8 @@ auto shipped_blackwell_kernels(Arch arch, SpecsOf&& specs_of) {
   return list;
 }
 
-/// The test's parameter is sm_100a or sm_103a. The test makes the machine code of sm_103a and checks it for spills;
-/// shipped_kernels_test.cpp makes that of sm_100a. Needs NVRTC.
+/// The test's parameter is sm_100a or sm_103a. shipped_kernels_test.cpp makes the kernels of sm_100a too, and the two
+/// share the cache of a test run. Needs NVRTC.
 class BlackwellCensusTest : public testing::TestWithParam<Arch> {
  protected:
   void SetUp() override {
@@ -70,29 +73,19 @@ class BlackwellCensusTest : public testing::TestWithParam<Arch> {
   /// Expects of each kernel what `expected_of(spec)` says.
   template <class SpecOfKind, class ExpectedOf>
   void expect_census(const std::vector<ShippedKernel<SpecOfKind>>& kernels, ExpectedOf&& expected_of) {
-    const bool with_machine_code = GetParam() == Arch::kSm103a;
     EXPECT_GE(kernels.size(), 12u) << "configs/problems has shrunk, or was not found";
-    Compiler compiler;
-    std::vector<std::string> ptx(kernels.size());
-    std::vector<ResourceUsage> usage(kernels.size());
-    parallel_for(kernels.size(), [&](std::size_t i) {
-      const SourceUnit unit = specialize(kernels[i].spec);
-      if (with_machine_code) {
-        const Binary binary = compiler.compile(unit);
-        ptx[i] = binary.ptx, usage[i] = binary.usage;
-      } else {
-        ptx[i] = compiler.compile_with_lines(unit);
-      }
-    });
+    KernelStore store(cache_of_run());
+    std::vector<std::shared_ptr<const Binary>> binaries(kernels.size());
+    parallel_for(kernels.size(), [&](std::size_t i) { binaries[i] = store.compile(kernels[i].spec); });
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       SCOPED_TRACE(kernels[i].config);
       const Census expected = expected_of(kernels[i].spec);
-      EXPECT_EQ(census_of(ptx[i], expected), expected);
-      EXPECT_NE(ptx[i].find(fmt::format(".target {}", to_string(GetParam()))), std::string::npos);
-      if (!with_machine_code) continue;
-      EXPECT_GT(usage[i].registers, 0);
-      EXPECT_EQ(usage[i].spill_stores + usage[i].spill_loads, 0);
-      EXPECT_EQ(usage[i].stack, 0);
+      const Binary& binary = *binaries[i];
+      EXPECT_EQ(census_of(binary.ptx, expected), expected);
+      EXPECT_NE(binary.ptx.find(fmt::format(".target {}", to_string(GetParam()))), std::string::npos);
+      EXPECT_GT(binary.usage.registers, 0);
+      EXPECT_EQ(binary.usage.spill_stores + binary.usage.spill_loads, 0);
+      EXPECT_EQ(binary.usage.stack, 0);
     }
   }
 };

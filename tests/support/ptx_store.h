@@ -1,12 +1,12 @@
 /// Kernels for the emulator, made once per process; once for all processes if the test run has a cache.
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/store/kernel_store.h"
+#include "support/run_cache.h"
 
 namespace kernelwright::test {
 
@@ -14,20 +14,9 @@ namespace kernelwright::test {
 /// code.
 class PtxStore final : public KernelStore {
  public:
-  PtxStore() : KernelStore(cache_options()) {}
+  PtxStore() : KernelStore(cache_of_run("ptx-alone")) {}
 
  private:
-  // Half of what these tests do is to compile, and several of them use the same kernel. The cache has its own folder:
-  // its keys do not distinguish these kernels from kernels with machine code.
-  static CacheOptions cache_options() {
-    CacheOptions options;
-    const char* const of_run = std::getenv("KERNELWRIGHT_CACHE_DIR");
-    if (of_run)
-      options.directory = std::string(of_run) + "/ptx-alone";
-    else
-      options.disk = false;
-    return options;
-  }
   Binary build(const SourceUnit& unit) override {
     Binary binary;
     binary.entry = unit.entry;

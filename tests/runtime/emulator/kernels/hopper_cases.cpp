@@ -8,10 +8,13 @@
 #include <iterator>
 #include <mutex>
 
+#include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/runtime/cache/cubin_cache.h"
 #include "runtime/emulator/kernels/hopper_case_lists.h"
 #include "support/paths.h"
+#include "support/run_cache.h"
 
 namespace kernelwright::test {
 namespace {
@@ -74,12 +77,27 @@ SourceUnit hopper_source(const HopperCase& test, bool line_info) {
                   "--ptxas-options=--warn-on-spills",
                   "--ptxas-options=--warn-on-local-memory-usage"};
   if (line_info) unit.options.push_back("-lineinfo");
+  DigestBuilder closure;
+  closure.field(unit.source);
+  for (const TemplateFile& header : unit.headers) closure.field(header.path).field(header.text);
+  unit.closure = closure.finish();
   return unit;
 }
 
 Binary compile_hopper(Compiler& compiler, const HopperCase& test, bool line_info) {
-  Binary binary = compiler.compile(hopper_source(test, line_info));
+  static CubinCache cache(cache_of_run("hopper-cases"));
+  const SourceUnit plain = hopper_source(test);
+  Binary binary = *cache.get_or_compile(compiler.key(plain), [&] { return compiler.compile(plain); });
   if (!binary.warnings.empty()) throw Error(test.name + ": ptxas warns: " + binary.warnings.front());
+  if (!line_info) return binary;
+  const auto lined = cache.get_or_compile(compiler.key(hopper_source(test, /*line_info=*/true)), [&] {
+    Binary made;
+    made.entry = plain.entry;
+    made.arch = plain.arch;
+    made.ptx = compiler.compile_with_lines(plain);
+    return made;
+  });
+  binary.ptx = lined->ptx;
   return binary;
 }
 

@@ -61,8 +61,9 @@ HopperCase hopper_attention(const std::string& name, const HopperAttention& atte
 /// come from, and has the same instructions.
 SourceUnit hopper_source(const HopperCase& test, bool line_info = false);
 
-/// The PTX and the cubin of a case. Throws the errors of Compiler::compile(), and Error if ptxas warned: of spills, or
-/// of wgmma that it had to serialise.
+/// The PTX and the cubin of a case, compiled once a test run. With `line_info` the PTX alone is that of
+/// hopper_source(test, true). Throws the errors of Compiler::compile(), and Error if ptxas warned: of spills, or of wgmma
+/// that it had to serialise.
 Binary compile_hopper(Compiler& compiler, const HopperCase& test, bool line_info = false);
 
 /// The best image of `binary` for `device`, with the notes of `test`. It is a view of both.
