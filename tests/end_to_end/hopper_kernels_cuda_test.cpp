@@ -43,7 +43,7 @@ struct Gpu {
   }
 };
 
-class HopperKernels : public testing::TestWithParam<HopperCase> {
+class HopperKernels : public testing::TestWithParam<const HopperCase*> {
  protected:
   void SetUp() override {
     if (compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
@@ -52,9 +52,9 @@ class HopperKernels : public testing::TestWithParam<HopperCase> {
 
 // Spills and serialised wgmma are errors of compile_hopper(). The instructions are those of the plain PTX.
 TEST_P(HopperKernels, CompileWithoutAWarningAndToTheSameInstructionsWithLineInfo) {
-  const Binary plain = test::compile_hopper(compiler(), GetParam());
+  const Binary plain = test::compile_hopper(compiler(), *GetParam());
   EXPECT_EQ(plain.usage.spill_stores + plain.usage.spill_loads + plain.usage.stack, 0);
-  const Binary lined = test::compile_hopper(compiler(), GetParam(), /*line_info=*/true);
+  const Binary lined = test::compile_hopper(compiler(), *GetParam(), /*line_info=*/true);
   const auto instructions = [](const std::string& ptx) {
     std::string kept;
     for (std::size_t at = ptx.find(".visible .entry"), end; at < ptx.size(); at = end + 1) {
@@ -78,12 +78,12 @@ TEST_P(HopperKernels, CompileWithoutAWarningAndToTheSameInstructionsWithLineInfo
 TEST_P(HopperKernels, MatchTheReferenceOnCuda) {
   if (!Gpu::get().backend) GTEST_SKIP() << "no GPU: " << Gpu::get().missing;
   Device& device = Gpu::get().backend->device(0);
-  const Binary binary = test::compile_hopper(compiler(), GetParam());
-  const KernelImage image = test::hopper_image(device, GetParam(), binary);
+  const Binary binary = test::compile_hopper(compiler(), *GetParam());
+  const KernelImage image = test::hopper_image(device, *GetParam(), binary);
   for (const std::uint64_t seed : {1, 2, 3}) {
-    const HopperOutcome first = GetParam().run(device, image, seed);
+    const HopperOutcome first = GetParam()->run(device, image, seed);
     EXPECT_EQ(first.failure, "") << "seed " << seed;
-    const HopperOutcome second = GetParam().run(device, image, seed);
+    const HopperOutcome second = GetParam()->run(device, image, seed);
     EXPECT_EQ(first.output, second.output) << "two launches differ, seed " << seed;
     RecordProperty("worst_over_bound", std::to_string(first.worst_ratio));
   }
@@ -143,11 +143,11 @@ class MemoryDevice final : public Device {
 const KernelImage kNoImage{std::string_view()};
 
 // Otherwise a case that compares nothing would pass everywhere.
-class HopperCases : public testing::TestWithParam<HopperCase> {};
+class HopperCases : public testing::TestWithParam<const HopperCase*> {};
 
 TEST_P(HopperCases, NoticeADeviceThatWritesNothing) {
   MemoryDevice device;
-  const HopperOutcome outcome = GetParam().run(device, kNoImage, 1);
+  const HopperOutcome outcome = GetParam()->run(device, kNoImage, 1);
   EXPECT_NE(outcome.failure.find(" should be "), std::string::npos) << outcome.failure;
   EXPECT_FALSE(outcome.output.empty());
   EXPECT_TRUE(device.allocated.empty()) << "not freed";
@@ -158,14 +158,14 @@ TEST_P(HopperCases, NoticeAByteBesideAnOutput) {
   device.kernel = [&](const LaunchConfig&) {
     for (auto& [memory, bytes] : device.allocated) memory[bytes - 1] = std::byte{0};
   };
-  const HopperOutcome outcome = GetParam().run(device, kNoImage, 1);
+  const HopperOutcome outcome = GetParam()->run(device, kNoImage, 1);
   EXPECT_NE(outcome.failure.find(" was written"), std::string::npos) << outcome.failure;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HopperCases, testing::ValuesIn(test::hopper_cases()),
-                         [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(All, HopperKernels, testing::ValuesIn(test::hopper_cases()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, HopperCases, testing::ValuesIn(test::pointers_to_hopper_cases()),
+                         [](const auto& info) { return info.param->name; });
+INSTANTIATE_TEST_SUITE_P(All, HopperKernels, testing::ValuesIn(test::pointers_to_hopper_cases()),
+                         [](const auto& info) { return info.param->name; });
 
 }  // namespace
 }  // namespace kernelwright

@@ -29,7 +29,7 @@ std::string texts(EmulatorBackend& backend) {
   return all;
 }
 
-class HopperKernelsOnTheEmulator : public testing::TestWithParam<HopperCase> {
+class HopperKernelsOnTheEmulator : public testing::TestWithParam<const HopperCase*> {
  protected:
   void SetUp() override {
     if (compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
@@ -37,19 +37,19 @@ class HopperKernelsOnTheEmulator : public testing::TestWithParam<HopperCase> {
 };
 
 TEST_P(HopperKernelsOnTheEmulator, MatchTheReferenceWithoutAReportHoweverTheyAreScheduled) {
-  const Binary binary = test::compile_hopper(compiler(), GetParam(), /*line_info=*/true);
+  const Binary binary = test::compile_hopper(compiler(), *GetParam(), /*line_info=*/true);
   // Three seeds under each policy, one of the many cases of a kernel that ships; a longer run takes more from the
   // environment.
   const char* asked = std::getenv("KERNELWRIGHT_EMULATOR_SEEDS");
-  const int seeds = asked ? std::atoi(asked) : GetParam().of_templates ? 1 : 3;
+  const int seeds = asked ? std::atoi(asked) : GetParam()->of_templates ? 1 : 3;
   std::vector<std::byte> first;
   for (int seed = 0; seed < seeds; ++seed)
     for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom}) {
       const auto backend =
           make_emulator_backend({.hazards = true, .completion = completion, .seed = static_cast<std::uint64_t>(seed)});
       Device& device = backend->device(0);
-      const KernelImage image = test::hopper_image(device, GetParam(), binary);
-      const HopperOutcome outcome = GetParam().run(device, image, 1);
+      const KernelImage image = test::hopper_image(device, *GetParam(), binary);
+      const HopperOutcome outcome = GetParam()->run(device, image, 1);
       EXPECT_EQ(outcome.failure, "") << "seed " << seed << ", completion " << static_cast<int>(completion);
       EXPECT_EQ(texts(*backend), "") << "seed " << seed << ", completion " << static_cast<int>(completion);
       if (first.empty()) first = outcome.output;
@@ -58,8 +58,8 @@ TEST_P(HopperKernelsOnTheEmulator, MatchTheReferenceWithoutAReportHoweverTheyAre
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Emulator, HopperKernelsOnTheEmulator, testing::ValuesIn(test::hopper_cases()),
-                         [](const testing::TestParamInfo<HopperCase>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Emulator, HopperKernelsOnTheEmulator, testing::ValuesIn(test::pointers_to_hopper_cases()),
+                         [](const testing::TestParamInfo<const HopperCase*>& info) { return info.param->name; });
 
 }  // namespace
 }  // namespace kernelwright::hopper_kernels_emulator_test

@@ -46,8 +46,7 @@ std::vector<std::string> shipped_configs(bool attention_alone = false) {
   }
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".json") continue;
-    const Config config = read_config_file(entry.path().string());
-    if (attention_alone && !std::holds_alternative<AttentionConfig>(config)) continue;
+    if (attention_alone && !std::holds_alternative<AttentionConfig>(read_config_file(entry.path().string()))) continue;
     names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());

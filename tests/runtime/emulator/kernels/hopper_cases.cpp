@@ -47,12 +47,21 @@ void add_headers(SourceUnit& unit, std::string_view text, const std::filesystem:
 
 }  // namespace
 
-std::vector<HopperCase> hopper_cases() {
-  std::vector<HopperCase> all;
-  for (auto* list : {gemm_cases, attention_cases, copy_cases, kv_pipeline_cases, tile_gemm_cases,
-                     tile_gemm_epilogue_cases, tile_gemm_fp8_cases})
-    for (HopperCase& test : list()) all.push_back(std::move(test));
-  return all;
+const std::vector<HopperCase>& hopper_cases() {
+  static const std::vector<HopperCase> cases = [] {
+    std::vector<HopperCase> all;
+    for (auto* list : {gemm_cases, attention_cases, copy_cases, kv_pipeline_cases, tile_gemm_cases,
+                       tile_gemm_epilogue_cases, tile_gemm_fp8_cases})
+      for (HopperCase& test : list()) all.push_back(std::move(test));
+    return all;
+  }();
+  return cases;
+}
+
+std::vector<const HopperCase*> pointers_to_hopper_cases() {
+  std::vector<const HopperCase*> pointers;
+  for (const HopperCase& test : hopper_cases()) pointers.push_back(&test);
+  return pointers;
 }
 
 SourceUnit hopper_source(const HopperCase& test, bool line_info) {

@@ -37,8 +37,10 @@ struct HopperCase {
 };
 inline void PrintTo(const HopperCase& test, std::ostream* out) { *out << test.name; }
 
-/// All cases: small enough for an emulator, large enough that rings wrap and edges are ragged.
-std::vector<HopperCase> hopper_cases();
+/// All cases: small enough for an emulator, large enough that rings wrap and edges are ragged. They are made once a
+/// process. Tests take pointers as parameters, because gtest copies each parameter in every process that lists tests.
+const std::vector<HopperCase>& hopper_cases();
+std::vector<const HopperCase*> pointers_to_hopper_cases();
 
 /// D = A B^T with gemm_sm90, of a size of the caller's own.
 struct HopperGemm {
@@ -62,8 +64,8 @@ HopperCase hopper_attention(const std::string& name, const HopperAttention& atte
 SourceUnit hopper_source(const HopperCase& test, bool line_info = false);
 
 /// The PTX and the cubin of a case, compiled once a test run. With `line_info` the PTX alone is that of
-/// hopper_source(test, true). Throws the errors of Compiler::compile(), and Error if ptxas warned: of spills, or of wgmma
-/// that it had to serialise.
+/// hopper_source(test, true). Throws the errors of Compiler::compile(), and Error if ptxas warned: of spills, or of
+/// wgmma that it had to serialise.
 Binary compile_hopper(Compiler& compiler, const HopperCase& test, bool line_info = false);
 
 /// The best image of `binary` for `device`, with the notes of `test`. It is a view of both.
