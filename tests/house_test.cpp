@@ -8,6 +8,7 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <map>
 #include <sstream>
 #include <string>
@@ -326,10 +327,10 @@ std::map<std::string, int> function_lengths(const std::vector<File>& files) {
 
 // ---- The repository ----
 
-std::vector<File> product_files() {
+std::vector<File> files_of(std::initializer_list<const char*> folders) {
   std::vector<File> files;
   const fs::path root = test::source_dir();
-  for (const std::string folder : {"generator", "runtime", "verify", "cli", "templates", "bench", "python"}) {
+  for (const std::string folder : folders) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string path = fs::relative(entry.path(), root).generic_string();
       const bool code = ends(path, ".h") || ends(path, ".cpp") || ends(path, ".cuh") || ends(path, ".cu");
@@ -340,6 +341,23 @@ std::vector<File> product_files() {
   }
   std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.path < b.path; });
   return files;
+}
+
+std::vector<File> product_files() {
+  return files_of({"generator", "runtime", "verify", "cli", "templates", "bench", "python"});
+}
+
+// gtest takes a second TEST_P of one name without a word, and runs both for each case of both lists.
+TEST(House, NoTestOfAListIsWrittenTwice) {
+  std::map<std::string, std::string> places;  // "TEST_P(Suite, Name)"
+  for (const File& file : files_of({"tests"}))
+    for (std::size_t at = file.text.find("\nTEST_P("); at != std::string::npos;
+         at = file.text.find("\nTEST_P(", at + 1)) {
+      const std::string test = file.text.substr(at + 1, file.text.find(')', at) - at);
+      const auto [place, is_first] = places.try_emplace(test, file.path);
+      EXPECT_TRUE(is_first) << test << " is in " << place->second << " and in " << file.path;
+    }
+  EXPECT_GT(places.size(), 100u) << "tests have shrunk, or were not found";
 }
 
 TEST(House, NoFolderHoldsMoreThanTwentySources) {

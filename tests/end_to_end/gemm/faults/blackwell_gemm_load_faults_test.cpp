@@ -126,12 +126,14 @@ const BlackwellGemmFault kFaults[] = {
      "read of unwritten memory"},
 };
 
-TEST_P(BlackwellGemmFaults, IsFound) {
+class BlackwellGemmLoadFaults : public BlackwellGemmFaults {};
+
+TEST_P(BlackwellGemmLoadFaults, AreFound) {
   const test::Findings findings = findings_of(GetParam());
   EXPECT_THAT(findings.found, testing::Contains(GetParam().found)) << findings.text;
 }
 
-INSTANTIATE_TEST_SUITE_P(LoadsAndItems, BlackwellGemmFaults, testing::ValuesIn(kFaults), name_of_gemm_fault);
+INSTANTIATE_TEST_SUITE_P(, BlackwellGemmLoadFaults, testing::ValuesIn(kFaults), name_of_gemm_fault);
 
 }  // namespace
 }  // namespace kernelwright::blackwell_gemm_load_faults_test
