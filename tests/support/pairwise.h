@@ -2,8 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -37,6 +40,66 @@ Config config_of(const std::vector<Factor<Config>>& factors, const PairwiseRow& 
   return config;
 }
 
+/// Pairs of values of two factors: a flag for each, since tests are compiled without optimisation and look up millions.
+class PairSet {
+ public:
+  /// All pairs of factors that have `sizes` values.
+  explicit PairSet(const std::vector<int>& sizes) {
+    for (const int size : sizes) begins_.push_back(values_), values_ += size;
+    flags_.resize(static_cast<std::size_t>(values_) * static_cast<std::size_t>(values_));
+    for (std::size_t a = 0; a < sizes.size(); ++a)
+      for (std::size_t b = a + 1; b < sizes.size(); ++b)
+        for (int i = 0; i < sizes[a]; ++i)
+          for (int j = 0; j < sizes[b]; ++j) flags_[at(begins_[a] + i, begins_[b] + j)] = 1;
+  }
+  /// How many pairs of `row` it has.
+  int count(const PairwiseRow& row) const {
+    const std::vector<int> values = values_of(row);
+    const int* const end = values.data() + values.size();
+    int found = 0;
+    for (const int* a = values.data(); a != end; ++a) {
+      const char* const flags = flags_.data() + at(*a, 0);
+      for (const int* b = a + 1; b != end; ++b) found += flags[*b];
+    }
+    return found;
+  }
+  /// Removes the pairs of `row`, and returns how many it had.
+  int remove(const PairwiseRow& row) {
+    const int found = count(row);
+    const std::vector<int> values = values_of(row);
+    for (std::size_t a = 0; a < values.size(); ++a)
+      for (std::size_t b = a + 1; b < values.size(); ++b) flags_[at(values[a], values[b])] = 0;
+    return found;
+  }
+  /// Factor, value, factor, value of the first pair in their order.
+  std::optional<std::array<int, 4>> first() {
+    const auto found = std::find(flags_.begin() + static_cast<std::ptrdiff_t>(first_), flags_.end(), 1);
+    first_ = static_cast<std::size_t>(found - flags_.begin());
+    if (found == flags_.end()) return std::nullopt;
+    const int a = static_cast<int>(first_) / values_, b = static_cast<int>(first_) % values_;
+    return std::array{factor_of(a), a - begins_[factor_of(a)], factor_of(b), b - begins_[factor_of(b)]};
+  }
+  void remove_first() { flags_[first_] = 0; }  // that first() gave
+
+ private:
+  std::size_t at(int a, int b) const {
+    return static_cast<std::size_t>(a) * static_cast<std::size_t>(values_) + static_cast<std::size_t>(b);
+  }
+  int factor_of(int value) const {
+    return static_cast<int>(std::upper_bound(begins_.begin(), begins_.end(), value) - begins_.begin()) - 1;
+  }
+  std::vector<int> values_of(const PairwiseRow& row) const {
+    std::vector<int> values(row);
+    for (std::size_t f = 0; f < row.size(); ++f) values[f] += begins_[f];
+    return values;
+  }
+
+  std::vector<int> begins_;  // of each factor's values, which are numbered across all factors
+  int values_ = 0;
+  std::vector<char> flags_;  // [values_][values_]: 1 if the pair is in the set
+  std::size_t first_ = 0;    // no flag ahead of it is set
+};
+
 struct Covering {
   std::vector<PairwiseRow> rows;
   std::size_t pairs = 0;              // pairs of values of two fields that the rows contain
@@ -49,19 +112,12 @@ struct Covering {
 template <class Config>
 Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::function<bool(const Config&)>& takes,
                      std::uint64_t seed, int attempts = 400) {
-  using Pair = std::array<int, 4>;  // factor, value, factor, value
   Random random(seed, 5);
   const int count = static_cast<int>(factors.size());
   const auto below = [&](std::size_t n) { return static_cast<int>(random.below(n)); };
-  const auto pairs_of = [&](const PairwiseRow& row, const auto& visit) {
-    for (int a = 0; a < count; ++a)
-      for (int b = a + 1; b < count; ++b) visit(Pair{a, row[a], b, row[b]});
-  };
-  std::set<Pair> missing;
-  for (int a = 0; a < count; ++a)
-    for (int b = a + 1; b < count; ++b)
-      for (int i = 0; i < static_cast<int>(factors[a].values.size()); ++i)
-        for (int j = 0; j < static_cast<int>(factors[b].values.size()); ++j) missing.insert({a, i, b, j});
+  std::vector<int> sizes;
+  for (const Factor<Config>& factor : factors) sizes.push_back(static_cast<int>(factor.values.size()));
+  PairSet missing(sizes);
   // The longer no row is accepted, the more fields keep their default: few defaults exclude each other.
   const auto draw = [&](int tried) {
     PairwiseRow row(factors.size());
@@ -84,8 +140,8 @@ Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::func
     return true;
   };
   Covering covering;
-  while (!missing.empty()) {
-    const Pair wanted = *missing.begin();
+  while (const std::optional<std::array<int, 4>> first = missing.first()) {
+    const std::array<int, 4>& wanted = *first;
     PairwiseRow found;
     const bool never = is_lonely(wanted[0], wanted[1]) || is_lonely(wanted[2], wanted[3]);
     for (int tried = 0; !never && tried < attempts && found.empty();) {
@@ -95,8 +151,7 @@ Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::func
         PairwiseRow row = draw(tried);
         row[wanted[0]] = wanted[1];
         row[wanted[2]] = wanted[3];
-        int fresh = 0;
-        pairs_of(row, [&](const Pair& pair) { fresh += missing.contains(pair); });
+        const int fresh = missing.count(row);
         drawn.emplace_back(-fresh, std::move(row));
       }
       std::stable_sort(drawn.begin(), drawn.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -107,12 +162,12 @@ Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::func
       }
     }
     if (found.empty()) {
-      missing.erase(wanted);
+      missing.remove_first();
       const auto text = [&](int f, int value) { return factors[f].name + "=" + std::to_string(value); };
       covering.excluded.push_back(text(wanted[0], wanted[1]) + " " + text(wanted[2], wanted[3]));
       continue;
     }
-    pairs_of(found, [&](const Pair& pair) { covering.pairs += missing.erase(pair); });
+    covering.pairs += static_cast<std::size_t>(missing.remove(found));
     for (int f = 0; f < count; ++f) taken.insert({f, found[f]});
     covering.rows.push_back(std::move(found));
   }
