@@ -358,6 +358,19 @@ void AttentionRules::numbers() {
 
 }  // namespace
 
+AttentionTensors values_in_keys(const AttentionTensors& given) {
+  if (given.v != 0 && given.v != given.k)
+    throw ConfigError("/tensors/v", "is not k, and v_layout \"key_prefix\" takes values from k; leave it out");
+  if (given.v_scale != 0 && given.v_scale != given.k_scale)
+    throw ConfigError("/tensors/v_scale",
+                      "is not k_scale, and v_layout \"key_prefix\" takes values from k, with its scale; leave it out");
+  AttentionTensors tensors = given;
+  tensors.v = given.k;
+  tensors.v_strides = given.k_strides;
+  tensors.v_scale = given.k_scale;
+  return tensors;
+}
+
 std::vector<Violation> broken_extent(const AttentionExtent& extent) {
   std::vector<Violation> broken;
   if (extent.kv_heads < 1 || extent.q_heads < extent.kv_heads)

@@ -94,6 +94,9 @@ inline constexpr std::int64_t kMostKeys = std::int64_t{1} << 30;
 /// What an extent breaks of the rules, for questions that come without tensors.
 std::vector<Violation> broken_extent(const AttentionExtent& extent);
 
+/// The tensors of a launch whose keys hold their values: v is k. Throws ConfigError if `given` has values of its own.
+AttentionTensors values_in_keys(const AttentionTensors& given);
+
 /// Rows of q and o: those of all sequences.
 inline std::int64_t query_rows(QLayout layout, const AttentionTensors& tensors) noexcept {
   return layout == QLayout::kRagged ? tensors.q_tokens : std::int64_t{tensors.batch} * tensors.q_len;

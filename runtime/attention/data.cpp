@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
+#include "contract/attention_latent_record.h"
 #include "contract/key_range.h"
 #include "kernelwright/runtime/attention/arguments.h"
 #include "kernelwright/runtime/launch/bad_data.h"
@@ -53,6 +56,12 @@ class Checker {
         read_key_scales("v_scale", tensors_.v_scale, strides.v_scale, b, first, kv_lens[b],
                         "values weigh as if it were 2^-60, or 2^100 if it is infinite");
       }
+    }
+    if (spec.has_records()) {
+      const TensorStrides keys = resolve_strides(kernel_, tensors_).k;
+      for (std::size_t b = 0; b < batch; ++b)
+        if (q_lens[b] > 0 && starts[b] < kv_lens[b])
+          read_record_scales(keys, b, first_key(q_lens[b], kv_lens[b], starts[b]), kv_lens[b]);
     }
     return text_.take();
   }
@@ -147,36 +156,75 @@ class Checker {
   }
 
   /// Kernels compute with any number. What is 0, negative or not finite has no writer of a cache made.
+  static bool is_scale(float scale) { return scale > 0 && !std::isinf(scale); }
   void read_scales(const char* name, DevicePtr from, const char* what) {
     const bool per_head = kernel_.spec.scales == ScaleKind::kPerHead;
     const std::vector<float> scales = read<float>(from, per_head ? static_cast<std::size_t>(kernel_.kv_heads) : 1);
     for (std::size_t i = 0; i < scales.size(); ++i)
-      if (!(scales[i] > 0) || std::isinf(scales[i]))
+      if (!is_scale(scales[i]))
         text_.add("{}[{}] is {}, and a scale is finite and above 0; it multiplies {} all the same", name, i, scales[i],
                   what);
+  }
+
+  /// Calls read(place, begin, low, high) for each block of the keys [first, last) of a sequence: keys `low` to `high`
+  /// of the block, whose key 0 is key `begin` of the sequence and lies at `place`.
+  template <class Read>
+  void each_block(std::size_t sequence, std::int64_t first, std::int64_t last, const TensorStrides& strides,
+                  const Read& read) const {
+    const bool paged = kernel_.spec.kv_layout == KvLayoutKind::kPaged;
+    const std::int64_t block = paged ? kernel_.spec.page_size : last;  // keys between two look-ups
+    for (std::int64_t begin = first / block * block; begin < last; begin += block) {
+      const std::int64_t place = block_of(sequence, begin / block, strides);
+      if (place < 0) continue;  // no page: read_pages() has the words
+      read(place, begin, std::max(first - begin, std::int64_t{0}), std::min(last - begin, block));
+    }
   }
 
   /// Of the keys [first, last) of a sequence; `then` says what a kernel does with a scale that is none.
   void read_key_scales(const char* name, DevicePtr from, const TensorStrides& strides, std::size_t sequence,
                        std::int64_t first, std::int64_t last, const char* then) {
-    const AttentionSpec& spec = kernel_.spec;
-    const bool paged = spec.kv_layout == KvLayoutKind::kPaged, per_page = spec.scales == ScaleKind::kPerPage;
-    const std::int64_t block = paged ? spec.page_size : last, heads = kernel_.kv_heads;  // keys between two look-ups
-    for (std::int64_t begin = first / block * block; begin < last; begin += block) {
-      const std::int64_t place = block_of(sequence, begin / block, strides);
-      if (place < 0) continue;  // no page: read_pages() has the words
-      const std::int64_t low = std::max(first - begin, std::int64_t{0}), high = std::min(last - begin, block);
-      const std::int64_t start = low * strides.token, end = (high - 1) * strides.token + (heads - 1) * strides.head + 1;
-      const std::vector<float> scales = read<float>(from + static_cast<DevicePtr>(place + start) * sizeof(float),
-                                                    static_cast<std::size_t>(end - start));
-      for (std::int64_t key = low; key < (per_page ? low + 1 : high); ++key)
-        for (std::int64_t head = 0; head < heads; ++head) {
-          const float scale = scales[static_cast<std::size_t>((key - low) * strides.token + head * strides.head)];
-          if (scale > 0 && !std::isinf(scale)) continue;
-          text_.add("{} of sequence {}, key {}, head {} is {}, and a scale is finite and above 0; {}", name, sequence,
-                    begin + key, head, scale, then);
-        }
-    }
+    const bool per_page = kernel_.spec.scales == ScaleKind::kPerPage;
+    const std::int64_t heads = kernel_.kv_heads;
+    each_block(
+        sequence, first, last, strides,
+        [&](std::int64_t place, std::int64_t begin, std::int64_t low, std::int64_t high) {
+          const std::int64_t start = low * strides.token,
+                             end = (high - 1) * strides.token + (heads - 1) * strides.head + 1;
+          const std::vector<float> scales = read<float>(from + static_cast<DevicePtr>(place + start) * sizeof(float),
+                                                        static_cast<std::size_t>(end - start));
+          for (std::int64_t key = low; key < (per_page ? low + 1 : high); ++key)
+            for (std::int64_t head = 0; head < heads; ++head) {
+              const float scale = scales[static_cast<std::size_t>((key - low) * strides.token + head * strides.head)];
+              if (is_scale(scale)) continue;
+              text_.add("{} of sequence {}, key {}, head {} is {}, and a scale is finite and above 0; {}", name,
+                        sequence, begin + key, head, scale, then);
+            }
+        });
+  }
+
+  /// The same of scales that lie in the keys. Strides are in bytes, of which a record's elements have one each.
+  void read_record_scales(const TensorStrides& strides, std::size_t sequence, std::int64_t first, std::int64_t last) {
+    const int latents = kernel_.spec.head_dim_v, blocks = latents / contract::kLatentScaleBlock;
+    const std::int64_t at = contract::latent_key(kernel_.spec.head_dim_qk, latents, true).scales;
+    const auto bytes = static_cast<std::int64_t>(blocks * sizeof(float));
+    each_block(
+        sequence, first, last, strides,
+        [&](std::int64_t place, std::int64_t begin, std::int64_t low, std::int64_t high) {
+          const std::vector<std::byte> held =
+              read<std::byte>(tensors_.k + static_cast<DevicePtr>(place + low * strides.token + at),
+                              static_cast<std::size_t>((high - 1 - low) * strides.token + bytes));
+          for (std::int64_t key = low; key < high; ++key)
+            for (int block = 0; block < blocks; ++block) {
+              float scale;
+              std::memcpy(&scale, held.data() + (key - low) * strides.token + block * std::int64_t{sizeof scale},
+                          sizeof scale);
+              if (is_scale(scale)) continue;
+              text_.add(
+                  "k of sequence {}, key {}: scale {} of its record is {}, and a scale is finite and above 0; it "
+                  "multiplies latents all the same",
+                  sequence, begin + key, block, scale);
+            }
+        });
   }
 
   /// Where the scales of a sequence's block of keys begin: of a page, or of all keys. -1: there is no such page.
@@ -199,8 +247,14 @@ class Checker {
 
 }  // namespace
 
-std::vector<std::string> find_bad_data(const LoadedAttention& kernel, const AttentionTensors& tensors, Stream stream) {
-  if (tensors.batch <= 0 || tensors.q_len <= 0) return {};  // launch() has nothing to do
+std::vector<std::string> find_bad_data(const LoadedAttention& kernel, const AttentionTensors& given, Stream stream) {
+  if (given.batch <= 0 || given.q_len <= 0) return {};  // launch() has nothing to do
+  AttentionTensors tensors = given;
+  try {
+    if (kernel.spec.latent) tensors = values_in_keys(given);
+  } catch (const ConfigError&) {
+    return {};  // launch() has the words
+  }
   if (!broken_rules(kernel, tensors, resolve_strides(kernel, tensors)).empty()) return {};  // launch() has the words
   if (kernel.device->capture_state(stream) != CaptureState::kNone) return {};
   kernel.device->synchronize(stream);

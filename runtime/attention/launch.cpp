@@ -187,20 +187,6 @@ void launch_portable(const LoadedAttention& kernel, const AttentionTensors& tens
                                              packed(strides.k_rope)});
 }
 
-/// The tensors of a launch whose keys hold their values.
-AttentionTensors values_in_keys(const AttentionTensors& given) {
-  if (given.v != 0 && given.v != given.k)
-    throw ConfigError("/tensors/v", "is not k, and v_layout \"key_prefix\" takes values from k; leave it out");
-  if (given.v_scale != 0 && given.v_scale != given.k_scale)
-    throw ConfigError("/tensors/v_scale",
-                      "is not k_scale, and v_layout \"key_prefix\" takes values from k, with its scale; leave it out");
-  AttentionTensors tensors = given;
-  tensors.v = given.k;
-  tensors.v_strides = given.k_strides;
-  tensors.v_scale = given.k_scale;
-  return tensors;
-}
-
 }  // namespace
 
 int forced_splits(const AttentionPlan& plan) noexcept { return plan.main.splits_keys() ? plan.splits : 1; }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "end_to_end/attention/cases/attention_cases.h"
@@ -125,6 +126,31 @@ TEST_F(KeyScaleData, OfPagesIsToldOncePerPageByItsFirstKeyThatARowSees) {
   EXPECT_THAT(told_of(call),
               ElementsAre(testing::StartsWith("page_table[0, 2] is -1"), told("k_scale", 0, 19, 1, "nan"),
                           told("k_scale", 2, 0, 1, "inf"), told("v_scale", 2, 0, 1, "0")));
+}
+
+TEST_F(KeyScaleData, OfRecordsIsToldWhereARowSeesThem) {
+  AttentionProblem problem = decode(windowed(paged(dims(default_problem(), 576, 512), 16), 25), 1);
+  problem.heads = {2, 1}, problem.v_layout = VLayout::kKeyPrefix;
+  problem.dtype.kv = DType::kE4m3, problem.scales = ScaleKind::kPerBlock;
+  AttentionShape shape = lists({}, {40, 17});
+  shape.q_len = 1;
+  AttentionCase call = make_inputs(problem, shape);
+  EXPECT_THAT(told_of(call), IsEmpty());
+  const auto spoil_record = [&](int sequence, int key, int block, float scale) {
+    std::memcpy(call.k_row(sequence, key, 0) + 512 + block * 4, &scale, 4);
+  };
+  spoil_record(0, 13, 0, 0);  // left of the window, in a page that the row sees
+  spoil_record(0, 14, 3, -1);
+  spoil_record(0, 39, 1, kInfinity);
+  spoil_record(1, 16, 2, kNan);
+  const auto told_of_record = [](int sequence, int key, int block, const char* value) {
+    return fmt::format(
+        "k of sequence {}, key {}: scale {} of its record is {}, and a scale is finite and above 0; it multiplies "
+        "latents all the same",
+        sequence, key, block, value);
+  };
+  EXPECT_THAT(told_of(call), ElementsAre(told_of_record(0, 14, 3, "-1"), told_of_record(0, 39, 1, "inf"),
+                                         told_of_record(1, 16, 2, "nan")));
 }
 
 }  // namespace
