@@ -166,8 +166,8 @@ class Checker {
                   what);
   }
 
-  /// Calls read(place, begin, low, high) for each block of the keys [first, last) of a sequence: keys `low` to `high`
-  /// of the block, whose key 0 is key `begin` of the sequence and lies at `place`.
+  /// Calls read(place, begin, low, high) for each block of the keys [first, last) of a sequence. The block lies at
+  /// `place`, and its first key is key `begin` of the sequence. Keys `low` to `high` of the block are in the range.
   template <class Read>
   void each_block(std::size_t sequence, std::int64_t first, std::int64_t last, const TensorStrides& strides,
                   const Read& read) const {
