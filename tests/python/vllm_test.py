@@ -120,7 +120,7 @@ class Step:
         common = CommonAttentionMetadata(
             query_start_loc=starts.to(DEVICE), query_start_loc_cpu=starts, seq_lens=lengths.to(torch.int32).to(DEVICE),
             num_reqs=len(lengths), num_actual_tokens=self.tokens, max_query_len=max(n for _, n in self.sequences),
-            max_seq_len=5 * self.page, block_table_tensor=table.to(DEVICE), slot_mapping=slots, causal=True)
+            max_seq_len=5 * self.page + 3, block_table_tensor=table.to(DEVICE), slot_mapping=slots, causal=True)
         out = torch.full_like(self.queries, math.nan)
         self.layer.impl.forward(self.layer, self.queries, None, None, self.cache, builder.build(0, common), out)
         return out

@@ -164,21 +164,26 @@ class KernelwrightMetadataBuilder(AttentionMetadataBuilder[KernelwrightMetadata]
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         if vllm_config.parallel_config.decode_context_parallel_size > 1:
             raise ValueError("kernelwright has no decode context parallelism: leave --decode-context-parallel-size at 1")
+        self._page_size = page_size_of(kv_cache_spec.block_size)
         layers = get_layers_from_vllm_config(vllm_config, Attention, layer_names)
         problems = [problem for layer in layers.values() if isinstance(layer.impl, KernelwrightImpl)
-                    for problem in layer.impl.problems(DTYPES[layer.dtype], page_size_of(kv_cache_spec.block_size))]
+                    for problem in layer.impl.problems(DTYPES[layer.dtype], self._page_size)]
         served.prepare(device.type, device.index or 0, list(dict.fromkeys(problems)))
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         common = common_attn_metadata
         if common.causal is not True:
             raise NotImplementedError("kernelwright's backend serves causal steps alone; choose another --attention-backend")
-        return KernelwrightMetadata(common.num_actual_tokens, common.max_query_len, common.max_seq_len, common.query_start_loc,
-                                    common.seq_lens, common.block_table_tensor, common.slot_mapping)
+        return self._metadata(common, common.block_table_tensor, common.slot_mapping)
 
     def update_block_table(self, metadata, blk_table, slot_mapping):
-        return KernelwrightMetadata(metadata.num_actual_tokens, metadata.max_query_len, metadata.max_seq_len,
-                                    metadata.query_start_loc, metadata.seq_lens, blk_table, slot_mapping)
+        return self._metadata(metadata, blk_table, slot_mapping)
+
+    def _metadata(self, step, table, slots):
+        # With drafted tokens the bound may pass what a sequence can have, and then the table.
+        keys = min(step.max_seq_len, table.shape[1] * self._page_size)
+        return KernelwrightMetadata(step.num_actual_tokens, step.max_query_len, keys, step.query_start_loc, step.seq_lens, table,
+                                    slots)
 
 
 def page_size_of(block_size):
