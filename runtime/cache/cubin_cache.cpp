@@ -19,6 +19,7 @@
 #include "kernelwright/runtime/cache/bundle.h"
 #include "kernelwright/runtime/cache/directory.h"
 #include "kernelwright/runtime/cache/file_lock.h"
+#include "kernelwright/runtime/cache/names.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 #include "kernelwright/runtime/process/interrupt.h"
 
@@ -59,6 +60,12 @@ constexpr const char* kStatNames[] = {"runs",       "memory_hits",      "disk_hi
                                       "bytes_read", "bytes_written",    "quarantined", "evicted"};
 constexpr std::size_t kNumStats = std::size(kStatNames);
 
+/// The build that serves a key without a compiler.
+struct AnyBuild {
+  std::string rank;  // of its compiler, the least of those in memory; "" if a layer chose the build
+  Shared binary;
+};
+
 struct Failure {
   std::exception_ptr error;
   Clock::time_point forget_at;
@@ -84,7 +91,7 @@ struct CubinCache::Impl {
 
   ForkSafeMutex mutex{[this] { flights.clear(); }};  // guards the four tables
   std::unordered_map<Digest, Shared, DigestHash> memory;
-  std::unordered_map<Digest, Shared, DigestHash> newest;  // by the digest without the compiler
+  std::unordered_map<Digest, AnyBuild, DigestHash> any_build;  // by the digest without the compiler
   std::unordered_map<Digest, std::shared_ptr<Flight>, DigestHash> flights;
   std::unordered_map<Digest, Failure, DigestHash> failures;
   std::uint64_t memory_bytes = 0;
@@ -127,8 +134,8 @@ struct CubinCache::Impl {
     auto found = memory.find(digest);
     if (found != memory.end()) return found->second;
     if (!key.compiler.empty()) return nullptr;
-    found = newest.find(key.digest_without_compiler());
-    return found != newest.end() ? found->second : nullptr;
+    const auto any = any_build.find(key.digest_without_compiler());
+    return any != any_build.end() ? any->second.binary : nullptr;
   }
 
   /// Keeps a binary and returns the one that is kept. The first binary of a key stays, so that pointers stay equal.
@@ -140,14 +147,16 @@ struct CubinCache::Impl {
     if (!fresh && replace) at->second = made;
     if (fresh || replace) memory_bytes += made->cubin.size() + made->ptx.size();
     const Shared kept = at->second;
-    newest[any] = kept;
+    std::string rank = key.compiler.empty() ? "" : compiler_rank(key.compiler);
+    const auto [build, first] = any_build.try_emplace(any, AnyBuild{rank, kept});
+    if (!first && rank <= build->second.rank) build->second = {std::move(rank), kept};
     failures.erase(digest);
     if (memory_bytes > options.max_memory_bytes) shrink();
     return kept;
   }
 
   void shrink() {  // with `mutex` held: drops binaries that only the cache holds
-    std::erase_if(newest, [](const auto& item) { return item.second.use_count() <= 2; });
+    std::erase_if(any_build, [](const auto& item) { return item.second.binary.use_count() <= 2; });
     std::erase_if(memory, [](const auto& item) { return item.second.use_count() <= 1; });
     memory_bytes = 0;
     for (const auto& [digest, binary] : memory) memory_bytes += binary->cubin.size() + binary->ptx.size();
@@ -548,7 +557,7 @@ std::size_t CubinCache::clear(std::string* failure) {
   {
     std::lock_guard hold(impl_->mutex);
     impl_->memory.clear();
-    impl_->newest.clear();
+    impl_->any_build.clear();
     impl_->failures.clear();
     impl_->memory_bytes = 0;
   }

@@ -75,8 +75,8 @@ class CubinCache {
   std::shared_ptr<const Binary> get_or_compile(const CacheKey& key, const Compile& compile,
                                                CacheSource* source = nullptr, double* lock_wait_ms = nullptr);
 
-  /// The binary of `key`, or null; never compiles or waits. A key without a compiler finds the newest binary that
-  /// agrees with it in all other fields.
+  /// The binary of `key`, or null; never compiles or waits. A key without a compiler finds a binary that agrees
+  /// with it in all other fields. The compiler's id decides which, and not its age.
   std::shared_ptr<const Binary> find(const CacheKey& key, CacheSource* source = nullptr);
 
   /// Keeps `binary` in memory and on disk. A failed write shows in counters() and as an event.

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 
@@ -109,26 +110,41 @@ DecodeResult CacheDirectory::read_checked(const Root& root, int shard, const std
 std::optional<Binary> CacheDirectory::find(const CacheKey& key) {
   const Root at = root(/*create=*/false);
   if (!at) return std::nullopt;
-  const bool any_compiler = key.compiler.empty();
-  const EntryName name(any_compiler ? key.digest_without_compiler() : key.digest());
-  TrustedDirectory any;
-  if (any_compiler) any = open_trusted_subdirectory(at->get(), "any", /*create=*/false, trust_);
-  if (any_compiler && !any.fd) return std::nullopt;
-  const TrustedDirectory shard =
-      open_trusted_subdirectory(any_compiler ? any.fd.get() : at->get(), name.shard, /*create=*/false, trust_);
+  if (key.compiler.empty()) return find_any_build(at, key);
+  const EntryName name(key.digest());
+  const TrustedDirectory shard = open_trusted_subdirectory(at->get(), name.shard, /*create=*/false, trust_);
   if (!shard.fd) return std::nullopt;
+  return find_file(at, shard.fd.get(), name.file, name.hex, key);
+}
+
+std::optional<Binary> CacheDirectory::find_any_build(const Root& root, const CacheKey& key) {
+  const Digest digest = key.digest_without_compiler();
+  const std::string hex = digest.hex(), prefix = alias_prefix(digest);
+  const TrustedDirectory any = open_trusted_subdirectory(root->get(), "any", /*create=*/false, trust_);
+  if (!any.fd) return std::nullopt;
+  const TrustedDirectory shard = open_trusted_subdirectory(any.fd.get(), hex.substr(0, 2), /*create=*/false, trust_);
+  if (!shard.fd) return std::nullopt;
+  std::vector<std::string> names = names_in(shard.fd.get());
+  std::erase_if(names, [&](const std::string& name) { return !name.starts_with(prefix); });
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names)
+    if (auto binary = find_file(root, shard.fd.get(), name, "any-" + hex, key)) return binary;
+  return std::nullopt;
+}
+
+std::optional<Binary> CacheDirectory::find_file(const Root& root, int shard, const std::string& name,
+                                                const std::string& label, const CacheKey& key) {
   FileBytes file;
-  const std::string label = (any_compiler ? "any-" : "") + name.hex;
-  DecodeResult result = read_checked(at, shard.fd.get(), name.file, label, payload_, file);
+  DecodeResult result = read_checked(root, shard, name, label, payload_, file);
   if (!result.entry) return std::nullopt;
   DecodedEntry& entry = *result.entry;
-  const bool ours = any_compiler ? entry.key.digest_without_compiler() == name.digest : entry.key == key;
+  const bool ours =
+      key.compiler.empty() ? entry.key.digest_without_compiler() == key.digest_without_compiler() : entry.key == key;
   if (!ours) {
-    set_aside(at, shard.fd.get(), name.file, file.inode, label,
-              "foreign: it holds another key: " + difference(entry.key, key));
+    set_aside(root, shard, name, file.inode, label, "foreign: it holds another key: " + difference(entry.key, key));
     return std::nullopt;
   }
-  if (mode_ == Mode::kReadWrite && std::time(nullptr) - file.modified_s > kTouchEveryS) touch(at, file, entry.key);
+  if (mode_ == Mode::kReadWrite && std::time(nullptr) - file.modified_s > kTouchEveryS) touch(root, file, entry.key);
   return std::move(entry.binary);
 }
 
@@ -170,7 +186,8 @@ bool CacheDirectory::publish(const CacheKey& key, const Binary& binary) {
 }
 
 int CacheDirectory::write_entry(const Root& root, const CacheKey& key, std::span<const std::byte> bytes) {
-  const EntryName name(key.digest()), alias(key.digest_without_compiler());
+  const EntryName name(key.digest());
+  const AliasName alias(key.digest_without_compiler(), key.compiler);
   auto subdirectory = [&](int parent, const char* child, int& error) {
     errno = 0;
     TrustedDirectory opened = open_trusted_subdirectory(parent, child, /*create=*/true, trust_);

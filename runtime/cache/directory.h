@@ -1,6 +1,6 @@
 /// A directory of entries as a layer of the cache:
 ///   aa/<62 hex>.kw2      an entry; together the hex digits are its key's digest
-///   any/aa/<62 hex>.kw2  a hard link to the newest entry by the digest without the compiler
+///   any/aa/<62 hex>.<16 hex>.kw2  a hard link to an entry by the digest without the compiler, and by the compiler
 ///   index                which entries exist and when they were used (index.h)
 ///   stats, limit         what its users did over runs, and its bound (numbers.h)
 ///   tmp/                 files being written
@@ -85,6 +85,11 @@ class CacheDirectory : public CacheLayer {
 
  private:
   using Root = std::shared_ptr<const Fd>;
+  /// The first sound build of a kernel in the order of the compilers' names, for a key without a compiler.
+  std::optional<Binary> find_any_build(const Root& root, const CacheKey& key);
+  /// Reads the entry `name` of `shard`, which must be of that key, and notes its use.
+  std::optional<Binary> find_file(const Root& root, int shard, const std::string& name, const std::string& label,
+                                  const CacheKey& key);
   Root root(bool create);
   void forget_root(const Root& stale);
   void degrade(const std::string& cause, const std::string& detail);

@@ -17,8 +17,8 @@ class CacheLayer {
   virtual ~CacheLayer() = default;
   /// One line for people: the layer's name and state.
   virtual std::string status() const = 0;
-  /// The binary of `key`, checked to be whole and of that key. A key without a compiler asks for the newest of any
-  /// compiler.
+  /// The binary of `key`, checked to be whole and of that key. A key without a compiler asks for a build of any
+  /// compiler: among those that the layer has, the same one on every machine.
   virtual std::optional<Binary> find(const CacheKey& key) = 0;
 };
 

@@ -75,6 +75,14 @@ void remove_lone_aliases(int root, Trust trust) {
 
 }  // namespace
 
+std::string compiler_rank(std::string_view compiler) { return sha256(compiler).hex().substr(0, 16); }
+
+std::string alias_prefix(const Digest& without_compiler) { return without_compiler.hex().substr(2) + "."; }
+
+AliasName::AliasName(const Digest& without_compiler, std::string_view compiler)
+    : shard(without_compiler.hex().substr(0, 2)),
+      file(alias_prefix(without_compiler) + compiler_rank(compiler) + std::string(kEntrySuffix)) {}
+
 std::optional<Digest> digest_of_name(std::string_view shard, std::string_view file) {
   if (shard.size() != 2 || file.size() != 62 + kEntrySuffix.size() || !file.ends_with(kEntrySuffix))
     return std::nullopt;

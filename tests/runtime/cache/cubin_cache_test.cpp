@@ -71,25 +71,43 @@ TEST(CubinCache, FindNeverCompilesAndSaysNothingIsThere) {
   EXPECT_FALSE(std::filesystem::exists(folder / "absent")) << "looking makes no directory";
 }
 
-TEST(CubinCache, WithoutACompilerTheNewestOfAnyCompilerIsFound) {
-  TempFolder folder;
-  CacheKey older = test_key(), newer = test_key(), none = test_key();
-  older.compiler = "nvrtc:old";
-  newer.compiler = "nvrtc:new";
+TEST(CubinCache, WithoutACompilerTheCompilersIdDecidesAndNotTheAge) {
+  CacheKey first = test_key(), second = test_key(), none = test_key();
+  first.compiler = "nvrtc:one";
+  second.compiler = "nvrtc:two";
   none.compiler.clear();
-  {
+  const Binary wanted =
+      compiler_rank(first.compiler) < compiler_rank(second.compiler) ? test_binary(1) : test_binary(2);
+  for (const bool swapped : {false, true}) {
+    TempFolder folder;
+    {
+      CubinCache cache({.directory = folder.path()});
+      if (swapped) cache.put(second, test_binary(2));
+      cache.put(first, test_binary(1));
+      if (!swapped) cache.put(second, test_binary(2));
+      EXPECT_EQ(*cache.find(none), wanted) << "in memory";
+    }
     CubinCache cache({.directory = folder.path()});
-    cache.put(older, test_binary(1));
-    cache.put(newer, test_binary(2));
-    EXPECT_EQ(*cache.find(none), test_binary(2)) << "in memory";
+    EXPECT_EQ(*cache.find(none), wanted) << "on disk";
+    EXPECT_EQ(*cache.find(first), test_binary(1));
+    EXPECT_EQ(*cache.find(second), test_binary(2));
+    EXPECT_EQ(*cache.find(none), wanted) << "in memory, beside the others";
+    CacheKey other = none;
+    other.arch = "sm_80";
+    EXPECT_EQ(cache.find(other), nullptr);
   }
-  CubinCache cache({.directory = folder.path()});
-  EXPECT_EQ(*cache.find(none), test_binary(2)) << "on disk";
-  EXPECT_EQ(*cache.find(older), test_binary(1));
-  EXPECT_EQ(*cache.find(newer), test_binary(2));
-  CacheKey other = none;
-  other.arch = "sm_80";
-  EXPECT_EQ(cache.find(other), nullptr);
+}
+
+TEST(CubinCache, WithoutACompilerAnotherBuildServesWhereTheFirstIsGone) {
+  TempFolder folder;
+  CacheKey keys[2] = {test_key(), test_key()}, none = test_key();
+  keys[0].compiler = "nvrtc:one";
+  keys[1].compiler = "nvrtc:two";
+  none.compiler.clear();
+  for (int i = 0; i < 2; ++i) CubinCache({.directory = folder.path()}).put(keys[i], test_binary(i));
+  const int chosen = compiler_rank(keys[0].compiler) < compiler_rank(keys[1].compiler) ? 0 : 1;
+  write_file(entry_path(folder.path(), keys[chosen]), "damaged");
+  EXPECT_EQ(*CubinCache({.directory = folder.path()}).find(none), test_binary(1 - chosen));
 }
 
 TEST(CubinCache, AFailureReachesEveryWaiterAndIsRememberedInMemoryOnly) {
