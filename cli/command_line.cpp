@@ -137,6 +137,7 @@ void CommandLine::add_pack() {
   problem(verb);
   archs(verb);
   word(verb, "--output", options_.pack_file, "File to write: model.kwpack", "FILE");
+  word(verb, "--sign", options_.signing_key, "Private key that signs the file: PEM, Ed25519", "KEY");
   word(verb, "--oci", options_.oci_folder, "New folder to write it to as an OCI artifact, for registries", "DIR");
 }
 
@@ -314,6 +315,10 @@ CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
   word(verb_app, "--tuned-dir", options_.tuned_dir,
        "Tuned rows that lie over the library's; else $KERNELWRIGHT_TUNED_DIR", "DIR");
   word(verb_app, "--bundle", options_.bundles, "File of pack, whose kernels are taken first; may be repeated", "FILE")
+      ->take_all()
+      ->expected(1);
+  word(verb_app, "--bundle-key", options_.bundle_keys,
+       "Public key (PEM, Ed25519): a bundle is taken only if such a key has signed it; may be repeated", "KEY")
       ->take_all()
       ->expected(1);
   whole(verb_app, "--lock-timeout", options_.lock_timeout_s,

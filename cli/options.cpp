@@ -191,13 +191,21 @@ double parse_seconds(const char* option, const std::string& text) {
   return value * factor;
 }
 
+BundleTrust bundle_trust(const Options& options) {
+  BundleTrust trust = BundleTrust::of_files(options.bundle_keys);
+  if (!trust.fault.empty()) throw ConfigError("--bundle-key", trust.fault);
+  return trust;
+}
+
 CacheOptions cache_options(const Options& options) {
   CacheOptions cache;
   if (!options.cache_dir.empty()) cache.directory = options.cache_dir;
+  const BundleTrust trust = bundle_trust(options);
   for (const std::string& path : options.bundles)
-    if (const Bundle bundle(path, Payload::kSkip); !bundle.fault().empty())
+    if (const Bundle bundle(path, Payload::kSkip, {}, trust); !bundle.fault().empty())
       throw ConfigError("--bundle", bundle.fault());
   cache.bundles = options.bundles;
+  cache.bundle_keys = options.bundle_keys;
   // A cache that stores nothing costs the person time. Each cause is reported once; it is no failure.
   cache.lock_timeout_ms = options.lock_timeout_s * 1000;
   cache.sink = [](const Event& event) {

@@ -10,6 +10,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/config.h"
+#include "kernelwright/runtime/cache/bundle.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/device/emulator_options.h"
 
@@ -27,12 +28,12 @@ struct Options {
   std::uint64_t seed = 0;
   std::string inputs, outputs;
   std::string cache_dir;
-  std::vector<std::string> bundles;  // all verbs with a cache
-  int lock_timeout_s = 60;           // all verbs with a cache
-  std::string kernel = "main";       // source, ptx, sass: a PlannedKernel's role
-  int repetitions = 30;              // bench
-  double minimum = 0;                // bench: TFLOP/s or GB/s; a result below is a missed target
-  std::string cache_verb;            // cache: ls, stats, verify, prune, clear, why; or empty, with max_size
+  std::vector<std::string> bundles, bundle_keys;  // all verbs with a cache
+  int lock_timeout_s = 60;                        // all verbs with a cache
+  std::string kernel = "main";                    // source, ptx, sass: a PlannedKernel's role
+  int repetitions = 30;                           // bench
+  double minimum = 0;                             // bench: TFLOP/s or GB/s; a result below is a missed target
+  std::string cache_verb;  // cache: ls, stats, verify, prune, clear, why; or empty, with max_size
   std::string max_size;
   std::optional<std::uint64_t> max_bytes, max_entries;
   std::optional<double> max_age_days;
@@ -60,7 +61,7 @@ struct Options {
   bool explains = false;
   std::vector<std::string> problems;  // of a plan, by name; all if empty
   // pack; its VERB or CONFIG are in `configs`
-  std::string pack_file, oci_folder;
+  std::string pack_file, oci_folder, signing_key;
   // trace
   bool timeline = false;  // set by the verb
   std::uint32_t cta = 0;
@@ -127,6 +128,8 @@ auto choose_shapes(const std::string& path, const KindOfConfig& config, const st
 void require_valid(const NamedConfig& named, std::optional<Arch> arch);
 
 CacheOptions cache_options(const Options& options);
+/// The keys of --bundle-key. Throws ConfigError for a file that has none.
+BundleTrust bundle_trust(const Options& options);
 
 /// Parses "120s", "5m", "1h" or a number of seconds, given with `option`. Throws ConfigError.
 double parse_seconds(const char* option, const std::string& text);

@@ -18,6 +18,13 @@ if(KERNELWRIGHT_PORTABLE AND NOT KERNELWRIGHT_WHEEL)
   find_library(KERNELWRIGHT_ZSTD_STATIC libzstd.a REQUIRED)
   set(KERNELWRIGHT_ZSTD_LIBRARY ${KERNELWRIGHT_ZSTD_STATIC})
 endif()
+# libsodium is a choice. A binary for another machine links it statically; a wheel for every Linux goes without.
+if(NOT (KERNELWRIGHT_PORTABLE AND KERNELWRIGHT_WHEEL))
+  if(KERNELWRIGHT_PORTABLE OR KERNELWRIGHT_WHEEL)
+    set(KERNELWRIGHT_SODIUM_NAME libsodium.a)
+  endif()
+  include(${CMAKE_CURRENT_LIST_DIR}/KernelwrightSodium.cmake)
+endif()
 if(KERNELWRIGHT_PORTABLE OR KERNELWRIGHT_WHEEL)
   # One file that contains no path of this machine, and no second copy of what a program or a Python may bring.
   add_library(kernelwright_fmt ALIAS fmt::fmt-header-only)

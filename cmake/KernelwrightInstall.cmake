@@ -64,6 +64,9 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_LIBDIR}/ke
 # pkg-config: kernelwright_c (the shared library) and kernelwright (C++, static). The files find their prefix from their
 # own place, so a moved package still works. A portable build names libraries of the machine that built it.
 if(NOT KERNELWRIGHT_PORTABLE)
+  if(TARGET kernelwright::sodium)
+    set(KERNELWRIGHT_PC_SODIUM " libsodium")
+  endif()
   file(RELATIVE_PATH KERNELWRIGHT_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
   foreach(name kernelwright kernelwright_c)
     configure_file(${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in ${CMAKE_BINARY_DIR}/package/${name}.pc @ONLY)
@@ -76,11 +79,16 @@ if(NOT KERNELWRIGHT_PORTABLE)  # a portable archive names these as static librar
   string(APPEND KERNELWRIGHT_PACKAGE_DEPENDENCIES
          "include(\${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)\n")
 endif()
+if(TARGET kernelwright::sodium)
+  string(APPEND KERNELWRIGHT_PACKAGE_DEPENDENCIES
+         "set(KERNELWRIGHT_SODIUM_NAME ${KERNELWRIGHT_SODIUM_NAME})\n"
+         "include(\${CMAKE_CURRENT_LIST_DIR}/KernelwrightSodium.cmake)\n")
+endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/kernelwrightConfig.cmake.in
                               ${CMAKE_BINARY_DIR}/package/kernelwrightConfig.cmake
                               INSTALL_DESTINATION ${KERNELWRIGHT_PACKAGE_DIR})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/kernelwrightConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/package/kernelwrightConfig.cmake ${CMAKE_BINARY_DIR}/package/kernelwrightConfigVersion.cmake
-              ${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake ${CMAKE_CURRENT_LIST_DIR}/KernelwrightSodium.cmake
         DESTINATION ${KERNELWRIGHT_PACKAGE_DIR})
 install(EXPORT kernelwright NAMESPACE kernelwright:: FILE kernelwrightTargets.cmake DESTINATION ${KERNELWRIGHT_PACKAGE_DIR})

@@ -45,6 +45,15 @@ missing_packages() {
   fi
 }
 
+# The packages that this machine lacks and that the build can do without: each has what it brings beside it.
+missing_choices() {
+  local cxx
+  cxx=$(command -v "${CXX:-g++}" || command -v c++) || return 0
+  # libsodium-dev: bundles are signed, and signatures are checked
+  printf '#if !__has_include(<sodium.h>)\nmissing libsodium-dev\n#endif\n' | "$cxx" -x c++ -std=c++20 -E -P - 2>/dev/null |
+    sed -n 's/^missing //p' | tr -d ' '
+}
+
 # install_packages <package...>: installs with apt-get, as root or through sudo. Otherwise prints one sentence that says
 # what to type.
 install_packages() {
@@ -65,6 +74,18 @@ install_packages() {
     tail -n 15 "$log" | sed 's/^/    /' >&2
     die "apt-get could not install: $*. Without a network, install them from your own mirror; the whole log is $log"
   }
+}
+
+# install_choices <packages>: tries once for each build folder, and never asks for a password.
+install_choices() {
+  local refused=$build_dir/logs/choices-refused.txt
+  if [ "$(cat "$refused" 2>/dev/null)" != "$1" ] && command -v apt-get >/dev/null &&
+    { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; } && (install_packages $1); then
+    return 0
+  fi
+  mkdir -p "$build_dir/logs"
+  echo "$1" >"$refused"
+  note "building without $1: bundles of kernels cannot be signed"
 }
 
 # nvrtc_version <folder>: "13.0" if NVRTC and its builtins, which carry the version in their name, are in <folder>.
@@ -174,6 +195,10 @@ setup() {
       *[a-z]*)
         die "Still missing after installing: $packages" ;;
     esac
+  fi
+  packages=$(missing_choices)
+  if [ -n "$packages" ]; then
+    install_choices "$packages"
   fi
   if [ "${KERNELWRIGHT_HIDE_TOOLKIT:-0}" != 0 ]; then
     hide_toolkit

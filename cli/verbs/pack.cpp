@@ -21,16 +21,31 @@ namespace {
 
 std::string kernels_text(std::size_t count) { return fmt::format("{} kernel{}", count, count == 1 ? "" : "s"); }
 
-/// The bundle at `path`. Throws ConfigError with the reason why there is none.
-std::unique_ptr<Bundle> open_bundle(const std::string& path) {
-  auto bundle = std::make_unique<Bundle>(path, Payload::kUnpack);
+/// The bundle at `path`, signed as --bundle-key asks. Throws ConfigError with the reason why there is none.
+std::unique_ptr<Bundle> open_bundle(const std::string& path, const BundleTrust& trust) {
+  auto bundle = std::make_unique<Bundle>(path, Payload::kUnpack, EventSink{}, trust);
   if (!bundle->fault().empty()) throw ConfigError(path, bundle->fault().substr(path.size() + 2));
   return bundle;
+}
+
+/// "signed by 0123456789ab", "signed, and not checked" or "not signed".
+std::string signature_text(const Bundle& bundle) {
+  if (bundle.signer()) return "signed by " + bundle.signer()->name();
+  return bundle.is_signed() ? "signed, and not checked: no --bundle-key" : "not signed";
+}
+
+/// The key of --sign, if it was given. Throws before anything compiles.
+std::optional<SigningKey> signing_key(const Options& options) {
+  if (options.signing_key.empty()) return std::nullopt;
+  SigningKey key = read_signing_key(options.signing_key);
+  key.public_key();  // throws without libsodium
+  return key;
 }
 
 int make_bundle(const Options& options) {
   if (options.pack_file.empty() && options.oci_folder.empty())
     throw ConfigError("command line", "pack needs --output FILE, or --oci DIR");
+  const std::optional<SigningKey> key = signing_key(options);
   Configs configs = read_configs(options);
   std::vector<CompileJob> jobs = plan_jobs(configs, options);
   require_address_space();
@@ -41,11 +56,11 @@ int make_bundle(const Options& options) {
   if (totals.exit_code() != kDone) return totals.exit_code();
   BundleWriter writer(KERNELWRIGHT_VERSION);
   for (const CompileJob& job : jobs) {
-    const CacheKey key = store.key(job.spec);
-    if (key.compiler.empty()) throw MissingError("pack needs NVRTC, by whose build a bundle names its kernels");
-    writer.add(job.named->name(), key, *job.binary);
+    const CacheKey of_kernel = store.key(job.spec);
+    if (of_kernel.compiler.empty()) throw MissingError("pack needs NVRTC, by whose build a bundle names its kernels");
+    writer.add(job.named->name(), of_kernel, *job.binary);
   }
-  const std::vector<std::byte> bytes = writer.finish();
+  const std::vector<std::byte> bytes = writer.finish(key ? &*key : nullptr);
   if (!options.pack_file.empty()) write_output_file(options.pack_file, bytes);
   if (!options.oci_folder.empty()) write_oci_layout(options.oci_folder, bytes);
   const std::string& place = options.pack_file.empty() ? options.oci_folder : options.pack_file;
@@ -65,8 +80,8 @@ int make_bundle(const Options& options) {
   return kDone;
 }
 
-int list_bundle(const std::string& path, bool json) {
-  const std::unique_ptr<Bundle> bundle = open_bundle(path);
+int list_bundle(const std::string& path, const BundleTrust& trust, bool json) {
+  const std::unique_ptr<Bundle> bundle = open_bundle(path, trust);
   if (json) {
     fmt::print("{}\n", bundle->manifest().to_json().dump());
     return kDone;
@@ -87,14 +102,14 @@ int list_bundle(const std::string& path, bool json) {
       names += (names.empty() ? "" : ", ") + name + (count > 1 ? fmt::format(" x{}", count) : "");
     table.row({problem.name, problem.arch, names, size_text(static_cast<double>(bytes))});
   }
-  fmt::print("{}{} {}: {}, {}, by kernelwright {} and compiler {}\n", table.text(style), style.dim("bundle"), path,
+  fmt::print("{}{} {}: {}, {}, by kernelwright {} and compiler {}, {}\n", table.text(style), style.dim("bundle"), path,
              kernels_text(manifest.entries.size()), size_text(static_cast<double>(bundle->file_bytes())),
-             manifest.library, manifest.compiler.substr(0, 12));
+             manifest.library, manifest.compiler.substr(0, 12), signature_text(*bundle));
   return kDone;
 }
 
-int verify_bundle(const std::string& path, bool json) {
-  const std::unique_ptr<Bundle> bundle = open_bundle(path);
+int verify_bundle(const std::string& path, const BundleTrust& trust, bool json) {
+  const std::unique_ptr<Bundle> bundle = open_bundle(path, trust);
   const auto bad = bundle->verify();
   const Style style(stdout);
   JsonValue rows = JsonValue::array();
@@ -107,12 +122,14 @@ int verify_bundle(const std::string& path, bool json) {
                            .set("file", path)
                            .set("checked", bundle->manifest().entries.size())
                            .set("bytes", bundle->file_bytes())
+                           .set("signed", bundle->is_signed())
+                           .set("signer", bundle->signer() ? JsonValue(bundle->signer()->name()) : JsonValue())
                            .set("bad", std::move(rows))
                            .set("verdict", bad.empty() ? "ok" : "failed")
                            .dump());
   else
-    fmt::print("{} {}, {} in {}\n", style.verdict(bad.empty()), kernels_text(bundle->manifest().entries.size()),
-               size_text(static_cast<double>(bundle->file_bytes())), path);
+    fmt::print("{} {}, {} in {}, {}\n", style.verdict(bad.empty()), kernels_text(bundle->manifest().entries.size()),
+               size_text(static_cast<double>(bundle->file_bytes())), path, signature_text(*bundle));
   return bad.empty() ? kDone : kMismatch;
 }
 
@@ -129,8 +146,8 @@ std::string bundled_difference(const BundledProblem* a, const BundledProblem* b,
   return "";
 }
 
-int diff_bundles(const std::string& first, const std::string& second, bool json) {
-  const std::unique_ptr<Bundle> a = open_bundle(first), b = open_bundle(second);
+int diff_bundles(const std::string& first, const std::string& second, const BundleTrust& trust, bool json) {
+  const std::unique_ptr<Bundle> a = open_bundle(first, trust), b = open_bundle(second, trust);
   using Where = std::pair<std::string, std::string>;
   std::map<Where, std::pair<const BundledProblem*, const BundledProblem*>> problems;
   for (const BundledProblem& problem : a->manifest().problems) problems[{problem.name, problem.arch}].first = &problem;
@@ -169,9 +186,9 @@ int pack(const Options& options) {
       throw ConfigError("command line", fmt::format("pack {} takes {} file{}, and has {}", words[0], files,
                                                     files == 1 ? "" : "s", words.size() - 1));
   };
-  if (words.front() == "ls") return takes(1), list_bundle(words[1], options.json);
-  if (words.front() == "verify") return takes(1), verify_bundle(words[1], options.json);
-  if (words.front() == "diff") return takes(2), diff_bundles(words[1], words[2], options.json);
+  if (words.front() == "ls") return takes(1), list_bundle(words[1], bundle_trust(options), options.json);
+  if (words.front() == "verify") return takes(1), verify_bundle(words[1], bundle_trust(options), options.json);
+  if (words.front() == "diff") return takes(2), diff_bundles(words[1], words[2], bundle_trust(options), options.json);
   return make_bundle(options);
 }
 

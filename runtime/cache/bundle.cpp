@@ -19,39 +19,82 @@ constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{64} << 20;
 
 }  // namespace
 
-Bundle::Bundle(std::string path, Payload payload, EventSink report)
+BundleTrust BundleTrust::of_files(const std::vector<std::string>& paths) {
+  BundleTrust trust;
+  for (const std::string& path : paths) try {
+      trust.keys.push_back(read_public_key(path));
+    } catch (const ConfigError& error) {
+      trust.fault = error.violations().front().text();
+    }
+  return trust;
+}
+
+Bundle::Bundle(std::string path, Payload payload, EventSink report, const BundleTrust& trust)
     : path_(std::move(path)), payload_(payload), report_(std::move(report)) {
-  std::string reason = open();
+  std::string reason = open(trust);
   if (reason.empty()) return;
   fault_ = path_ + ": " + reason;
-  archive_ = {}, manifest_ = {}, file_ = Fd();
+  archive_ = {}, manifest_ = {}, file_ = Fd(), is_signed_ = false, signer_.reset();
   if (report_) report_({EventKind::kCacheDegraded, "", path_, fault_ + "; its kernels are not used"});
 }
 
-std::string Bundle::open() {
+std::string Bundle::open(const BundleTrust& trust) {
+  if (!trust.fault.empty()) return "cannot be checked by its signature: " + trust.fault;
   TrustedFile file = open_trusted_file(path_, Trust::kOwnOrRoot, kMaxArchiveBytes);
   if (!file.fd) return file.reason;
   file_ = std::move(file.fd), file_bytes_ = file.bytes;
   archive_ =
       read_archive(file_bytes_, [this](std::uint64_t at, std::span<std::byte> bytes) { return read_at(at, bytes); });
-  return archive_.reason.empty() ? read_manifest() : archive_.reason;
+  return archive_.reason.empty() ? read_manifest(trust) : archive_.reason;
+}
+
+std::vector<std::byte> Bundle::contents(const ArchiveMember& member, std::string& reason) const {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(member.bytes));
+  if (!read_at(member.offset, bytes))
+    reason = "cannot be read";
+  else if (crc32(bytes) != member.crc)
+    reason = fmt::format("{} was altered", member.name);
+  return bytes;
+}
+
+std::string Bundle::check_signature(std::span<const std::byte> manifest, const BundleTrust& trust) {
+  const ArchiveMember* member = archive_.find(detail::kManifestSignatureName);
+  is_signed_ = member != nullptr;
+  if (!member) return trust.keys.empty() ? "" : "is not signed, and a signature is asked for";
+  if (member->bytes != kSignatureBytes) return fmt::format("{} is no signature", detail::kManifestSignatureName);
+  std::string reason;
+  const std::vector<std::byte> bytes = contents(*member, reason);
+  if (!reason.empty()) return reason;
+  Signature signature;
+  std::ranges::copy(bytes, signature.begin());
+  try {
+    for (const PublicKey& key : trust.keys)
+      if (is_signed_by(key, detail::kManifestDomain, manifest, signature)) {
+        signer_ = key;
+        return "";
+      }
+  } catch (const MissingError& error) {
+    return std::string("cannot be checked by its signature: ") + error.what();
+  }
+  return trust.keys.empty() ? "" : "is signed by none of the keys that are trusted";
 }
 
 /// Reads the manifest. Its entries must be the archive's, no more and no less.
-std::string Bundle::read_manifest() {
+std::string Bundle::read_manifest(const BundleTrust& trust) {
   const ArchiveMember* member = archive_.find(detail::kManifestName);
   if (!member) return fmt::format("has no {}", detail::kManifestName);
   if (member->bytes > kMaxManifestBytes) return fmt::format("{} is too large", detail::kManifestName);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(member->bytes));
-  if (!read_at(member->offset, bytes)) return "cannot be read";
-  if (crc32(bytes) != member->crc) return fmt::format("{} was altered", detail::kManifestName);
+  std::string reason;
+  const std::vector<std::byte> bytes = contents(*member, reason);
+  if (reason.empty()) reason = check_signature(bytes, trust);
+  if (!reason.empty()) return reason;
   try {
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     manifest_ = BundleManifest::of_json(JsonValue::parse(text));
   } catch (const ConfigError& error) {
     return fmt::format("{}: {}", detail::kManifestName, error.violations().front().text());
   }
-  if (archive_.members.size() != manifest_.entries.size() + 1)
+  if (archive_.members.size() != manifest_.entries.size() + (is_signed_ ? 2 : 1))
     return fmt::format("{} does not name the files that it has", detail::kManifestName);
   for (const BundledEntry& entry : manifest_.entries) {
     const ArchiveMember* found = archive_.find(bundled_entry_name(entry.key));

@@ -4,12 +4,14 @@
 ///   entries/<64 hex>.kw2   an entry of the cache (entry.h), by its key's digest
 ///   manifest.json          which library and compiler made them, each entry's SHA-256, and the problems that they
 ///   serve
+///   manifest.sig           the manifest's signature (signature.h), if the bundle is signed
 /// docs/cache.md describes the manifest.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -21,6 +23,7 @@
 #include "kernelwright/runtime/cache/archive.h"
 #include "kernelwright/runtime/cache/entry.h"
 #include "kernelwright/runtime/cache/layer.h"
+#include "kernelwright/runtime/cache/signature.h"
 #include "kernelwright/runtime/process/events.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 
@@ -51,6 +54,14 @@ struct BundleManifest {
   static BundleManifest of_json(const JsonValue& json);
 };
 
+/// Whose bundles are taken.
+struct BundleTrust {
+  std::vector<PublicKey> keys;  // a bundle is signed by one of them; none: signatures are not looked at
+  std::string fault;            // why no bundle is taken: a key's file cannot be used; ""
+  /// Reads files of public keys.
+  static BundleTrust of_files(const std::vector<std::string>& paths);
+};
+
 /// Collects kernels, and writes them as a bundle.
 class BundleWriter {
  public:
@@ -60,8 +71,9 @@ class BundleWriter {
   /// no compiler, or differs from that of other kernels in compiler or contract.
   void add(const std::string& problem, const CacheKey& key, const Binary& binary);
 
-  /// The file's bytes. They depend on what was added alone, not on the order. Throws Error beyond kMaxArchiveBytes.
-  std::vector<std::byte> finish() const;
+  /// The file's bytes, signed if there is a key. They depend on the key and on what was added alone, not on the order.
+  /// Throws Error beyond kMaxArchiveBytes, and MissingError if there is a key and no libsodium.
+  std::vector<std::byte> finish(const SigningKey* key = nullptr) const;
 
  private:
   BundleManifest manifest_;  // without entries
@@ -73,10 +85,10 @@ class BundleWriter {
 /// it is asked for. Its kernels serve whatever compiler the host has: find() looks for the key with the bundle's own.
 class Bundle : public CacheLayer {
  public:
-  /// Opens `path`. A file that is no bundle, was altered, or could be written by another user is refused: fault() then
-  /// has the reason, and the layer has nothing. `report`, if set, gets an event for the file, and one for each entry
-  /// that fails its checks.
-  Bundle(std::string path, Payload payload, EventSink report = {});
+  /// Opens `path`. A file is refused if it is no bundle, was altered, could be written by another user, or is not
+  /// signed as `trust` asks. fault() then has the reason, and the layer has nothing. `report`, if set, gets an event
+  /// for the file, and one for each entry that fails its checks.
+  Bundle(std::string path, Payload payload, EventSink report = {}, const BundleTrust& trust = {});
 
   std::string status() const override;
   std::optional<Binary> find(const CacheKey& key) override;
@@ -85,13 +97,20 @@ class Bundle : public CacheLayer {
   const std::string& fault() const { return fault_; }
   const BundleManifest& manifest() const { return manifest_; }
   std::uint64_t file_bytes() const { return file_bytes_; }
+  bool is_signed() const { return is_signed_; }
+  /// The key that checked the signature; nothing if `trust` had none.
+  const std::optional<PublicKey>& signer() const { return signer_; }
 
   /// Reads every byte. Returns the keys of entries that fail their checks, and why.
   std::vector<std::pair<Digest, std::string>> verify() const;
 
  private:
-  std::string open();
-  std::string read_manifest();
+  std::string open(const BundleTrust& trust);
+  std::string read_manifest(const BundleTrust& trust);
+  /// "", or why the bundle is not taken.
+  std::string check_signature(std::span<const std::byte> manifest, const BundleTrust& trust);
+  /// The contents of a file of the bundle, checked by their CRC-32. If they cannot be had, sets `reason`.
+  std::vector<std::byte> contents(const ArchiveMember& member, std::string& reason) const;
   bool read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
   DecodeResult read(const BundledEntry& entry, Payload payload) const;
 
@@ -102,6 +121,8 @@ class Bundle : public CacheLayer {
   std::uint64_t file_bytes_ = 0;
   ArchiveDirectory archive_;
   BundleManifest manifest_;
+  bool is_signed_ = false;
+  std::optional<PublicKey> signer_;
   std::string fault_;
   ForkSafeMutex mutex_;        // guards the next
   std::set<Digest> reported_;  // entries that failed their checks

@@ -21,7 +21,7 @@ void BundleWriter::add(const std::string& problem, const CacheKey& key, const Bi
   entries_.emplace(digest, std::pair(std::move(entry), std::move(bytes)));
 }
 
-std::vector<std::byte> BundleWriter::finish() const {
+std::vector<std::byte> BundleWriter::finish(const SigningKey* key) const {
   BundleManifest manifest = manifest_;
   std::map<std::string, std::vector<std::byte>> members;
   for (const auto& [digest, entry] : entries_) {
@@ -33,6 +33,10 @@ std::vector<std::byte> BundleWriter::finish() const {
   const std::string text = manifest.to_json().dump() + "\n";
   const auto bytes = std::as_bytes(std::span(text));
   members.emplace(detail::kManifestName, std::vector<std::byte>(bytes.begin(), bytes.end()));
+  if (key) {
+    const Signature signature = key->sign(detail::kManifestDomain, bytes);
+    members.emplace(detail::kManifestSignatureName, std::vector<std::byte>(signature.begin(), signature.end()));
+  }
   return write_archive(members);
 }
 

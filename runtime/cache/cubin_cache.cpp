@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <iterator>
@@ -18,6 +17,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/cache/bundle.h"
 #include "kernelwright/runtime/cache/directory.h"
+#include "kernelwright/runtime/cache/environment.h"
 #include "kernelwright/runtime/cache/file_lock.h"
 #include "kernelwright/runtime/cache/names.h"
 #include "kernelwright/runtime/process/fork_guard.h"
@@ -70,15 +70,6 @@ struct Failure {
   std::exception_ptr error;
   Clock::time_point forget_at;
 };
-
-std::string environment_directory(std::string& reason) {
-  // secure_getenv: a set-user-id program must not write to a place that its caller names.
-  if (const char* named = secure_getenv("KERNELWRIGHT_CACHE_DIR"); named && *named) return named;
-  if (const char* xdg = secure_getenv("XDG_CACHE_HOME"); xdg && *xdg == '/') return std::string(xdg) + "/kernelwright";
-  if (const char* home = secure_getenv("HOME"); home && *home == '/') return std::string(home) + "/.cache/kernelwright";
-  reason = "none of KERNELWRIGHT_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory";
-  return {};
-}
 
 }  // namespace
 
@@ -215,7 +206,7 @@ CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
   if (!wanted.disk) {
     impl.no_directory = "switched off";
   } else {
-    impl.directory_path = wanted.directory ? *wanted.directory : environment_directory(impl.no_directory);
+    impl.directory_path = wanted.directory ? *wanted.directory : directory_of_environment(impl.no_directory);
     if (wanted.directory && wanted.directory->empty()) impl.no_directory = "the directory's name is empty";
     if (!impl.directory_path.empty())
       impl.directory = std::make_unique<CacheDirectory>(impl.directory_path, CacheDirectory::Mode::kReadWrite, bounds,
@@ -223,8 +214,9 @@ CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
     else
       impl.tell({EventKind::kCacheDegraded, "", "", impl.no_directory + "; kernels stay in memory"});
   }
-  for (const std::string& path : wanted.bundles)
-    impl.bundles.push_back(std::make_unique<Bundle>(path, payload, hooks.report));
+  const BundleTrust trust = BundleTrust::of_files(paths_or_environment(wanted.bundle_keys, "KERNELWRIGHT_BUNDLE_KEYS"));
+  for (const std::string& path : paths_or_environment(wanted.bundles, "KERNELWRIGHT_BUNDLES"))
+    impl.bundles.push_back(std::make_unique<Bundle>(path, payload, hooks.report, trust));
   for (const std::string& path : wanted.read_only_layers)
     impl.layers.push_back(
         std::make_shared<CacheDirectory>(path, CacheDirectory::Mode::kReadOnly, bounds, payload, hooks));

@@ -19,7 +19,12 @@ struct CacheOptions {
   /// The folder of the entries. If absent: $KERNELWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/kernelwright, else
   /// $HOME/.cache/kernelwright, else memory only.
   std::optional<std::string> directory;
-  std::vector<std::string> bundles;                      // files of `kernelwright pack`, asked before `directory`
+  /// Files of `kernelwright pack`, asked before `directory`. Empty: those of $KERNELWRIGHT_BUNDLES, which a colon
+  /// separates.
+  std::vector<std::string> bundles;
+  /// Files of public keys (PEM, Ed25519). If there are any, a bundle is taken only if one of them has signed it. Empty:
+  /// those of $KERNELWRIGHT_BUNDLE_KEYS, which a colon separates.
+  std::vector<std::string> bundle_keys;
   std::vector<std::string> read_only_layers;             // cache directories asked after `directory`, never written
   std::vector<std::shared_ptr<CacheLayer>> more_layers;  // asked after those: packs, remote caches
   bool disk = true;                                      // false: memory only, silently

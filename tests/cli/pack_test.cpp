@@ -2,6 +2,8 @@
 #include <filesystem>
 
 #include "cli/command_fixture.h"
+#include "kernelwright/runtime/cache/signature.h"
+#include "support/signing.h"
 
 namespace kernelwright::pack_test {
 namespace {
@@ -63,6 +65,33 @@ TEST_F(PackVerb, ListsAndVerifies) {
   const CommandResult bad = run({"pack", "verify", file, "--json"});
   EXPECT_EQ(bad.exit_code, 1);
   EXPECT_EQ(JsonValue::parse(bad.out).at("/bad/0/reason").as_string(), "was altered");
+}
+
+TEST_F(PackVerb, SignsAndServesWhatIsSigned) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  if (!can_sign()) GTEST_SKIP() << "this build has no libsodium";
+  const std::string key = write("key.pem", test::kSigningPem), open = write("key.pub", test::kPublicPem),
+                    other = write("other.pub", test::kOtherPublicPem);
+  std::filesystem::permissions(key, std::filesystem::perms::owner_read);
+  const std::vector<std::string> words = {"pack",   config(), "--arch", "sm_90a", "--output", path("signed.kwpack"),
+                                          "--sign", key};
+  ASSERT_EQ(run(words).exit_code, 0);
+  const std::string file = path("signed.kwpack"), bytes = read(file);
+  ASSERT_EQ(run(words).exit_code, 0);
+  EXPECT_EQ(read(file), bytes) << "two builds are the same bytes";
+  EXPECT_THAT(run({"pack", "verify", file, "--bundle-key", open}).out, HasSubstr(", signed by "));
+  EXPECT_THAT(run({"pack", "ls", file}).out, HasSubstr("signed, and not checked: no --bundle-key"));
+  EXPECT_THAT(run({"pack", "ls", bundle("plain.kwpack")}).out, HasSubstr(", not signed"));
+  const auto serve = [&](const std::string& by) {
+    return run({"run", config(), "--device", "emulator", "--arch", "sm_90a", "--cache-dir", path("empty"), "--bundle",
+                file, "--bundle-key", by},
+               {"KERNELWRIGHT_NVRTC=" + path("no-nvrtc")});
+  };
+  EXPECT_EQ(serve(open).exit_code, 0);
+  EXPECT_THAT(serve(other).err, HasSubstr("is signed by none of the keys that are trusted"));
+  EXPECT_THAT(serve(path("none.pub")).err, HasSubstr("--bundle-key: "));
+  std::filesystem::permissions(key, std::filesystem::perms(0644));
+  expect_refused(words, {"key.pem: is readable by others (mode 0644); chmod 600 it"});
 }
 
 TEST_F(PackVerb, WritesAnOciLayout) {

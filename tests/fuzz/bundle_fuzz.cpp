@@ -1,5 +1,6 @@
 // Any bytes either are an archive with a manifest or are refused with a reason, without a crash, a leak, or an
-// allocation out of proportion to the input. The first byte says whether the input is a whole file or a manifest alone.
+// allocation out of proportion to the input. The first byte says whether the input is a whole file, a manifest alone,
+// or a key in PEM.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -12,6 +13,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace kernelwright;
   if (size == 0) return 0;
   const std::span bytes(reinterpret_cast<const std::byte*>(data + 1), size - 1);
+  if (data[0] & 2) {
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const bool open = public_key_of_pem(text).has_value(), secret = signing_key_of_pem(text).has_value();
+    if (size < 64 && (open || secret)) std::abort();  // a key is 32 bytes in base 64, between two lines
+    return 0;
+  }
   if (data[0] & 1) {
     try {
       const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());

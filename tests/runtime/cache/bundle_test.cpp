@@ -6,6 +6,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "runtime/cache/testing.h"
+#include "support/signing.h"
 
 namespace kernelwright::bundle_test {
 namespace {
@@ -20,11 +21,19 @@ std::string text_of(const std::vector<std::byte>& bytes) {
 }
 
 /// A bundle of two kernels of one problem.
-std::string example(std::initializer_list<int> order = {0, 1}) {
+std::string example(std::initializer_list<int> order = {0, 1}, const SigningKey* key = nullptr) {
   BundleWriter writer("1.2.3");
   for (const int variant : order) writer.add("decode", test_key(variant), test_binary(variant));
-  return text_of(writer.finish());
+  return text_of(writer.finish(key));
 }
+
+/// The same, signed by the tests' key.
+std::string signed_example() {
+  const std::optional<SigningKey> key = signing_key_of_pem(test::kSigningPem);
+  return example({0, 1}, &*key);
+}
+
+BundleTrust trust_in(const char* pem) { return {{*public_key_of_pem(pem)}, ""}; }
 
 class BundleFile : public ::testing::Test {
  protected:
@@ -104,6 +113,90 @@ TEST_F(BundleFile, EveryFlippedByteIsRefused) {
   }
   EXPECT_GT(at_open, 1000u) << "headers and the manifest";
   EXPECT_GT(at_entry, 6000u) << "two entries with 3000 bytes of cubin";
+}
+
+TEST_F(BundleFile, ASignatureIsCheckedWhereKeysAreGiven) {
+  if (!can_sign()) GTEST_SKIP() << "this build has no libsodium";
+  file(signed_example());
+  const Bundle trusted(path_, Payload::kUnpack, {}, trust_in(test::kPublicPem));
+  EXPECT_EQ(trusted.fault(), "");
+  EXPECT_EQ(trusted.signer(), public_key_of_pem(test::kPublicPem));
+  EXPECT_THAT(trusted.verify(), IsEmpty());
+  EXPECT_THAT(Bundle(path_, Payload::kUnpack, {}, trust_in(test::kOtherPublicPem)).fault(),
+              HasSubstr("is signed by none of the keys that are trusted"));
+  BundleTrust both = trust_in(test::kOtherPublicPem);
+  both.keys.push_back(*public_key_of_pem(test::kPublicPem));
+  EXPECT_EQ(Bundle(path_, Payload::kUnpack, {}, both).fault(), "");
+  const Bundle unasked(path_, Payload::kUnpack);
+  EXPECT_EQ(unasked.fault(), "");
+  EXPECT_TRUE(unasked.is_signed() && !unasked.signer());
+  EXPECT_EQ(signed_example(), signed_example()) << "two builds are the same bytes";
+  EXPECT_THAT(Bundle(file(example()), Payload::kUnpack, {}, trust_in(test::kPublicPem)).fault(),
+              HasSubstr("is not signed, and a signature is asked for"));
+}
+
+TEST_F(BundleFile, EveryFlippedByteOfASignatureIsRefused) {
+  if (!can_sign()) GTEST_SKIP() << "this build has no libsodium";
+  const std::string good = signed_example();
+  const BundleTrust trust = trust_in(test::kPublicPem);
+  for (std::size_t i = good.find("manifest.sig") - 30; i < good.size();
+       ++i) {  // EveryFlippedByteIsRefused has the rest
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
+    ASSERT_NE(fault_of(bad), "") << "byte " << i << ", without a key";
+    ASSERT_NE(Bundle(path_, Payload::kUnpack, {}, trust).fault(), "") << "byte " << i;
+  }
+}
+
+// Whoever rewrites a bundle can make every checksum right, but not the signature.
+TEST_F(BundleFile, AManifestOfAnotherBuilderIsRefused) {
+  if (!can_sign()) GTEST_SKIP() << "this build has no libsodium";
+  const std::string theirs = example({0}), ours = signed_example();
+  const auto members = [](const std::string& bundle) {
+    const auto bytes = std::as_bytes(std::span(bundle));
+    const ArchiveDirectory read = read_archive(bytes.size(), [&](std::uint64_t at, std::span<std::byte> to) {
+      std::ranges::copy(bytes.subspan(at, to.size()), to.begin());
+      return true;
+    });
+    std::map<std::string, std::vector<std::byte>> found;
+    for (const ArchiveMember& member : read.members) {
+      const auto contents = bytes.subspan(member.offset, member.bytes);
+      found[member.name] = {contents.begin(), contents.end()};
+    }
+    return found;
+  };
+  auto forged = members(theirs);
+  forged["manifest.sig"] = members(ours).at("manifest.sig");
+  EXPECT_EQ(fault_of(text_of(write_archive(forged))), "") << "all checksums are right";
+  EXPECT_THAT(Bundle(path_, Payload::kUnpack, {}, trust_in(test::kPublicPem)).fault(),
+              HasSubstr("is signed by none of the keys"));
+  forged["manifest.sig"].pop_back();
+  EXPECT_THAT(fault_of(text_of(write_archive(forged))), HasSubstr("manifest.sig is no signature"));
+}
+
+TEST_F(BundleFile, AKeyThatCannotBeReadTurnsBundlesOff) {
+  CubinCache cache({.directory = folder_ / "cache",
+                    .bundles = {file(example())},
+                    .bundle_keys = {folder_ / "absent.pub"},
+                    .sink = sink()});
+  ASSERT_THAT(events_, SizeIs(1));
+  EXPECT_THAT(events_[0].detail, HasSubstr("cannot be checked by its signature: " + folder_ / "absent.pub"));
+  EXPECT_EQ(cache.find(test_key()), nullptr);
+}
+
+TEST_F(BundleFile, TheEnvironmentNamesBundlesAndKeysWhereTheOptionsNameNone) {
+  file(example());
+  setenv("KERNELWRIGHT_BUNDLES", (":" + folder_ / "absent.kwpack" + "::" + path_).c_str(), 1);
+  const CacheOptions options{.disk = false, .sink = sink()};
+  EXPECT_NE(CubinCache(options).find(test_key(1)), nullptr);
+  EXPECT_THAT(events_.at(0).detail, HasSubstr("absent.kwpack: cannot be read")) << "the first of both";
+  setenv("KERNELWRIGHT_BUNDLE_KEYS", (folder_ / "absent.pub").c_str(), 1);
+  EXPECT_EQ(CubinCache(options).find(test_key(1)), nullptr);
+  unsetenv("KERNELWRIGHT_BUNDLE_KEYS");
+  CacheOptions named = options;
+  named.bundles = {folder_ / "absent.kwpack"};
+  EXPECT_EQ(CubinCache(named).find(test_key(1)), nullptr);
+  unsetenv("KERNELWRIGHT_BUNDLES");
 }
 
 TEST_F(BundleFile, EveryShorterFileIsRefused) {
