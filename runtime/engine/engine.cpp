@@ -119,20 +119,6 @@ bool Engine::wait_until_ready(int timeout_ms) const {
   return !failed;
 }
 
-int Engine::promote() {
-  state_->shared.refuse_after_fork("promote()");
-  int promoted = 0;
-  std::lock_guard lock(state_->shared.mutex);
-  state_->each_slot([&](auto& slot) {
-    const auto* serving = slot.serving.load(std::memory_order_relaxed);
-    if (!slot.tuned || !serving || serving == slot.tuned.get()) return;
-    slot.serving.store(slot.tuned.get(), std::memory_order_release);
-    ++promoted;
-  });
-  state_->promotions += static_cast<std::uint64_t>(promoted);
-  return promoted;
-}
-
 std::uint64_t Engine::loaded_bytes() const { return state_->loader.loaded_bytes(); }
 
 EngineCounters Engine::counters() const {

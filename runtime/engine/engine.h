@@ -8,17 +8,20 @@
 ///
 /// Three rules keep a server's ranks alike and its latency flat:
 ///   - A kernel that no caller asked for in time is a miss. OnMiss says what a launch does then.
-///   - The kernel that a launch runs changes at promote() alone, which the server calls at the same step on every rank.
+///   - The kernel that a launch runs changes at promote() alone, which the server calls at the same step on every rank,
+///     with the kernels that every rank has.
 ///   - Nothing is unloaded before the Engine goes, so a captured graph keeps its kernels.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/moe.h"
 #include "kernelwright/generator/problem/problem.h"
@@ -60,8 +63,11 @@ struct EngineOptions {
   /// (EmulatorBackend::take_reports()). The launch goes on, and treats the entries as AttentionTensors and
   /// KvWriteTensors say. Captured launches are not checked. An emulator with hazards always checks.
   bool check_data = false;
-  int compile_threads = 0;                        // of the background, started when needed; 0: as many as cores
-  OnMiss on_miss = OnMiss::kBlock;                // for kernels that attention() prepares by itself
+  int compile_threads = 0;          // of the background, started when needed; 0: as many as cores
+  OnMiss on_miss = OnMiss::kBlock;  // for kernels that attention() prepares by itself
+  /// With OnMiss::kFallback in the background: the fallback serves until promote() even if the wanted kernel is in the
+  /// cache. So ranks whose caches differ begin alike. docs/fleet.md
+  bool fallback_first = false;
   std::uint32_t launch_sampling = 0;              // one launch in about so many is timed: latencies(). 0: none
   std::shared_ptr<Backend> custom_backend;        // instead of `backend`
   std::shared_ptr<KernelStore> custom_store;      // instead of `cache` and `nvrtc_path`
@@ -222,8 +228,21 @@ class Engine {
   void stop();
 
   /// Every kernel that is ready takes over from its fallback. Returns how many did. Launches of other threads run one
-  /// or the other. Until it is called, a fallback goes on serving. So ranks that call it at the same step stay alike.
+  /// or the other. Until it is called, a fallback goes on serving. Kernels become ready at different times on different
+  /// ranks. Ranks that must stay alike first agree on what each of them has: ready_digests().
   int promote();
+  /// The kernels with these digests take over from their fallbacks, and no others. Returns how many did. Those that
+  /// serve already stay. Throws NotReadyError, and promotes nothing, unless all of them are among ready_digests().
+  int promote(std::span<const Digest> expected);
+
+  /// A digest for each prepared kernel that is loaded, whether it serves or its fallback still does, in ascending
+  /// order. It is a SHA-256 of the kind, problem, schedule and cubins. It has neither the device's number nor a time,
+  /// so it is equal on all ranks that run the same code for the same problem. A kernel that is ready stays ready.
+  std::vector<Digest> ready_digests() const;
+  /// A SHA-256 of what launches run now: of each prepared kernel its problem and schedule, whether it or its fallback
+  /// serves, and the cubins that serve. The order of prepare() does not matter. Ranks compare it before they capture
+  /// graphs. Costs a hash of each cubin once, and then some microseconds a kernel.
+  Digest plan_digest() const;
 
   /// Device memory of the loaded kernels, summed over devices: size the KV cache after wait_until_ready().
   std::uint64_t loaded_bytes() const;

@@ -215,10 +215,11 @@ template <class Kind>
 bool Engine::State::make_fallback(KernelSlot<Kind>& slot, bool may_compile) noexcept {
   try {
     refuse_if_interrupted(slot.name);
-    if (auto kernel = load(slot, slot.plan, false)) {
-      finish(slot, std::move(kernel));
-      return true;
-    }
+    if (!options.fallback_first)
+      if (auto kernel = load(slot, slot.plan, false)) {
+        finish(slot, std::move(kernel));
+        return true;
+      }
     if (auto kernel = load(slot, *slot.fallback_plan, may_compile)) {
       serve_fallback(slot, std::move(kernel));
       return false;

@@ -4,39 +4,14 @@
 
 #include "kernelwright/runtime/engine/engine_state.h"
 #include "kernelwright/runtime/engine/prometheus.h"
+#include "kernelwright/runtime/engine/slot_contents.h"
 
 namespace kernelwright {
 
+using detail::Binaries;
 using detail::KernelSlot;
 
 namespace {
-
-using Binaries = std::vector<std::shared_ptr<const Binary>>;
-
-// In the order of specs_of().
-Binaries binaries_of(const detail::LoadedAttention& loaded) {
-  Binaries binaries{loaded.main_binary};
-  if (loaded.combine) binaries.push_back(loaded.combine_binary);
-  return binaries;
-}
-Binaries binaries_of(const detail::LoadedGemm& loaded) {
-  Binaries binaries;
-  for (const auto& variant : loaded.variants) binaries.push_back(variant.binary);
-  return binaries;
-}
-template <class SpecOfKind>
-Binaries binaries_of(const detail::OneKernel<SpecOfKind>& loaded) {
-  return {loaded.binary};
-}
-Binaries binaries_of(const detail::LoadedRoute& loaded) { return loaded.binaries; }
-
-constexpr std::string_view kind_of(const KernelSlot<detail::AttentionKind>&) { return "attention"; }
-constexpr std::string_view kind_of(const KernelSlot<detail::GemmKind>&) { return "gemm"; }
-constexpr std::string_view kind_of(const KernelSlot<detail::QuantizeKind>&) { return "quantize"; }
-constexpr std::string_view kind_of(const KernelSlot<detail::KvWriteKind>&) { return "kv_write"; }
-constexpr std::string_view kind_of(const KernelSlot<detail::RowOpKind>&) { return "row_op"; }
-constexpr std::string_view kind_of(const KernelSlot<detail::RouteKind>&) { return "route"; }
-constexpr std::string_view kind_of(const KernelSlot<detail::MoeCombineKind>&) { return "moe_combine"; }
 
 Family family_of(const Spec& spec) {
   return std::visit(

@@ -129,6 +129,8 @@ KernelSlot<Kind>& Engine::State::claim(const typename Kind::Problem& problem, co
     lock.lock();
     slot = find_locked<Kind>(problem, &schedule, prepare.device);  // another thread may have been faster
     if (!slot) {
+      for (const auto& other : slots<Kind>().list)
+        fresh->twins += other->schedule == schedule && other->problem == problem;
       slot = slots<Kind>().list.emplace_back(std::move(fresh)).get();
       slot->fallback_pending = slot->fallback_plan.has_value();
       slot->begun = Clock::now();

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernelwright/generator/digest.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/binary/kernel_source.h"
 #include "kernelwright/runtime/process/fork_guard.h"
@@ -54,6 +55,7 @@ struct KernelSlot {
   // them.
   std::vector<std::shared_ptr<const KernelSource>> kernel_sources, fallback_sources;
   std::string kernel, name;  // "attention_portable"; "attention_portable (key 01ab...)" for messages
+  std::size_t twins = 0;     // earlier slots with the same problem and schedule, on other devices
   OnMiss on_miss = OnMiss::kBlock;
   Device* device = nullptr;
   SlotShared* shared = nullptr;
@@ -73,7 +75,8 @@ struct KernelSlot {
   bool late = false;
   bool awaited = true;  // wait_until_ready() waits for it; not if a launch asked for it late or a call waits
   std::chrono::steady_clock::time_point begun, failed_at;
-  std::map<std::string, CacheSource> sources;  // of each key, when this slot first asked for it
+  std::map<std::string, CacheSource> sources;           // of each key, when this slot first asked for it
+  std::optional<Digest> tuned_digest, fallback_digest;  // of those two kernels, once a caller compares ranks
 
   /// A kernel to launch, if none served so far: waits or throws as on_miss says.
   const Loaded& await_serving(Stream stream);

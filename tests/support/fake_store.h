@@ -1,12 +1,15 @@
 /// A KernelStore with a compiler that the test controls: it counts builds, can hold them, and can fail.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernelwright/generator/error.h"
@@ -27,7 +30,8 @@ class FakeStore final : public KernelStore {
   explicit FakeStore(CacheOptions cache = memory_only(), std::string nvrtc_path = {})
       : KernelStore(std::move(cache), std::move(nvrtc_path)) {}
 
-  /// Compiles whose spec has `part` in its text wait until release().
+  /// Compiles whose spec has `part` in its text wait until release(). A part may be several texts with "&" between
+  /// them: the spec must have each of them.
   void hold(const std::string& part) {
     std::lock_guard lock(mutex_);
     held_.insert(part);
@@ -36,6 +40,17 @@ class FakeStore final : public KernelStore {
     std::lock_guard lock(mutex_);
     held_.clear();
     changed_.notify_all();
+  }
+  /// Ends one hold().
+  void release(const std::string& part) {
+    std::lock_guard lock(mutex_);
+    held_.erase(part);
+    changed_.notify_all();
+  }
+  /// From now on, compiles make the cubins of another compiler.
+  void compile_as(const std::string& compiler) {
+    std::lock_guard lock(mutex_);
+    compiler_name_ = compiler;
   }
   /// From now on, compiles of specs with `part` in their text throw CompileError; "" matches all specs.
   void fail(const std::string& part) {
@@ -74,18 +89,25 @@ class FakeStore final : public KernelStore {
     ++begun_;
     ++builds_[unit.spec_text];
     changed_.notify_all();
-    const auto matches = [&](const std::set<std::string>& parts) {
-      for (const std::string& part : parts)
-        if ((unit.kernel + "\n" + unit.spec_text).find(part) != std::string::npos) return true;
-      return false;
+    const std::string text = unit.kernel + "\n" + unit.spec_text;
+    const auto has_each_of = [&](std::string_view part) {
+      for (std::size_t end = 0; end != part.npos; part.remove_prefix(end + 1)) {
+        end = part.find('&');
+        if (text.find(part.substr(0, end)) == text.npos) return false;
+        if (end == part.npos) break;
+      }
+      return true;
     };
+    const auto matches = [&](const std::set<std::string>& parts) { return std::ranges::any_of(parts, has_each_of); };
     changed_.wait(lock, [&] { return !matches(held_); });
     if (missing_) throw MissingError("NVRTC: not found");
     if (matches(failing_)) throw CompileError("attention_portable.cu(7): error: told to fail");
     Binary binary;
     binary.entry = unit.entry;
     binary.arch = unit.arch;
-    binary.cubin = std::vector<std::byte>(64, std::byte{1});
+    const std::string hex = sha256(compiler_name_ + text).hex();  // 64 bytes, other ones for each kernel
+    const auto bytes = std::as_bytes(std::span(hex));
+    binary.cubin.assign(bytes.begin(), bytes.end());
     binary.ptx = "// ptx";
     return binary;
   }
@@ -95,6 +117,7 @@ class FakeStore final : public KernelStore {
   std::condition_variable changed_;
   std::set<std::string> held_, failing_;
   std::map<std::string, int> builds_;
+  std::string compiler_name_;
   int begun_ = 0;
   bool missing_ = false;
 };
