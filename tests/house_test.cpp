@@ -38,7 +38,7 @@ constexpr int kCeilingSlack = 20;
 const std::map<std::string, int>& file_ceilings() {
   static const std::map<std::string, int> rows = {
       {"bench/jit_bench.cpp", 490},
-      {"runtime/c/c_api.h", 630},
+      {"runtime/c/c_api.h", 660},
       {"runtime/cache/cubin_cache.cpp", 560},
       {"runtime/compile/compiler.cpp", 440},
       {"runtime/cuda/cuda_backend.cpp", 560},

@@ -7,7 +7,7 @@ import math
 import os
 import operator
 import weakref
-from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int32, c_size_t, c_uint64, c_void_p
 
 from . import _library as lib
 from . import _structs as structs
@@ -18,6 +18,7 @@ from ._tensors import ARRAY_BYTES, View
 
 ON_MISS = {"block": structs.ON_MISS_BLOCK, "fallback": structs.ON_MISS_FALLBACK, "error": structs.ON_MISS_ERROR}
 LEVELS = ("debug", "info", "warning", "error")
+DIGEST_BYTES = 32
 LATENCIES = ("prepare", "compile", "load", "launch")
 
 
@@ -99,6 +100,7 @@ class Engine:
     on_event is called with a dict per event, on the thread on which the event happens. It must not call back into the
     engine. event_level is the lowest level that on_event receives: debug, info, warning or error.
     About one launch in launch_sampling is timed for latencies(); none if it is 0.
+    With fallback_first, a fallback serves until promote() even if the wanted kernel is cached: docs/fleet.md.
     """
 
     _leaving = False  # the interpreter's exit has begun
@@ -107,7 +109,7 @@ class Engine:
                  nvrtc_path=None, memory_only_cache=False, compile_threads=0, on_event=None, emulator_arch=None,
                  completion=None, seed=0, hazards=False, emulator_threads=0,
                  tuned_dir=None, event_level="debug", launch_sampling=0, check_data=False,
-                 lock_timeout_ms=0, bundles=()):
+                 lock_timeout_ms=0, bundles=(), bundle_keys=(), fallback_first=False):
         if event_level not in LEVELS:
             raise ConfigError(f'event_level: "{event_level}" is not one of {", ".join(LEVELS)}')
         self._lib = lib.load(library)
@@ -116,13 +118,17 @@ class Engine:
             nvrtc_path=_encoded(nvrtc_path), memory_only_cache=memory_only_cache, compile_threads=compile_threads,
             emulator_arch=_encoded(emulator_arch), completion=_encoded(completion), seed=seed, hazards=hazards,
             emulator_threads=emulator_threads, tuned_dir=_encoded(tuned_dir), event_level=LEVELS.index(event_level),
-            launch_sampling=launch_sampling, check_data=check_data, lock_timeout_ms=lock_timeout_ms)
+            launch_sampling=launch_sampling, check_data=check_data, lock_timeout_ms=lock_timeout_ms,
+            fallback_first=fallback_first)
         if read_only_layers:
             layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
             options.read_only_layers, options.num_read_only_layers = layers, len(layers)
         if bundles:
             files = (c_char_p * len(bundles))(*map(_encoded, bundles))
             options.bundles, options.num_bundles = files, len(files)
+        if bundle_keys:
+            keys = (c_char_p * len(bundle_keys))(*map(_encoded, bundle_keys))
+            options.bundle_keys, options.num_bundle_keys = keys, len(keys)
         if on_event is not None:
             def tell(event, _):
                 told = event.contents
@@ -204,11 +210,38 @@ class Engine:
         self._lib.engine_is_sealed(self._live(), byref(sealed))
         return bool(sealed.value)
 
-    def promote(self):
-        """Replaces fallbacks by the kernels that are ready, and returns how many were replaced."""
+    def promote(self, expected=None):
+        """Replaces fallbacks by the kernels that are ready, and returns how many were replaced. With `expected`, digests
+        of ready_digests(), those kernels alone. If one of them is not ready here, none is replaced, and NotReadyError
+        is raised."""
         count = c_int32()
-        self._lib.engine_promote(self._live(), byref(count))
+        if expected is None:
+            self._lib.engine_promote(self._live(), byref(count))
+            return count.value
+        digests = list(expected)
+        for digest in digests:
+            if not isinstance(digest, bytes) or len(digest) != DIGEST_BYTES:
+                raise ConfigError(f"expected: {digest!r:.80} is no digest; ready_digests() has bytes objects of {DIGEST_BYTES}")
+        self._lib.engine_promote_exactly(self._live(), b"".join(digests), len(digests), byref(count))
         return count.value
+
+    def ready_digests(self):
+        """A digest (32 bytes) for each prepared kernel that is loaded, whether it serves or its fallback still does, in
+        ascending order. It is equal on all ranks that have the same cubins for the same problem."""
+        count, capacity = c_size_t(), 0
+        while True:
+            digests = ctypes.create_string_buffer(capacity * DIGEST_BYTES)
+            self._lib.engine_ready_digests(self._live(), digests, capacity, byref(count))
+            if count.value <= capacity:  # else another kernel has become ready meanwhile
+                return [digests.raw[i * DIGEST_BYTES:(i + 1) * DIGEST_BYTES] for i in range(count.value)]
+            capacity = count.value
+
+    def plan_digest(self):
+        """A digest (32 bytes) of what launches run now. Ranks compare it before they capture graphs:
+        kernelwright.ranks."""
+        digest = ctypes.create_string_buffer(DIGEST_BYTES)
+        self._lib.engine_plan_digest(self._live(), digest)
+        return digest.raw
 
     def counters(self):
         counters = structs.Counters()

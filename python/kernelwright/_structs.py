@@ -40,7 +40,8 @@ class EngineOptions(Struct):
                 ("event_callback", EventCallback), ("user_data", c_void_p), ("emulator_arch", c_char_p),
                 ("completion", c_char_p), ("seed", c_uint64), ("hazards", c_int32), ("emulator_threads", c_int32),
                 ("tuned_dir", c_char_p), ("event_level", c_int32), ("launch_sampling", c_uint32), ("check_data", c_int32),
-                ("lock_timeout_ms", c_int32), ("bundles", POINTER(c_char_p)), ("num_bundles", c_size_t)]
+                ("lock_timeout_ms", c_int32), ("bundles", POINTER(c_char_p)), ("num_bundles", c_size_t),
+                ("bundle_keys", POINTER(c_char_p)), ("num_bundle_keys", c_size_t), ("fallback_first", c_int32)]
 
 
 class Counters(Struct):

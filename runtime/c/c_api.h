@@ -119,8 +119,15 @@ typedef struct kernelwright_engine_options {
   int32_t lock_timeout_ms;
   /* Files of `kernelwright pack`. Their kernels are taken before those of any directory, whatever the compiler here. A
    * file that cannot be used is an event, "cache degraded". */
-  const char* const* bundles;
+  const char* const* bundles; /* none: those of $KERNELWRIGHT_BUNDLES, which a colon separates */
   size_t num_bundles;
+  /* Files of public keys (PEM, Ed25519). If there are any, a bundle is taken only if one of them has signed it. None:
+   * those of $KERNELWRIGHT_BUNDLE_KEYS, which a colon separates. */
+  const char* const* bundle_keys;
+  size_t num_bundle_keys;
+  /* 1: a kernel with KERNELWRIGHT_ON_MISS_FALLBACK in the background is served by its fallback until it is promoted,
+   * even if it is in the cache. So ranks whose caches differ begin alike. */
+  int32_t fallback_first;
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */
@@ -145,6 +152,25 @@ KERNELWRIGHT_API kernelwright_status kernelwright_engine_is_ready(const kernelwr
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_is_sealed(const kernelwright_engine* engine, int32_t* sealed);
 /* *promoted (may be NULL): how many kernels took over from their fallback. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_promote(kernelwright_engine* engine, int32_t* promoted);
+
+/* How ranks stay alike: docs/fleet.md. A digest is KERNELWRIGHT_DIGEST_BYTES bytes. */
+#define KERNELWRIGHT_DIGEST_BYTES 32
+/* A digest for each prepared kernel that is loaded, in ascending order, whether it serves or its fallback still does.
+ * It is equal on all ranks that have the same cubins for the same problem. Writes at most `capacity` of them to
+ * `digests` (which may be NULL if capacity is 0). *count: how many there are. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_ready_digests(const kernelwright_engine* engine,
+                                                                       uint8_t* digests, size_t capacity,
+                                                                       size_t* count);
+/* The kernels with these `count` digests take over from their fallbacks, and no others. KERNELWRIGHT_NOT_READY if one
+ * of them is not ready here: then none does. *promoted (may be NULL): how many did; those that serve already are not
+ * counted. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_promote_exactly(kernelwright_engine* engine,
+                                                                         const uint8_t* digests, size_t count,
+                                                                         int32_t* promoted);
+/* Writes one digest of what launches run now: of all prepared kernels, in whatever order they were prepared. Ranks
+ * compare it before they capture graphs. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_plan_digest(const kernelwright_engine* engine,
+                                                                     uint8_t* digest);
 
 typedef struct kernelwright_counters {
   size_t struct_size;

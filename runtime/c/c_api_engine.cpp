@@ -20,6 +20,8 @@ static_assert(static_cast<int>(EventLevel::kDebug) == KERNELWRIGHT_LEVEL_DEBUG &
               static_cast<int>(EventLevel::kInfo) == KERNELWRIGHT_LEVEL_INFO &&
               static_cast<int>(EventLevel::kWarning) == KERNELWRIGHT_LEVEL_WARNING &&
               static_cast<int>(EventLevel::kError) == KERNELWRIGHT_LEVEL_ERROR);
+constexpr std::size_t kMostDigests = std::size_t{1} << 20;  // a model has tens of kernels
+static_assert(sizeof(Digest) == KERNELWRIGHT_DIGEST_BYTES);
 static_assert(LatencySnapshot::kBounds == KERNELWRIGHT_LATENCY_BOUNDS);
 
 emulator::Completion completion_of(const char* word) {
@@ -47,6 +49,8 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   if (c.cache_directory) options.cache.directory = c.cache_directory;
   options.cache.read_only_layers = paths_of(c.read_only_layers, c.num_read_only_layers, "read_only_layers");
   options.cache.bundles = paths_of(c.bundles, c.num_bundles, "bundles");
+  options.cache.bundle_keys = paths_of(c.bundle_keys, c.num_bundle_keys, "bundle_keys");
+  options.fallback_first = c.fallback_first != 0;
   if (c.max_cache_bytes) options.cache.max_bytes = c.max_cache_bytes;
   if (c.nvrtc_path) options.nvrtc_path = c.nvrtc_path;
   options.cache.disk = c.memory_only_cache == 0;
@@ -127,6 +131,41 @@ kernelwright_status kernelwright_engine_promote(kernelwright_engine* engine, int
   return guarded([&] {
     const int count = not_null(engine, "engine").engine.promote();
     if (promoted) *promoted = count;
+  });
+}
+
+kernelwright_status kernelwright_engine_ready_digests(const kernelwright_engine* engine, uint8_t* digests,
+                                                      size_t capacity, size_t* count) {
+  return guarded([&] {
+    const Engine& from = not_null(engine, "engine").engine;
+    size_t& out = not_null(count, "count");
+    if (capacity) not_null(digests, "digests");
+    const std::vector<Digest> ready = from.ready_digests();
+    for (std::size_t i = 0; i < std::min(capacity, ready.size()); ++i)
+      std::ranges::copy(ready[i].bytes, digests + i * KERNELWRIGHT_DIGEST_BYTES);
+    out = ready.size();
+  });
+}
+
+kernelwright_status kernelwright_engine_promote_exactly(kernelwright_engine* engine, const uint8_t* digests,
+                                                        size_t count, int32_t* promoted) {
+  return guarded([&] {
+    Engine& to = not_null(engine, "engine").engine;
+    if (count) not_null(digests, "digests");
+    if (count > kMostDigests) throw ConfigError("/count", fmt::format("{} is more than {}", count, kMostDigests));
+    std::vector<Digest> expected(count);
+    for (std::size_t i = 0; i < count; ++i)
+      std::copy_n(digests + i * KERNELWRIGHT_DIGEST_BYTES, KERNELWRIGHT_DIGEST_BYTES, expected[i].bytes.begin());
+    const int moved = to.promote(expected);
+    if (promoted) *promoted = moved;
+  });
+}
+
+kernelwright_status kernelwright_engine_plan_digest(const kernelwright_engine* engine, uint8_t* digest) {
+  return guarded([&] {
+    const Engine& of = not_null(engine, "engine").engine;
+    uint8_t& out = not_null(digest, "digest");
+    std::ranges::copy(of.plan_digest().bytes, &out);
   });
 }
 

@@ -184,6 +184,8 @@ class Calls {
     options.num_read_only_layers = in_.below(3);
     options.bundles = in_.one_in(2) ? kLayers : nullptr;
     options.num_bundles = in_.below(3);
+    options.bundle_keys = in_.one_in(2) ? kLayers : nullptr;
+    options.num_bundle_keys = in_.below(3);
     options.memory_only_cache = 1;
     options.event_callback = in_.one_in(2) ? on_event : nullptr;
     options.emulator_arch = word(kArchs);
@@ -225,7 +227,7 @@ class Calls {
   }
 
   void lifecycle() {
-    switch (in_.below(11)) {
+    switch (in_.below(12)) {
       case 0: held("engine_seal", kernelwright_engine_seal(engine())); return;
       case 1: {
         int32_t ready = 7;
@@ -267,8 +269,26 @@ class Calls {
                                                               in_.one_in(2) ? nullptr : &count));
         return;
       }
+      case 10: return ranks();
       default: return destroy();
     }
+  }
+
+  /// Ready kernels are promoted by name, or digests that no kernel has.
+  void ranks() {
+    std::vector<std::uint8_t> digests(in_.below(4) * KERNELWRIGHT_DIGEST_BYTES);  // no byte more may be written
+    std::size_t count = kUntouched;
+    const std::size_t capacity = digests.size() / KERNELWRIGHT_DIGEST_BYTES;
+    const auto status = held("ready_digests", kernelwright_engine_ready_digests(engine(), digests.data(), capacity,
+                                                                                in_.one_in(8) ? nullptr : &count));
+    unwritten("ready_digests", status, count, std::size_t{kUntouched});
+    if (in_.one_in(4) && !digests.empty()) digests[in_.below(digests.size())] ^= 1;
+    int32_t promoted = 0;
+    held("promote_exactly", kernelwright_engine_promote_exactly(engine(), in_.one_in(8) ? nullptr : digests.data(),
+                                                                in_.one_in(8) ? ~std::size_t{0} / 64 : capacity,
+                                                                in_.one_in(2) ? nullptr : &promoted));
+    std::array<std::uint8_t, KERNELWRIGHT_DIGEST_BYTES> digest{};
+    held("plan_digest", kernelwright_engine_plan_digest(engine(), in_.one_in(8) ? nullptr : digest.data()));
   }
 
   int32_t device() { return in_.one_in(8) ? static_cast<int32_t>(in_.extreme()) : 0; }

@@ -71,6 +71,20 @@ int c_prepares_and_launches(kernelwright_engine* engine) {
   int32_t ready = 0, promoted = 7;
   CHECK(kernelwright_engine_wait_until_ready(engine, 1000, &ready) == KERNELWRIGHT_OK && ready == 1);
   CHECK(kernelwright_engine_promote(engine, &promoted) == KERNELWRIGHT_OK && promoted == 0);
+
+  uint8_t digests[2 * KERNELWRIGHT_DIGEST_BYTES] = {0}, plan[KERNELWRIGHT_DIGEST_BYTES],
+                      again[KERNELWRIGHT_DIGEST_BYTES];
+  size_t count = 9;
+  CHECK(kernelwright_engine_ready_digests(engine, NULL, 0, &count) == KERNELWRIGHT_OK && count == 1);
+  CHECK(kernelwright_engine_ready_digests(engine, digests, 2, &count) == KERNELWRIGHT_OK && count == 1);
+  CHECK(digests[KERNELWRIGHT_DIGEST_BYTES] == 0 && kernelwright_engine_plan_digest(engine, plan) == KERNELWRIGHT_OK);
+  promoted = 7;
+  CHECK(kernelwright_engine_promote_exactly(engine, digests, 1, &promoted) == KERNELWRIGHT_OK && promoted == 0);
+  promoted = 7; /* the second digest is zeros, which no kernel has */
+  CHECK(kernelwright_engine_promote_exactly(engine, digests, 2, &promoted) == KERNELWRIGHT_NOT_READY && promoted == 7);
+  CHECK(kernelwright_engine_promote_exactly(engine, NULL, 1, NULL) == KERNELWRIGHT_INVALID_ARGUMENT);
+  CHECK(kernelwright_engine_promote_exactly(engine, NULL, 0, NULL) == KERNELWRIGHT_OK);
+  CHECK(kernelwright_engine_plan_digest(engine, again) == KERNELWRIGHT_OK && memcmp(plan, again, sizeof plan) == 0);
   CHECK(kernelwright_kernel_wait(kernel) == KERNELWRIGHT_OK);
   return 0;
 }

@@ -267,6 +267,13 @@ TEST(CApiEngine, OpensBundlesAndReportsThoseThatItCannotUse) {
   ASSERT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_OK) << kernelwright_last_error();
   kernelwright_engine_destroy(made);
   EXPECT_EQ(told, (std::vector<std::string>{files[0], files[1]}));
+  told.clear();
+  const char* const keys[] = {"/nonexistent/key.pub"};
+  options.bundle_keys = keys;
+  options.num_bundle_keys = 1;
+  ASSERT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_OK) << kernelwright_last_error();
+  kernelwright_engine_destroy(made);
+  EXPECT_EQ(told.size(), 2u) << "no bundle is taken without its key";
   options.bundles = nullptr;
   EXPECT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_INVALID_ARGUMENT);
   EXPECT_NE(std::string_view(kernelwright_last_error()).find("engine_options/bundles"), std::string_view::npos);
