@@ -195,15 +195,19 @@ ArchiveDirectory read_archive(std::uint64_t file_bytes, const ReadAt& read_at) {
   std::uint64_t from = 0;
   for (std::size_t i = 0; i < count; ++i) {
     ArchiveMember member;
-    if (!read_member(directory, at, from, member)) return refused(altered);
-    if (!found.members.empty() && found.members.back().name >= member.name) return refused(altered);
+    const auto bad_header = [&] {
+      const std::string name = is_member_name(member.name) ? " (" + member.name + ")" : "";
+      return refused(fmt::format("the header of file {} of {}{} {}", i + 1, count, name, altered));
+    };
+    if (!read_member(directory, at, from, member)) return bad_header();
+    if (!found.members.empty() && found.members.back().name >= member.name) return bad_header();
     at += kCentralBytes + member.name.size();
     from = member.offset + member.bytes;
-    if (from > directory_offset) return refused(altered);
+    if (from > directory_offset) return bad_header();
     const Bytes wanted = local_header(member);
     Bytes local(wanted.size());
     if (!read_at(header_offset(member), local)) return refused(unread);
-    if (local != wanted) return refused(altered);
+    if (local != wanted) return bad_header();
     found.members.push_back(std::move(member));
   }
   if (at != directory.size() || from != directory_offset) return refused(altered);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "kernelwright/generator/error.h"
 
@@ -75,6 +76,76 @@ TEST(Archive, RefusesEveryLengthButItsOwn) {
   Bytes longer = file;
   longer.push_back({});
   EXPECT_NE(read(longer).reason, "");
+}
+
+/// A file of a zip as another program may write it: everything that its headers can say.
+struct ForeignFile {
+  std::string name, contents = "contents";
+  unsigned flags = 0, method = 0, time = 0, date = 0x21;
+  std::uint32_t mode = 0100644;
+  std::string extra;              // in the central header
+  std::optional<unsigned> begin;  // of its local header, if it is not where the file before it ends
+  std::optional<unsigned> size;   // if it is not that of its contents
+};
+
+Bytes foreign_zip(const std::vector<ForeignFile>& files, const std::string& comment = "",
+                  const std::string& junk = "") {
+  std::string zip, directory;
+  const auto number = [](std::uint64_t value, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i & 0xff);
+    return text;
+  };
+  for (const ForeignFile& file : files) {
+    const std::size_t size = file.size.value_or(static_cast<unsigned>(file.contents.size()));
+    const std::string facts = number(10, 2) + number(file.flags, 2) + number(file.method, 2) + number(file.time, 2) +
+                              number(file.date, 2) + number(crc32(bytes_of(file.contents)), 4) + number(size, 4) +
+                              number(size, 4) + number(file.name.size(), 2);
+    directory += number(0x02014b50, 4) + number(3 << 8 | 10, 2) + facts + number(file.extra.size(), 2) + number(0, 6) +
+                 number(std::uint64_t{file.mode} << 16, 4) +
+                 number(file.begin.value_or(static_cast<unsigned>(zip.size())), 4) + file.name + file.extra;
+    zip += number(0x04034b50, 4) + facts + number(0, 2) + file.name + file.contents;
+  }
+  const std::string end = number(0x06054b50, 4) + number(0, 4) + number(files.size(), 2) + number(files.size(), 2) +
+                          number(directory.size(), 4) + number(zip.size(), 4) + number(comment.size(), 2) + comment;
+  return bytes_of(zip + directory + junk + end);
+}
+
+TEST(Archive, TakesAForeignFileThatSaysWhatItWouldSay) {
+  EXPECT_EQ(read(foreign_zip({{.name = "a"}, {.name = "b/c"}})).reason, "");
+  EXPECT_EQ(foreign_zip({{.name = "a"}}), write_archive({{"a", bytes_of("contents")}}));
+}
+
+TEST(Archive, RefusesWhatAnUnpackerWouldTrust) {
+  const auto reason = [](std::vector<ForeignFile> files) {
+    files.insert(files.begin(), {.name = "a"});
+    return read(foreign_zip(files)).reason;
+  };
+  const std::string second = "the header of file 2 of 2", altered = " was altered, or another program made it";
+  for (const char* name : {"../b", "/b", "b/../../c", "b\\c", "b/", "C:b", "B"})
+    EXPECT_EQ(reason({{.name = name}}), second + altered) << name << " leads elsewhere, or may";
+  const std::string named = second + " (b)" + altered;
+  EXPECT_EQ(reason({{.name = "a"}}), second + " (a)" + altered) << "twice";
+  EXPECT_EQ(reason({{.name = "b", .method = 8}}), named) << "packed";
+  EXPECT_EQ(reason({{.name = "b", .flags = 1}}), named) << "encrypted";
+  EXPECT_EQ(reason({{.name = "b", .flags = 8}}), named) << "sizes stand behind the contents";
+  EXPECT_EQ(reason({{.name = "b", .mode = 0120777}}), named) << "a symbolic link";
+  EXPECT_EQ(reason({{.name = "b", .mode = 0104755}}), named) << "a set-user-id program";
+  EXPECT_EQ(reason({{.name = "b", .date = 0x5921}}), named) << "another time";
+  EXPECT_EQ(reason({{.name = "b", .begin = 0}}), named) << "it lies over the first";
+  EXPECT_EQ(reason({{.name = "b", .begin = 38}}), named) << "it lies half in the first";
+  EXPECT_EQ(reason({{.name = "b", .size = 9}}), named) << "it reaches into the directory";
+  EXPECT_NE(reason({{.name = "b", .size = 7}}), "") << "a byte belongs to no file";
+  EXPECT_EQ(reason({{.name = "b", .size = 0xffffffff}}), named) << "ZIP64";
+  EXPECT_NE(reason({{.name = "b", .extra = "xxxx"}}), "") << "an extra field";
+  EXPECT_EQ(read(foreign_zip({{.name = "b"}, {.name = "a"}})).reason, second + " (a)" + altered) << "not sorted";
+  EXPECT_NE(read(foreign_zip({{.name = "a"}}, "a comment")).reason, "");
+  EXPECT_NE(read(foreign_zip({{.name = "a"}}, "", "junk")).reason, "");
+  Bytes before = bytes_of("junk");
+  const Bytes zip = foreign_zip({{.name = "a"}});
+  before.insert(before.end(), zip.begin(), zip.end());
+  EXPECT_NE(read(before).reason, "") << "junk in front";
+  EXPECT_NE(read_archive(std::uint64_t{3} << 30, [](auto, auto) { return true; }).reason, "") << "3 GiB";
 }
 
 TEST(Archive, TakesPlainNamesAlone) {
