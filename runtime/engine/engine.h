@@ -236,8 +236,9 @@ class Engine {
   int promote(std::span<const Digest> expected);
 
   /// A digest for each prepared kernel that is loaded, whether it serves or its fallback still does, in ascending
-  /// order. It is a SHA-256 of the kind, problem, schedule and cubins. It has neither the device's number nor a time,
-  /// so it is equal on all ranks that run the same code for the same problem. A kernel that is ready stays ready.
+  /// order. It is a SHA-256 of the kind, problem, schedule and cubins, and of what the plan and the number of SMs tell
+  /// launches. It has neither the device's number nor a time. So it is equal on all ranks that run the same code for
+  /// the same problem. A kernel that is ready stays ready.
   std::vector<Digest> ready_digests() const;
   /// A SHA-256 of what launches run now: of each prepared kernel its problem and schedule, whether it or its fallback
   /// serves, and the cubins that serve. The order of prepare() does not matter. Ranks compare it before they capture

@@ -27,7 +27,18 @@ std::string text_of(T fields) {
     return "";
 }
 
-/// Begins a digest with what was asked for.
+/// What launches take from a plan beside the cubins. Tuned rows, by which plans are made, may differ between hosts.
+void add_launch_choices(DigestBuilder& digest, const AttentionPlan& plan) {
+  digest.field(static_cast<std::uint64_t>(plan.splits));
+}
+void add_launch_choices(DigestBuilder& digest, const GemmPlan& plan) {
+  for (const GemmVariant& variant : plan.variants)
+    digest.field(static_cast<std::uint64_t>(variant.most_m)).field(std::uint64_t{variant.bands_of_n});
+}
+template <class Plan>
+void add_launch_choices(DigestBuilder&, const Plan&) {}
+
+/// Begins a digest with what was asked for. Launches also divide their work by the number of SMs.
 template <class Kind>
 DigestBuilder begin_digest(const KernelSlot<Kind>& slot) {
   DigestBuilder digest;
@@ -35,7 +46,8 @@ DigestBuilder begin_digest(const KernelSlot<Kind>& slot) {
       .field(detail::kind_of(slot))
       .field(text_of(slot.problem))
       .field(text_of(slot.schedule))
-      .field(static_cast<std::uint64_t>(slot.twins));
+      .field(static_cast<std::uint64_t>(slot.twins))
+      .field(static_cast<std::uint64_t>(slot.device->info().num_sms));
   return digest;
 }
 
@@ -45,6 +57,7 @@ const Digest& digest_of(const KernelSlot<Kind>& slot, const typename Kind::Loade
                         std::optional<Digest>& known) {
   if (known) return *known;
   DigestBuilder digest = begin_digest(slot);
+  add_launch_choices(digest, kernel.fallback ? *slot.fallback_plan : slot.plan);
   for (const auto& binary : detail::binaries_of(kernel)) digest.field(sha256(binary->cubin).hex());
   return known.emplace(digest.finish());
 }

@@ -92,6 +92,16 @@ TEST_F(RanksTest, DigestsAreEqualOnRanksThatRunTheSame) {
   EXPECT_NE(a->plan_digest(), b->plan_digest()) << "one more problem";
 }
 
+TEST_F(RanksTest, ADeviceWithOtherSmsDividesItsWorkInAnotherWay) {
+  device(1).mutable_info().num_sms = 78;
+  Engine engine(options());
+  engine.prepare(prefill_problem());
+  const Digest wide = engine.plan_digest();
+  Engine other(options());
+  other.prepare(prefill_problem(), {}, {.device = 1});
+  EXPECT_NE(other.plan_digest(), wide);
+}
+
 TEST_F(RanksTest, ProblemsThatShareOneKernelHaveDigestsOfTheirOwn) {
   Engine engine(options());
   AttentionProblem wider = prefill_problem();
