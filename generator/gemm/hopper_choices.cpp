@@ -110,14 +110,18 @@ bool has_room_for_two_products(GemmSpec spec) {
 
 /// Slots of a batch, whose products are short: for the slabs of two tiles, and from 4 to 8. On an H100 more of them
 /// cost more to set up than they bring: with 16 heads and a token, 22 slots take 6.9 us and 8 take 6.7. Where one
-/// warpgroup multiplies, two CTAs share an SM, if they can: one loads while the other one stores.
+/// warpgroup multiplies, two CTAs share an SM, if 4 slots leave room for that: one loads while the other one stores.
 int batch_stages(const GemmSpec& spec, int k, int most) {
-  const int slabs = ceil_div(k * bits_of(spec.a) / 8, spec.slab_bytes);
-  const int of_two_tiles = ceil_div(std::clamp(2 * slabs, 4, 8), spec.k_group) * spec.k_group;
-  if (spec.math_warpgroups > 1) return std::min(most, 8);
-  const ArchInfo& arch = arch_info(spec.arch);
-  const int of_half = most_gemm_stages(spec, arch.shared_bytes_per_sm / 2 - arch.reserved_shared_bytes_per_cta);
-  return std::min(most, of_half >= of_two_tiles ? of_two_tiles : std::max(of_half, 4));
+  constexpr int kLeast = 4, kMost = 8;
+  int stages = kMost;
+  if (spec.math_warpgroups == 1) {
+    const ArchInfo& arch = arch_info(spec.arch);
+    const int of_half = most_gemm_stages(spec, arch.shared_bytes_per_sm / 2 - arch.reserved_shared_bytes_per_cta);
+    const std::int64_t slabs = ceil_div(std::int64_t{k} * bits_of(spec.a) / 8, spec.slab_bytes);
+    const int of_two_tiles = static_cast<int>(std::clamp<std::int64_t>(2 * slabs, kLeast, kMost));
+    stages = std::max(std::min(of_half, of_two_tiles), kLeast);
+  }
+  return std::max(std::min(stages, most) / spec.k_group, 2) * spec.k_group;  // a slot has whole groups of slabs
 }
 
 /// The form, with the schedule's fields put in.
@@ -209,7 +213,7 @@ void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, con
   resolve("k_group", schedule.k_group, spec.k_group,
           spec.k_group > 1 ? "small slots share the cost of a barrier" : "slots are long enough for a barrier each");
   resolve("stages", schedule.stages, spec.stages,
-          spec.is_batched() ? "slabs of two tiles, and room for two CTAs an SM where one warpgroup multiplies"
+          spec.is_batched() ? "products of a batch are short: more slots cost more to set up than they bring"
                             : "all that fit beside the results on their way");
   resolve("store_stages", schedule.store_stages, spec.store_stages, "one is filled while another is stored");
   resolve("mma_in_flight", schedule.mma_in_flight, spec.mma_in_flight,

@@ -45,10 +45,7 @@ struct Tiles {
         rows(spec.swap_ab ? ceil_div(extent.n, of_rows) : tiles_of_groups(spec, extent, of_rows)),
         columns(spec.swap_ab ? tiles_of_groups(spec, extent, of_columns) : ceil_div(extent.n, of_columns)),
         most_clusters(max_clusters > 0 ? max_clusters : std::max(1, num_sms / cluster)) {
-    if (extent.sm_budget > 0) {
-      const std::int64_t of_sm = std::max<std::int64_t>(1, most_clusters * cluster / num_sms);  // CTAs
-      most_clusters = std::clamp<std::int64_t>(extent.sm_budget * of_sm / cluster, 1, most_clusters);
-    }
+    if (extent.sm_budget > 0) most_clusters = std::clamp<std::int64_t>(extent.sm_budget / cluster, 1, most_clusters);
   }
   std::int64_t count() const { return rows * columns; }
   /// Along the rows of all groups. Each group with bounds may end with a tile that it does not fill: these are the most
@@ -122,9 +119,14 @@ LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_s
   // the tiles of those that have not begun.
   const bool many_ctas = detail::family_row(spec).one_tile_a_cta;
   const bool one_each = takes_all_sms(spec) || spec.split_k > 1 || (many_ctas && extent.sm_budget == 0);
-  // CTAs that share SMs have two tiles at least, so that one loads while the other one is stored.
+  // CTAs share SMs where each has two tiles at least, so that one loads while the other one is stored. With fewer
+  // tiles, some SMs would have two CTAs and others one.
   std::int64_t most = tiles.most_clusters;
-  if (shares_sms(spec)) most = std::clamp<std::int64_t>(tiles.count() / 2, std::min<std::int64_t>(most, num_sms), most);
+  if (shares_sms(spec)) {
+    constexpr std::int64_t kTilesOfCta = 2, kCtasThatShare = 2;
+    const bool share = tiles.count() >= kTilesOfCta * kCtasThatShare * num_sms;
+    most = std::min<std::int64_t>(most, share ? tiles.count() / kTilesOfCta : num_sms);
+  }
   const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), most);
   std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds)) * turns_of(spec);
   // How many tiles groups have is known on the device alone, and each CTA reads all bounds. So CTAs take many tiles.

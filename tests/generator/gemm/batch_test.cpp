@@ -112,6 +112,15 @@ TEST(GemmBatchPlan, ATileOfOneWarpgroupLeavesRoomForTwoCtas) {
   }
 }
 
+TEST(GemmBatchPlan, SlotsAreWholeGroupsOfSlabs) {
+  for (const int group : {1, 2, 4}) {
+    GemmSchedule schedule;
+    schedule.family = Family::kHopper, schedule.k_group = group;
+    for (const GemmVariant& variant : plan_by_model(absorbed_q().problem, schedule, Arch::kSm90a).variants)
+      EXPECT_EQ(variant.spec.stages % group, 0) << group;
+  }
+}
+
 TEST(GemmBatchPlan, CtasShareAnSmIfEachHasTwoTiles) {
   const GemmSpec spec = plan_by_model(absorbed_q().problem, {}, Arch::kSm90a).variants.front().spec;  // 64 columns
   const auto grid = [&](int groups, int budget) {
@@ -120,8 +129,9 @@ TEST(GemmBatchPlan, CtasShareAnSmIfEachHasTwoTiles) {
   };
   EXPECT_EQ(grid(16, 0), 128u);   // 128 tiles, one for each CTA
   EXPECT_EQ(grid(128, 0), 512u);  // 1024 tiles, two for each CTA
-  EXPECT_EQ(grid(48, 0), 192u);   // 384 tiles, two for each CTA
-  EXPECT_EQ(grid(128, 8), 32u);   // four on each of 8 SMs
+  EXPECT_EQ(grid(65, 0), 130u);   // 520 tiles: with two for each CTA, some SMs would have twice as many as others
+  EXPECT_EQ(grid(66, 0), 264u);   // 528 tiles
+  EXPECT_EQ(grid(128, 8), 8u);    // a budget is of SMs, and two CTAs may land on two
 }
 
 }  // namespace
