@@ -86,6 +86,7 @@ class Workspaces:
         with self._lock:
             address, size = self._held.get((device, stream), (0, 0))
             if size >= needed:
+                self._keep_spare(like, device, stream, size)
                 return address, size
             if frameworks.is_capturing(stream):
                 spare, spare_bytes = self._spares.get(device, (0, 0))
@@ -95,10 +96,14 @@ class Workspaces:
                 del self._spares[device]
                 self._held[device, stream] = spare, spare_bytes
                 return spare, spare_bytes
-            self._held[device, stream] = self._new(like, device, max(needed, size * 3 // 2))
-            if frameworks.torch_of(like) and self._spares.get(device, (0, 0))[1] < needed:
-                self._spares[device] = self._new(like, device, needed)  # for the stream of a graph
-            return self._held[device, stream]
+            address, size = self._held[device, stream] = self._new(like, device, max(needed, size * 3 // 2))
+            self._keep_spare(like, device, stream, size)
+            return address, size
+
+    def _keep_spare(self, like, device, stream, size):
+        """One that is as large as the stream's own, for the stream of a graph: what ran once can then be captured."""
+        if self._spares.get(device, (0, 0))[1] < size and frameworks.torch_of(like) and not frameworks.is_capturing(stream):
+            self._spares[device] = self._new(like, device, size)
 
     def _new(self, like, device, size):
         size = (size + 255) // 256 * 256

@@ -533,6 +533,11 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, "workspace: the launch needs 1024 bytes"):
             spaces.get(None, 0, 9, 1024)
         self.assertEqual(spaces.get(None, 0, 1, 513)[1], 768)
+        # What ran once can be captured, also where the stream's own was large enough already.
+        self.assertEqual(spaces.get(None, 0, 1, 767)[1], 768)
+        self.assertEqual(spaces.get(None, 0, 9, 767)[1], 768)
+        self.assertEqual(spaces.get(None, 0, 1, 768)[1], 768)
+        self.assertEqual(spaces.get(None, 0, 9, 768)[1], 768)
 
     def test_only_a_stream_that_captures_is_taken_for_one(self):
         """(the driver's status, the state that it tells, whether that is a capture)."""
