@@ -12,6 +12,7 @@ import subprocess
 import sys
 import types
 import unittest
+import unittest.mock
 
 import torch
 import vllm
@@ -112,7 +113,7 @@ class Step:
     def run(self, builder, padded_sequences=2):
         """The step's output of all rows, those of padding included."""
         ahead, last = [a for a, _ in self.sequences], [a + n for a, n in self.sequences]
-        slots = self.write(ahead, last, padding=3)
+        slots = self.write(ahead, last, padding=len(self.queries) - self.tokens)
         offsets = torch.tensor([0, *torch.tensor([n for _, n in self.sequences]).cumsum(0)] + [self.tokens] * padded_sequences)
         lengths = torch.tensor(last + [0] * padded_sequences)
         table = torch.cat([self.table, torch.zeros(padded_sequences, 5, dtype=torch.int32)])
@@ -145,14 +146,14 @@ class Contract(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(7)
 
-    def check(self, sequences, dtype=torch.bfloat16, tolerance=2.0**-7, heads_first=False, page=PAGE, **features):
+    def check(self, sequences, dtype=torch.bfloat16, tolerance=2.0**-7, heads_first=False, page=PAGE, padding=3, **features):
         """tolerance: of the largest value; bf16 rounds probabilities and results by 2^-9 each."""
         features.setdefault("kv_cache_dtype", "auto")
         scale = HEAD_DIM ** -0.5
         impl = KernelwrightImpl(HEADS, HEAD_DIM, scale, KV_HEADS, **features)
         layer = layer_of(impl, dtype)
         builder = builder_of({"layer": layer}, page)
-        step = Step(layer, dtype, sequences, heads_first, page=page)
+        step = Step(layer, dtype, sequences, heads_first, padding, page)
         out, again = step.run(builder), step.run(builder)
         self.assertTrue(torch.equal(out, again))
         at = 0
@@ -224,13 +225,42 @@ class Contract(unittest.TestCase):
         self.assertEqual(reasons(device_capability=DeviceCapability(7, 5)), ["compute capability not supported"])
         self.assertEqual(reasons(attn_type=AttentionType.ENCODER_ONLY), ["attention type AttentionType.ENCODER_ONLY not supported"])
         self.assertEqual(reasons(use_batch_invariant=True), ["batch invariance not supported"])
+        self.assertEqual(reasons(kv_cache_dtype="float16"), ["a cache of float16 beside torch.bfloat16 is not supported"])
+        self.assertEqual(reasons(kv_cache_dtype="bfloat16"), [])
+        for field, value, words in (("decode_context_parallel_size", 2, "decode context parallelism is not supported"),
+                                    ("enable_dbo", True, "dual batch overlap is not supported")):
+            parallel = types.SimpleNamespace(**{"decode_context_parallel_size": 1, "enable_dbo": False, field: value})
+            with unittest.mock.patch.object(attention, "get_current_vllm_config_or_none",
+                                            lambda parallel=parallel: types.SimpleNamespace(parallel_config=parallel)):
+                self.assertEqual(reasons(), [words])
+        with self.assertRaisesRegex(NotImplementedError, "no softcap beside ALiBi"):
+            KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS, alibi_slopes=[1.0] * HEADS, logits_soft_cap=30.0)
         with self.assertRaisesRegex(NotImplementedError, "serves decoders"):
             KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS, attn_type=AttentionType.ENCODER)
         with self.assertRaisesRegex(NotImplementedError, "causal steps alone"):
             KernelwrightMetadataBuilder.build(None, 0, types.SimpleNamespace(causal=False))
 
-    def test_graphs_may_hold_every_step(self):
-        self.assertEqual(KernelwrightMetadataBuilder.get_cudagraph_support(None, None), AttentionCGSupport.ALWAYS)
+    def test_graphs_hold_steps_with_equally_many_queries(self):
+        """A launch computes at most max_query_len queries of a sequence, and vLLM captures mixed steps with a smaller bound."""
+        self.assertEqual(KernelwrightMetadataBuilder.get_cudagraph_support(None, None), AttentionCGSupport.UNIFORM_BATCH)
+
+    def test_rows_of_padding_take_no_workspace_of_a_decode(self):
+        step = self.check(STEPS["decode"], padding=200)
+        self.assertEqual(len(step.queries), 203)
+
+    def test_new_sinks_are_read_where_the_old_ones_lay(self):
+        impl = KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS, sinks=torch.zeros(HEADS, dtype=torch.bfloat16, device=DEVICE))
+        layer = layer_of(impl, torch.bfloat16)
+        builder = builder_of({"layer": layer})
+        step = Step(layer, torch.bfloat16, STEPS["decode"])
+        before, held = step.run(builder), impl._named["sinks"]
+        impl.sinks.fill_(3)
+        after = step.run(builder)
+        self.assertIs(impl._named["sinks"], held)
+        self.assertFalse(torch.equal(before, after))
+        impl.sinks.fill_(0)
+        impl.process_weights_after_loading(torch.bfloat16)  # as a captured graph would read it
+        self.assertEqual(held.abs().sum().item(), 0)
 
     @unittest.skipUnless(HAS_GPU, "a CUDA graph needs a GPU")
     def test_a_graph_is_replayed_with_other_lengths(self):

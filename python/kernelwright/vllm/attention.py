@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from vllm.config import get_layers_from_vllm_config
+from vllm.config import get_current_vllm_config_or_none, get_layers_from_vllm_config
 from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadata,
                                        AttentionMetadataBuilder, AttentionType)
@@ -28,6 +28,7 @@ logger = logging.getLogger("vllm.kernelwright")
 
 PAGE_SIZES = (256, 128, 64, 32, 16)  # keys; vLLM cuts a larger block into pages of one of these
 LARGEST_HEAD = 256
+PATIENCE_MS = 30_000  # between two words about kernels that still compile
 FP8 = {"fp8": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}  # vLLM's words for a cache's dtype
 FP8_TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
@@ -42,9 +43,14 @@ class Served(Kernels):
         start = time.monotonic()
         with self._lock:
             engine = self._engine(kind)
+            logger.info("kernelwright: preparing %d attention kernels on %s", len(problems), engine.device_name(index))
             for problem in problems:
                 engine.prepare(problem.config(), device=index, background=True, allow_when_sealed=True)
-        engine.wait_until_ready()
+        while not engine.wait_until_ready(PATIENCE_MS):
+            pending = [row["name"] for row in engine.kernels() if row["state"] not in ("ready", "failed")]
+            if not pending:
+                break  # one has failed, and find() has the reason
+            logger.warning("kernelwright: still compiling after %.0f s: %s", time.monotonic() - start, ", ".join(pending))
         reasons = []
         for problem in problems:
             try:
@@ -54,8 +60,7 @@ class Served(Kernels):
         if reasons:
             raise ConfigError("; ".join(dict.fromkeys(reasons)))
         engine.seal()
-        logger.info("kernelwright: %d attention kernels are ready on %s after %.1f s", len(problems), engine.device_name(index),
-                    time.monotonic() - start)
+        logger.info("kernelwright: %d attention kernels are ready after %.1f s", len(problems), time.monotonic() - start)
 
     def _prepare(self, kind, index, problem):
         engine = self._engine(kind)
@@ -134,11 +139,26 @@ class KernelwrightBackend(AttentionBackend):
 
     @classmethod
     def validate_configuration(cls, *given, **named) -> list[str]:
-        """vLLM's own checks. Where nobody chose this backend by name, vLLM goes on without a word; the log has it."""
-        reasons = super().validate_configuration(*given, **named)
+        """vLLM's own checks, and what it does not ask for. Where nobody chose this backend by name, vLLM goes on without a
+        word; the log has it."""
+        reasons = super().validate_configuration(*given, **named) + _reasons(named.get("dtype"), named.get("kv_cache_dtype"))
         if reasons:
             logger.info("kernelwright leaves this attention to others: %s", "; ".join(reasons))
         return reasons
+
+
+def _reasons(dtype, kv_cache_dtype):
+    """Why a model that vLLM's checks let through is not served."""
+    reasons = []
+    if kv_cache_dtype in ("float16", "bfloat16") and getattr(torch, kv_cache_dtype) != dtype:
+        reasons.append(f"a cache of {kv_cache_dtype} beside {dtype} is not supported")
+    config = get_current_vllm_config_or_none()
+    if config is not None:
+        if config.parallel_config.decode_context_parallel_size > 1:
+            reasons.append("decode context parallelism is not supported")
+        if config.parallel_config.enable_dbo:
+            reasons.append("dual batch overlap is not supported")  # two steps at a time would share a workspace
+    return reasons
 
 
 @dataclass
@@ -157,13 +177,13 @@ class KernelwrightMetadata(AttentionMetadata):
 class KernelwrightMetadataBuilder(AttentionMetadataBuilder[KernelwrightMetadata]):
     """A step costs the host a few references: no schedule is computed, and nothing is copied."""
 
-    _cudagraph_support = AttentionCGSupport.ALWAYS  # lengths are read on the device, and workspaces do not move
+    # Lengths are read on the device, and workspaces do not move. But a launch computes at most max_query_len queries of a
+    # sequence, and vLLM captures mixed steps with a smaller bound than some of those that it replays.
+    _cudagraph_support = AttentionCGSupport.UNIFORM_BATCH
     supports_update_block_table: bool = True
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
-        if vllm_config.parallel_config.decode_context_parallel_size > 1:
-            raise ValueError("kernelwright has no decode context parallelism: leave --decode-context-parallel-size at 1")
         self._page_size = page_size_of(kv_cache_spec.block_size)
         layers = get_layers_from_vllm_config(vllm_config, Attention, layer_names)
         problems = [problem for layer in layers.values() if isinstance(layer.impl, KernelwrightImpl)
@@ -199,6 +219,8 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
                  kv_sharing_target_layer_name=None, sinks=None):
         if attn_type != AttentionType.DECODER:
             raise NotImplementedError(f"kernelwright's backend serves decoders, not attention of type {attn_type}")
+        if alibi_slopes is not None and logits_soft_cap:
+            raise NotImplementedError("kernelwright's backend has no softcap beside ALiBi; choose another --attention-backend")
         self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self.sliding_window = sliding_window
@@ -206,7 +228,7 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
         self.softcap = float(logits_soft_cap or 0)
         self.alibi_slopes, self.sinks = alibi_slopes, sinks
-        self._kernels, self._cache, self._named = {}, (None, None, None), None
+        self._kernels, self._cache, self._named, self._sinks_of = {}, (None, None, None), None, None
 
     def problems(self, dtype, page_size):
         """Those of all of its kernels."""
@@ -251,17 +273,28 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
         return {"k_scale": layer._k_scale.view(1), "v_scale": layer._v_scale.view(1)}
 
     def _of_layer(self, layer, device):
-        """What each launch of attention has from the layer."""
+        """What each launch of attention has from the layer. Graphs keep these addresses, so they never change."""
         if self._named is None:
             self._named = self._scales(layer)
             if self.sinks is not None:
-                self._named["sinks"] = self.sinks.detach().float().contiguous()
+                plain = self.sinks.dtype == torch.float32 and self.sinks.is_contiguous()
+                self._named["sinks"] = self.sinks.detach() if plain else torch.empty(self.num_heads, dtype=torch.float32, device=device)
             if self.alibi_slopes is not None:
                 self._named["alibi_slopes"] = torch.tensor(self.alibi_slopes, dtype=torch.float32, device=device)
+        if self.sinks is not None and self._sinks_of != self.sinks._version:
+            self._copy_sinks()
         return self._named
 
+    def _copy_sinks(self):
+        """Brings new weights to where launches and graphs read them."""
+        held = self._named["sinks"]
+        if held.data_ptr() != self.sinks.data_ptr():
+            held.copy_(self.sinks.detach())
+        self._sinks_of = self.sinks._version
+
     def process_weights_after_loading(self, act_dtype):
-        self._named = None  # weights may be loaded again
+        if self._named is not None and self.sinks is not None:
+            self._copy_sinks()
 
     def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale=None, output_block_scale=None):
         """query and output [tokens, heads, head_dim]; rows behind the last sequence are padding, and become zeros. New keys
@@ -271,11 +304,15 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
         if attn_metadata is None:  # vLLM measures its memory
             return output.fill_(0)
         keys, values = self._pages(kv_cache)
-        kernel = self._kernel(query, self._attention, keys.shape[1], attn_metadata.max_query_len == 1)
+        one_query, rows, result = attn_metadata.max_query_len == 1, attn_metadata.num_actual_tokens, output
+        if one_query and rows < len(query):  # parts of keys take memory for each row
+            output[rows:].zero_()
+            query, output = query[:rows], output[:rows]
+        kernel = self._kernel(query, self._attention, keys.shape[1], one_query)
         kernel(query, keys, values, out=output, scale=self.scale, q_offsets=attn_metadata.query_start_loc,
                kv_lengths=attn_metadata.seq_lens, page_table=attn_metadata.block_table, q_len=attn_metadata.max_query_len,
                kv_len=attn_metadata.max_seq_len, zero_padding=True, **self._of_layer(layer, query.device))
-        return output
+        return result
 
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
         """Writes key and value [tokens, heads, head_dim] to the slots; those without one are padding."""
