@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -77,6 +78,10 @@ struct KernelImage {
   std::span<const std::byte> bytes;
   std::uint32_t registers = 0;         // of one thread, from ptxas; 0: not known
   const KernelNotes* notes = nullptr;  // copied by devices that use it
+  /// Makes PTX of the same instructions that names the lines of their source; "" if there is none. Copied by devices
+  /// that use it, and called on any of their threads, once, when a report needs the lines. Empty: reports name the
+  /// lines that `bytes` has.
+  std::function<std::string()> lined_ptx;
 };
 
 /// A loaded binary and its one entry, in one device's context.

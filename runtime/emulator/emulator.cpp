@@ -31,11 +31,13 @@ constexpr std::uint32_t kMostSharedBytes =
     227 * 1024;                                  // sm_90, opt-in; the caller checks the limit of a smaller architecture
 constexpr std::size_t kParameterAlignment = 64;  // tensor maps are parameters
 // What reading PTX and running a kernel need of a caller's stack. With less, the work moves to a thread of our own.
-constexpr std::size_t kStackBytes = std::size_t{512} << 10;
+constexpr std::size_t kStackBytes = kParserStackBytes;
 
 class Loaded : public LoadedModule {
  public:
-  Loaded(std::unique_ptr<Module> module, GlobalMemory& memory) : module_(std::move(module)), memory_(memory) {
+  Loaded(std::unique_ptr<Module> module, GlobalMemory& memory, LinedText::Make lined)
+      : module_(std::move(module)), memory_(memory) {
+    if (lined) lined_ = std::make_unique<LinedText>(*module_, std::move(lined));
     respell(*module_);
     split_clock_reads(*module_);
     const std::vector<std::byte>& image = module_->global_image;
@@ -56,6 +58,7 @@ class Loaded : public LoadedModule {
     if (const auto known = programs_.find(name); known != programs_.end()) return *known->second;
     const Entry& entry = readable(name);
     auto made = with_stack(kStackBytes, kStackBytes, [&] { return decode(*module_, entry, globals_); });
+    made->lined = lined_.get();
     return *programs_.emplace(entry.name, std::move(made)).first->second;
   }
   std::optional<VariablePlace> variable(std::string_view name) const override {
@@ -88,6 +91,7 @@ class Loaded : public LoadedModule {
   }
 
   std::unique_ptr<Module> module_;
+  std::unique_ptr<LinedText> lined_;  // null: the module's own text has the lines that are known
   GlobalMemory& memory_;
   std::uint64_t globals_ = 0;
   mutable std::mutex mutex_;  // guards programs_
@@ -198,9 +202,10 @@ Emulator::~Emulator() = default;
 const Options& Emulator::options() const { return state_->options; }
 GlobalMemory& Emulator::memory() { return state_->memory; }
 
-std::shared_ptr<const LoadedModule> Emulator::load(std::string ptx) {
-  return with_stack(kStackBytes, kStackBytes,
-                    [&] { return std::make_shared<Loaded>(parse_ptx(std::move(ptx)), state_->memory); });
+std::shared_ptr<const LoadedModule> Emulator::load(std::string ptx, LinedText::Make lined) {
+  return with_stack(kStackBytes, kStackBytes, [&] {
+    return std::make_shared<Loaded>(parse_ptx(std::move(ptx)), state_->memory, std::move(lined));
+  });
 }
 
 LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry, const LaunchShape& shape,

@@ -21,6 +21,7 @@
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/emulator/machine/memory.h"
 #include "kernelwright/runtime/emulator/machine/names.h"
+#include "kernelwright/runtime/emulator/program/lined_text.h"
 #include "kernelwright/runtime/emulator/ptx/module.h"
 #include "kernelwright/runtime/emulator/run/launch_report.h"
 #include "kernelwright/runtime/emulator/run/options.h"
@@ -82,8 +83,10 @@ class Emulator {
   const Options& options() const;
   GlobalMemory& memory();
 
-  /// Throws PtxError if the text is not PTX that the emulator reads.
-  std::shared_ptr<const LoadedModule> load(std::string ptx);
+  /// Throws PtxError if the text is not PTX that the emulator reads. `lined`, if given, makes the same instructions
+  /// with lines of their source. The first report or fault of the module calls it, once, on any thread; that report and
+  /// all later ones name places in that text.
+  std::shared_ptr<const LoadedModule> load(std::string ptx, LinedText::Make lined = {});
 
   /// Runs one grid. Throws PtxError as LoadedModule::program does, and ConfigError for a shape that no device takes.
   LaunchReport launch(const LoadedModule& module, std::string_view entry, const LaunchShape& shape,

@@ -154,8 +154,7 @@ class EmulatedDevice final : public Device {
     const auto refuse = [&](const std::string& why) {
       throw DeviceError(fmt::format("allocating {} bytes on {}: {}", bytes, info_.name, why), kOutOfMemory);
     };
-    // Beyond this limit the host would promise more memory than it has, and would end this process when the memory is
-    // used.
+    // Beyond this limit the host would promise memory that it lacks, and end this process when the memory is used.
     const std::size_t live = machine_->memory().allocated_bytes(), most = info_.memory_bytes;
     if (most > 0 && bytes > most - std::min(live, most))
       refuse(fmt::format("this machine has {} bytes, of which {} are taken", most, live));
@@ -393,7 +392,8 @@ std::unique_ptr<LoadedKernel> EmulatedDevice::load(const KernelImage& image, con
   kernel->max_shared_bytes = max_shared_bytes;
   if (image.notes) kernel->notes = *image.notes;
   try {
-    kernel->module = machine_->load(std::string(reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()));
+    kernel->module =
+        machine_->load({reinterpret_cast<const char*>(image.bytes.data()), kernel->bytes}, image.lined_ptx);
     const emulator::Module& module = kernel->module->module();
     if (!runs_on(module.target, arch_))
       throw DeviceError(fmt::format("loading {}: PTX for {} does not run on {}; have the device claim to be {}", entry,

@@ -104,8 +104,13 @@ std::unique_ptr<typename Kind::Loaded> Engine::State::load(KernelSlot<Kind>& slo
   loaded->watched = options.launch_sampling > 0;
   std::vector<const LoadedKernel*> kernels;
   for (std::size_t i = 0; i < specs.size(); ++i)
-    kernels.push_back(loader.load(*slot.device, *binaries[i], shared_bytes(specs[i]), [&]() -> KernelLoader::Explained {
-      return {notes_of(specs[i]), wants_lines ? store->ptx_with_lines(*made[i], *binaries[i]) : ""};
+    kernels.push_back(loader.load(*slot.device, *binaries[i], shared_bytes(specs[i]), [&] {
+      KernelLoader::Explained explained{.notes = notes_of(specs[i]), .lined_ptx = {}};
+      if (wants_lines)  // it owns what it uses: the kernel may outlive the slot's sources
+        explained.lined_ptx = [store = store, kernel = made[i], binary = binaries[i]] {
+          return store->ptx_with_lines(*kernel, *binary);
+        };
+      return explained;
     }));
   attach(*loaded, std::move(kernels), std::move(binaries));
   return loaded;

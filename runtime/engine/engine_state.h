@@ -127,7 +127,7 @@ struct Engine::State {
   const std::shared_ptr<Backend> backend;
   const std::shared_ptr<KernelStore> store;
   const std::shared_ptr<const TunedTable> rows;
-  const bool wants_lines;  // kernels are compiled a second time, for the lines in reports
+  const bool wants_lines;  // reports name lines of the templates: a kernel that has a report is compiled again for them
   KernelLoader loader;
   detail::SlotShared shared;
   std::tuple<Slots<detail::AttentionKind>, Slots<detail::GemmKind>, Slots<detail::QuantizeKind>,

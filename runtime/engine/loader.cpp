@@ -1,5 +1,8 @@
 #include "kernelwright/runtime/engine/loader.h"
 
+#include <string_view>
+#include <utility>
+
 #include "kernelwright/generator/error.h"
 
 namespace kernelwright {
@@ -17,10 +20,11 @@ std::unique_ptr<LoadedKernel> load_ptx(Device& device, const Binary& binary, std
   if (binary.ptx.empty())
     throw Error("loading " + binary.entry + ": " + device.info().name +
                 " runs PTX, and the binary came without it; read the cache with CacheOptions::ptx");
-  const KernelLoader::Explained explained = explain ? explain() : KernelLoader::Explained{};
-  KernelImage image(explained.ptx.empty() ? binary.ptx : explained.ptx);
+  KernelLoader::Explained explained = explain ? explain() : KernelLoader::Explained{};
+  KernelImage image{std::string_view(binary.ptx)};
   image.registers = static_cast<std::uint32_t>(binary.usage.registers);
   image.notes = &explained.notes;
+  image.lined_ptx = std::move(explained.lined_ptx);
   return device.load(image, binary.entry, max_shared_bytes);
 }
 

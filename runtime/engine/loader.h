@@ -22,7 +22,7 @@ class KernelLoader {
   /// What a device that takes PTX gets with it.
   struct Explained {
     KernelNotes notes;
-    std::string ptx;  // used instead of the binary's: the same instructions, with lines. "": the binary's own
+    std::function<std::string()> lined_ptx;  // as KernelImage::lined_ptx
   };
   using Explain = std::function<Explained()>;
 

@@ -209,8 +209,7 @@ Hazards::Hazards(Cluster& cluster, const Launch& launch, const LaunchNotes* note
     : state_(std::make_unique<State>(cluster, launch, notes, log)) {}
 Hazards::~Hazards() {
   // A hazard seen more than once adds to the count; its text is there already.
-  const auto& instructions = state_->launch.program->entry->instructions;
-  const auto line = [&](std::uint32_t op) { return op < instructions.size() ? instructions[op].line : 0; };
+  const auto line = [&](std::uint32_t op) { return place_of(*state_->launch.program, op).line; };
   for (const auto& [key, count] : state_->reported)
     state_->log.add_count(std::get<0>(key), line(std::get<1>(key)), line(std::get<2>(key)), count);
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "kernelwright/runtime/emulator/program/program.h"
 
 namespace kernelwright::emulator {
@@ -35,6 +37,14 @@ std::string statement_of(const std::string& text, int number) {
 
 }  // namespace
 
+TextPlace place_of(const Program& program, std::uint32_t index) {
+  if (index >= program.entry->instructions.size()) return {};
+  const Instruction& instruction = program.entry->instructions[index];
+  if (program.lined)
+    if (const TextPlace* lined = program.lined->find(instruction.line)) return *lined;
+  return {program.module, instruction.line, instruction.source};
+}
+
 HazardSide side_of(const LaunchNotes* notes, const Warp& warp, int lane, std::uint32_t index) {
   return side_of(notes, *warp.launch->program, warp.cta->id, warp.index, lane, index);
 }
@@ -47,16 +57,16 @@ HazardSide side_of(const LaunchNotes* notes, const Program& program, const std::
   side.lane = lane;
   side.role = role_of(notes, warp);
   if (index < program.entry->instructions.size()) {
-    const Instruction& instruction = program.entry->instructions[index];
     for (const LinkedFunction& function : program.entry->functions)
       if (static_cast<int>(index) >= function.first_instruction && static_cast<int>(index) < function.end_instruction)
         side.function = function.name;
-    side.ptx_line = instruction.line;
-    side.instruction = statement_of(program.module->text, instruction.line);
-    if (instruction.source.file >= 0 &&
-        static_cast<std::size_t>(instruction.source.file) < program.module->files.size()) {
-      const std::string& file = program.module->files[static_cast<std::size_t>(instruction.source.file)];
-      side.source = fmt::format("{}:{}", file.substr(file.rfind('/') + 1), instruction.source.line);
+    const TextPlace place = place_of(program, index);
+    side.ptx_line = place.line;
+    side.instruction = statement_of(place.module->text, place.line);
+    const std::vector<std::string>& files = place.module->files;
+    if (place.source.file >= 0 && static_cast<std::size_t>(place.source.file) < files.size()) {
+      const std::string& file = files[static_cast<std::size_t>(place.source.file)];
+      side.source = fmt::format("{}:{}", file.substr(file.rfind('/') + 1), place.source.line);
     }
   }
   return side;

@@ -7,9 +7,13 @@
 #include "kernelwright/runtime/emulator/checker/hazard_report.h"
 #include "kernelwright/runtime/emulator/machine/cta.h"
 #include "kernelwright/runtime/emulator/machine/names.h"
+#include "kernelwright/runtime/emulator/program/lined_text.h"
 
 namespace kernelwright::emulator {
 
+/// Where reports say that instruction `index` stands: in the text with lines, if the module has one. Line 0: there is
+/// no such instruction.
+TextPlace place_of(const Program& program, std::uint32_t index);
 /// One side of a report: `warp` at instruction `index`. `lane` -1: all lanes.
 HazardSide side_of(const LaunchNotes* notes, const Warp& warp, int lane, std::uint32_t index);
 /// The same for a warp that may have exited: its CTA's place in the grid, and its number in the CTA.

@@ -14,6 +14,8 @@
 
 namespace kernelwright::emulator {
 
+class LinedText;
+
 /// A source whose value depends on the warp's position, with its own slot in the register file.
 enum class Special : std::uint8_t {
   kTidX,
@@ -87,6 +89,7 @@ struct Program {
   };
 
   const Module* module = nullptr;
+  LinedText* lined = nullptr;           // for reports: the lines that `module` does not name; null: there are none
   std::unique_ptr<const Entry> linked;  // `entry`, if the entry calls functions
   const Entry* entry = nullptr;
   std::vector<Op> ops;               // one per instruction, and a final exit

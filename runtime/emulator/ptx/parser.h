@@ -2,6 +2,7 @@
 /// understood or refused; nothing is skipped to the next semicolon.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,9 @@ class PtxError : public Error {
   int line_;
   std::string message_;
 };
+
+/// What parse_ptx() needs of a caller's stack.
+constexpr std::size_t kParserStackBytes = std::size_t{512} << 10;
 
 /// Reads a module. Registers and labels are scoped by braces, branch targets are resolved, and .loc lines are attached
 /// to the instructions that follow them.

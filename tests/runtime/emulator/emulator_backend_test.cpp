@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 
 #include "kernelwright/generator/error.h"
@@ -18,6 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 using Words = std::vector<std::uint32_t>;
 
@@ -47,6 +51,12 @@ const std::string kRace = test::module_of(R"(
   ret;
 }
 )");
+
+/// kRace with the line of its source that the store comes from.
+std::string race_with_lines() {
+  std::string text = kRace + "\n.file 1 \"kernels/race.cu\"\n";
+  return text.insert(text.find("  st.shared"), "  .loc 1 7 0\n");
+}
 
 /// Half of the threads wait for ever.
 const std::string kStuck = test::module_of(R"(
@@ -365,6 +375,48 @@ TEST_F(CheckedBackend, ReportsGoToTheSinkAndAreKeptAndThrowNothing) {
   EXPECT_EQ(reports[0].report.first.role, "math");
   EXPECT_EQ(reports[0].report.second.role, "load");
   EXPECT_THAT(backend->take_reports(), IsEmpty());
+}
+
+TEST_F(CheckedBackend, LinesOfTheSourceAreMadeOnceForTheFirstReport) {
+  int made = 0;
+  KernelImage image(kRace);
+  image.lined_ptx = [&] {
+    ++made;
+    return race_with_lines();
+  };
+  const auto kernel = device.load(image, "race", 64);
+  device.launch(*kernel, {.block = 1, .shared_bytes = 64}, nullptr, 0, nullptr);
+  EXPECT_THAT(told, IsEmpty());
+  EXPECT_EQ(made, 0) << "there is no report";
+  for (int i = 0; i < 2; ++i) device.launch(*kernel, {.block = 64, .shared_bytes = 64}, nullptr, 0, nullptr);
+  EXPECT_EQ(made, 1);
+  const std::string text = race_with_lines();  // a kernel that runs this text has the same reports
+  const auto lined = device.load(KernelImage(std::string_view(text)), "race", 64);
+  device.launch(*lined, {.block = 64, .shared_bytes = 64}, nullptr, 0, nullptr);
+  ASSERT_THAT(told, SizeIs(3));
+  EXPECT_THAT(told[2], HasSubstr("`st.shared.u32 [%r0+16], %r1;`, race.cu:7"));
+  EXPECT_EQ(told[0], told[2]);
+  EXPECT_EQ(told[1], told[2]);
+}
+
+TEST_F(CheckedBackend, ReportsDoWithoutLinesThatCannotBeHad) {
+  const std::function<std::string()> makers[] = {
+      {},
+      [] { return std::string(); },
+      [] { return std::string("no PTX"); },
+      [] { return kAdd; },
+      []() -> std::string { throw std::runtime_error("no compiler"); },
+  };
+  for (const auto& make : makers) {
+    KernelImage image(kRace);
+    image.lined_ptx = make;
+    const auto kernel = device.load(image, "race", 64);
+    device.launch(*kernel, {.block = 64, .shared_bytes = 64}, nullptr, 0, nullptr);
+    EXPECT_EQ(told.back(), told.front());
+  }
+  ASSERT_THAT(told, SizeIs(std::size(makers)));
+  EXPECT_THAT(told[0], HasSubstr("`st.shared.u32 [%r0+16], %r1;`"));
+  EXPECT_THAT(told[0], Not(HasSubstr("race.cu")));
 }
 
 TEST_F(CheckedBackend, WhatEndedALaunchIsAmongTheReports) {

@@ -1,6 +1,7 @@
 // The engine on the emulator: what it loads, what it reports, and one attention from its problem to its numbers.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "kernelwright/generator/attention/planner.h"
@@ -227,6 +228,59 @@ TEST_P(EmulatedAttention, ReportsNameTheLinesOfTheTemplates) {
   Binary other = *kernel.binary();
   other.ptx += "// another\n";
   EXPECT_EQ(engine.store().ptx_with_lines(engine.store().source_of(kernel.plan().main), other), "");
+}
+
+/// A store whose kernels lack their barriers, so that they have reports.
+class RacyStore : public KernelStore {
+ public:
+  /// `eager`: the text that runs has the lines already.
+  explicit RacyStore(bool eager) : KernelStore(memory_only()), eager_(eager) {}
+  std::atomic<int> compiled_for_lines{0};
+
+ protected:
+  Binary build(const SourceUnit& unit) override {
+    Binary binary = compiler().compile(unit);
+    binary.ptx = without_barriers(eager_ ? compiler().compile_with_lines(unit) : binary.ptx);
+    return binary;
+  }
+  std::string build_with_lines(const SourceUnit& unit) override {
+    ++compiled_for_lines;
+    return eager_ ? "" : without_barriers(compiler().compile_with_lines(unit));
+  }
+
+ private:
+  static std::string without_barriers(std::string ptx) {
+    for (std::size_t at = 0; (at = ptx.find("\tbar", at)) != ptx.npos;) ptx.erase(at, ptx.find('\n', at) - at);
+    return ptx;
+  }
+  const bool eager_;
+};
+
+TEST(EmulatorEngine, CompilesLinesForTheFirstReportAsIfTheKernelHadThem) {
+  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  const auto text_of = [](const std::vector<emulator::KernelHazard>& reports) {
+    std::string text;
+    for (const auto& [name, report] : reports) text += name + ": " + report.text() + "\n";
+    EXPECT_THAT(text, HasSubstr(".cu"));
+    return text;
+  };
+  std::string texts[2];
+  for (const bool eager : {false, true}) {
+    EngineOptions options;
+    options.backend = "emulator";
+    options.emulator.arch = Arch::kSm80;
+    options.emulator.hazards = true;
+    const auto store = std::make_shared<RacyStore>(eager);
+    options.custom_store = store;
+    Engine engine(options);
+    const AttentionKernel kernel = engine.prepare(SmallAttention::problem());
+    EXPECT_EQ(store->compiled_for_lines, 0);
+    SmallAttention call(engine.device(0));
+    for (int i = 0; i < 2; ++i) kernel.launch(call.tensors, nullptr);
+    EXPECT_EQ(store->compiled_for_lines, 1) << "one kernel, two launches";
+    texts[eager] = text_of(dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports());
+  }
+  EXPECT_EQ(texts[0], texts[1]);
 }
 
 }  // namespace
