@@ -74,12 +74,6 @@ TEST_P(ShippedConfigOnEmulator, IsRightAndWithoutAHazard) {
 
 INSTANTIATE_TEST_SUITE_P(All, ShippedConfigOnEmulator, testing::ValuesIn(shipped_configs()), test_name);
 
-/// Kernels without template lines: the second compile of each, which a person's report is worth, is left out here.
-class StoreWithoutLines : public KernelStore {
- protected:
-  std::string build_with_lines(const SourceUnit&) override { return {}; }
-};
-
 class ShippedAttentionOnEmulator : public ShippedConfigOnEmulator {};
 
 // The number of heads is a run-time parameter and each (KV head, query tile) a cluster of its own: two KV heads run the
@@ -95,7 +89,7 @@ TEST_P(ShippedAttentionOnEmulator, GivesTheSameBitsWithoutAReportHoweverItIsSche
   const std::uint64_t seeds = asked ? std::strtoull(asked, nullptr, 10) : 1;
   ASSERT_GT(seeds, 0u) << "KERNELWRIGHT_EMULATOR_SEEDS is no number of seeds: " << asked;
 
-  const auto store = std::make_shared<StoreWithoutLines>();
+  const auto store = std::make_shared<KernelStore>();
   std::vector<AttentionCase> calls;
   for (const AttentionShape& shape : config.shapes)
     if (shape.check) calls.push_back(make_inputs(problem, shape));
