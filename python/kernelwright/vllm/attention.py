@@ -156,7 +156,7 @@ def _reasons(dtype, kv_cache_dtype):
     if config is not None:
         if config.parallel_config.decode_context_parallel_size > 1:
             reasons.append("decode context parallelism is not supported")
-        if config.parallel_config.enable_dbo:
+        if getattr(config.parallel_config, "enable_dbo", False):
             reasons.append("dual batch overlap is not supported")  # two steps at a time would share a workspace
     return reasons
 
