@@ -123,18 +123,19 @@ mov.b32 %o0, %a1; mov.b32 %o1, %a5;)",
 }
 
 TEST(WmmaLoad, NamesWhatIsWrong) {
+  constexpr std::size_t kBytes = 1 << 20;  // apart from the heap, so that no other memory is nearer to what lies past it
   const auto fault = [](const std::string& address, const std::string& stride) {
     return run_ptx({.statements = ".reg .b32 %c<8>;\nmul.wide.u32 %rd1, %lane, 4; add.u64 %rd1, %rd1, %memory;\n"
                                   "wmma.load.c.sync.aligned.row.m16n16k16.global.f32 "
                                   "{%c0, %c1, %c2, %c3, %c4, %c5, %c6, %c7}, [" +
                                   address + "], " + stride + ";",
-                    .memory = std::vector<std::byte>(4096)})
+                    .memory = std::vector<std::byte>(kBytes)})
         .report.fault;
   };
   EXPECT_EQ(fault("%memory", "16"), "");
   EXPECT_THAT(fault("%rd1", "16"), testing::HasSubstr("wmma.load with addresses or strides that differ"));
   EXPECT_THAT(fault("%memory", "%lane"), testing::HasSubstr("wmma.load with addresses or strides that differ"));
-  EXPECT_THAT(fault("%memory", "1000"), testing::HasSubstr("4 bytes"));
+  EXPECT_THAT(fault("%memory", "17500"), testing::HasSubstr("is 1424 bytes past the end of"));
   EXPECT_THROW(run_ptx({.statements = "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1, %r2}, [%memory];"}),
                emulator::PtxError);
 }
