@@ -1,5 +1,5 @@
 // Reads every #include of the library, the command and the templates, and fails on an arrow drawn backwards:
-//   host    templates/contract <- generator <- runtime <- verify <- cli, examples, bench
+//   host    templates/contract <- generator <- runtime <- verify <- cli, examples, integrations, bench
 //             and inside of generator/, runtime/ and runtime/emulator/ folder by folder: layer_folders()
 //   device  contract, ptx <- tile <- mma, pipeline <- policy <- kernels; templates include nothing but templates
 // The build's include paths already prevent most of these. This test also checks what an include path cannot: which
@@ -107,6 +107,7 @@ const std::map<std::string, std::set<std::string>>& arrows() {
         {"cli", {"cli", "verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
         {"include", {"include", "runtime"}},  // the installed face
         {"examples", {"examples", "include", "runtime", "generator", t + "contract"}},
+        {"integrations", {"integrations", "include", "runtime", "runtime/emulator", "generator", t + "contract"}},
         {"bench", {"bench", "verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
         {t + "contract", {t + "contract"}},
         {t + "ptx", {t + "ptx", t + "contract"}},
@@ -398,7 +399,8 @@ TEST(Layering, EveryIncludePointsDownwards) {
   const fs::path root = test::source_dir();
   Strings found;
   std::map<std::string, int> files;
-  for (const char* folder : {"generator", "runtime", "include", "verify", "cli", "templates", "examples", "bench"}) {
+  for (const char* folder :
+       {"generator", "runtime", "include", "verify", "cli", "templates", "examples", "integrations", "bench"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string path = fs::relative(entry.path(), root).generic_string();
       if (!ends(path, ".h") && !ends(path, ".cpp") && !ends(path, ".cuh") && !ends(path, ".cu") && !ends(path, ".c"))
@@ -506,6 +508,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"runtime/a.cpp", "#include \"kernelwright/cli/verbs/verbs.h\"", "runtime must not see cli"},
         Case{"runtime/a.cpp", "#include \"reference/attention.h\"", "runtime must not see reference"},
         Case{"examples/a.cpp", "#include \"kernelwright/cli/verbs/verbs.h\"", "examples must not see cli"},
+        Case{"integrations/a/a.cpp", "#include \"kernelwright/verify/a.h\"", "integrations must not see verify"},
         Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/source/spec.h\"",
              "runtime/emulator must not see generator"},
         Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/attention/shared_map.h\"",
@@ -565,6 +568,7 @@ INSTANTIATE_TEST_SUITE_P(
              ""},
         Case{"runtime/slot/kernel_handle_impl.h", "#include <fmt/core.h>", ""},
         Case{"examples/a.cpp", "#include \"kernelwright/engine.h\"", ""},
+        Case{"integrations/a/a.cpp", "#include \"kernelwright/engine.h\"\n#include \"errors.h\"", ""},
         Case{"runtime/compile/compiler.cpp",
              "#include \"kernelwright/runtime/compile/nvrtc_functions.h\"\n"
              "#include \"kernelwright/generator/source/specialize.h\"",

@@ -1,0 +1,127 @@
+// Models and their engines: config.pbtxt and problem.json are read, and events go to the server's log.
+#include "model.h"
+
+#include <utility>
+
+#include "errors.h"
+#include "kernelwright/generator/message.h"
+#include "kernelwright/runtime/emulator/emulator_backend.h"
+
+namespace kernelwright::triton {
+namespace {
+
+TRITONSERVER_LogLevel server_level(EventLevel level) {
+  switch (level) {
+    case EventLevel::kDebug: return TRITONSERVER_LOG_VERBOSE;
+    case EventLevel::kInfo: return TRITONSERVER_LOG_INFO;
+    case EventLevel::kWarning: return TRITONSERVER_LOG_WARN;
+    case EventLevel::kError: return TRITONSERVER_LOG_ERROR;
+  }
+  return TRITONSERVER_LOG_ERROR;  // no enumerator is left
+}
+
+void log_event(const Event& event) noexcept {
+  if (TRITONSERVER_Error* failed = guarded([&] {
+        std::string text = "kernelwright: " + std::string(to_string(event.kind));
+        for (const std::string& part : {event.name, event.detail})
+          if (!part.empty()) text += " " + part;
+        if (event.milliseconds > 0) text += " (" + std::to_string(static_cast<int>(event.milliseconds)) + " ms)";
+        log(server_level(event.level()), text);
+      }))
+    TRITONSERVER_ErrorDelete(failed);
+}
+
+void log_hazard(const emulator::KernelHazard& hazard) noexcept {
+  if (TRITONSERVER_Error* failed = guarded([&] {
+        log(TRITONSERVER_LOG_ERROR, "kernelwright: hazard in " + hazard.kernel + ": " + hazard.report.text());
+      }))
+    TRITONSERVER_ErrorDelete(failed);
+}
+
+/// The model's configuration, config.pbtxt with the server's defaults.
+JsonValue config_of(TRITONBACKEND_Model* model) {
+  TRITONSERVER_Message* message = nullptr;
+  check(TRITONBACKEND_ModelConfig(model, 1, &message));
+  const auto remove = [](TRITONSERVER_Message* each) {
+    log_failure(TRITONSERVER_MessageDelete(each), "TRITONSERVER_MessageDelete");
+  };
+  const std::unique_ptr<TRITONSERVER_Message, decltype(remove)> owner(message, remove);
+  const char* text = nullptr;
+  std::size_t bytes = 0;
+  check(TRITONSERVER_MessageSerializeToJson(message, &text, &bytes));
+  return JsonValue::parse({text, bytes});
+}
+
+DeviceOptions read_parameters(const JsonValue& config) {
+  DeviceOptions options;
+  std::vector<Violation> found;
+  bool has_arch = false;
+  const JsonValue* parameters = config.find("parameters");
+  for (const auto& [name, parameter] : parameters ? parameters->members() : JsonValue::Object{}) {
+    const JsonValue* text = parameter.find("string_value");
+    const std::string value = text ? text->as_string() : "";
+    const auto refuse = [&, &place = name](const std::string& accepted) {
+      found.push_back({pointer_to("/parameters", place), quoted_for_message(value) + " is given; " + accepted});
+    };
+    if (name == "device") {
+      options.emulated = value == "emulator";
+      if (!options.emulated && value != "cuda") refuse("cuda and emulator are accepted");
+    } else if (name == "arch") {
+      has_arch = true;
+      if (const auto arch = from_string<Arch>(value))
+        options.arch = *arch;
+      else
+        refuse("accepted are " + all_words<Arch>());
+    } else if (name == "hazards") {
+      options.hazards = value == "true";
+      if (!options.hazards && value != "false") refuse("true and false are accepted");
+    } else if (name == "cache_directory") {
+      options.cache_directory = value;
+    } else {
+      found.push_back({pointer_to("/parameters", name),
+                       "is no parameter here; the parameters are device, arch, hazards and cache_directory"});
+    }
+  }
+  if (!options.emulated && has_arch)
+    found.push_back({"/parameters/arch", "is the GPU's own; only an emulator takes it"});
+  if (!options.emulated && options.hazards)
+    found.push_back({"/parameters/hazards", "a GPU finds none; only an emulator does"});
+  if (!found.empty()) throw ConfigError(std::move(found));
+  return options;
+}
+
+std::string problem_path(TRITONBACKEND_Model* model) {
+  TRITONBACKEND_ArtifactType type = TRITONBACKEND_ARTIFACT_FILESYSTEM;
+  const char* folder = nullptr;
+  std::uint64_t version = 0;
+  check(TRITONBACKEND_ModelRepository(model, &type, &folder));
+  check(TRITONBACKEND_ModelVersion(model, &version));
+  return std::string(folder) + "/" + std::to_string(version) + "/problem.json";
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> Engines::engine(const DeviceOptions& options) {
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<Engine>& known = engines_[options];
+  std::shared_ptr<Engine> engine = known.lock();
+  if (!engine) {
+    EngineOptions made{.backend = options.emulated ? "emulator" : "cuda", .sink = log_event};
+    if (options.emulated) made.emulator = {.arch = options.arch, .hazards = options.hazards, .on_report = log_hazard};
+    if (!options.cache_directory.empty()) made.cache.directory = options.cache_directory;
+    known = engine = std::make_shared<Engine>(std::move(made));
+  }
+  return engine;
+}
+
+Model::Model(TRITONBACKEND_Model* model, Engines& engines) {
+  const JsonValue config = config_of(model);
+  const DeviceOptions options = read_parameters(config);
+  operation_ = read_operation(problem_path(model));
+  if (std::vector<Violation> found = mismatches(config, operation_->operands()); !found.empty())
+    throw ConfigError(std::move(found));
+  engine_ = engines.engine(options);
+  emulated_ = options.emulated;
+}
+
+}  // namespace kernelwright::triton

@@ -1,0 +1,53 @@
+/// A loaded model, and the engines that models share.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "kernelwright/engine.h"
+#include "operation.h"
+
+namespace kernelwright::triton {
+
+/// What a model's parameters say of its engine.
+struct DeviceOptions {
+  bool emulated = false;
+  Arch arch = Arch::kSm90a;     // of the emulator
+  bool hazards = false;         // the emulator's checks
+  std::string cache_directory;  // "": the engine's default
+  auto operator<=>(const DeviceOptions&) const = default;
+};
+
+/// The state of the backend. Models of equal options share one engine, which ends with the last of them. So a server
+/// keeps no kernels of models that are gone. Safe from any number of threads.
+class Engines {
+ public:
+  /// Throws MissingError if there is no GPU and `options` wants one.
+  std::shared_ptr<Engine> engine(const DeviceOptions& options);
+
+ private:
+  std::mutex mutex_;
+  std::map<DeviceOptions, std::weak_ptr<Engine>> engines_;
+};
+
+/// The state of a model: immutable, and shared by its instances.
+class Model {
+ public:
+  /// Reads the model's configuration and its problem.json. Throws ConfigError if they do not fit each other, and what
+  /// Engines::engine() throws.
+  Model(TRITONBACKEND_Model* model, Engines& engines);
+
+  const Operation& operation() const { return *operation_; }
+  Engine& engine() const { return *engine_; }
+  bool emulated() const { return emulated_; }
+
+ private:
+  std::unique_ptr<Operation> operation_;
+  std::shared_ptr<Engine> engine_;
+  bool emulated_ = false;
+};
+
+}  // namespace kernelwright::triton
