@@ -119,7 +119,7 @@ def profile(path, run):
 
 def child(given, arm):
     """The rows of one arm from a process of its own, and whether it ended well."""
-    words = [sys.executable, os.path.abspath(__file__), "--arm", arm, "--output", "-"]
+    words = [sys.executable, os.path.abspath(__file__), "--arm", arm]
     for name in ("model", "kv", "prompts", "input", "tokens", "rounds"):
         words += [f"--{name}", str(getattr(given, name))]
     words += (["--layers", str(given.layers)] if given.layers else []) + (["--eager"] if given.eager else [])
