@@ -262,6 +262,24 @@ class Contract(unittest.TestCase):
         impl.process_weights_after_loading(torch.bfloat16)  # as a captured graph would read it
         self.assertEqual(held.abs().sum().item(), 0)
 
+    def test_sinks_change_in_and_out_of_inference_mode(self):
+        """vLLM runs steps in inference mode, and may load weights again outside of it, or in it."""
+        for born in (False, True):
+            with self.subTest(weights_in_inference_mode=born):
+                with torch.inference_mode(born):
+                    sinks = torch.zeros(HEADS, dtype=torch.bfloat16, device=DEVICE)
+                impl = KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS, sinks=sinks)
+                layer = layer_of(impl, torch.bfloat16)
+                with torch.inference_mode():
+                    step, builder = Step(layer, torch.bfloat16, STEPS["decode"]), builder_of({"layer": layer})
+                    step.run(builder)
+                held = impl._named["sinks"]
+                for inside in (born, True):
+                    with torch.inference_mode(inside):
+                        sinks.fill_(2 + inside)
+                        impl.process_weights_after_loading(torch.bfloat16)
+                    self.assertEqual(held.tolist(), [2.0 + inside] * HEADS)
+
     @unittest.skipUnless(HAS_GPU, "a CUDA graph needs a GPU")
     def test_a_graph_is_replayed_with_other_lengths(self):
         layer = layer_of(KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS), torch.bfloat16)

@@ -278,19 +278,25 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
             self._named = self._scales(layer)
             if self.sinks is not None:
                 plain = self.sinks.dtype == torch.float32 and self.sinks.is_contiguous()
-                self._named["sinks"] = self.sinks.detach() if plain else torch.empty(self.num_heads, dtype=torch.float32, device=device)
+                with torch.inference_mode(False):  # else no later call outside of that mode could write them
+                    self._named["sinks"] = self.sinks if plain else torch.empty(self.num_heads, dtype=torch.float32, device=device)
             if self.alibi_slopes is not None:
                 self._named["alibi_slopes"] = torch.tensor(self.alibi_slopes, dtype=torch.float32, device=device)
-        if self.sinks is not None and self._sinks_of != self.sinks._version:
+        if self.sinks is not None and self._sinks_of != self._version_of_sinks():
             self._copy_sinks()
         return self._named
+
+    def _version_of_sinks(self):
+        """Changes with each write to them; weights that were made in inference mode do not count theirs."""
+        return 0 if self.sinks.is_inference() else self.sinks._version
 
     def _copy_sinks(self):
         """Brings new weights to where launches and graphs read them."""
         held = self._named["sinks"]
         if held.data_ptr() != self.sinks.data_ptr():
-            held.copy_(self.sinks.detach())
-        self._sinks_of = self.sinks._version
+            with torch.no_grad():
+                held.copy_(self.sinks)
+        self._sinks_of = self._version_of_sinks()
 
     def process_weights_after_loading(self, act_dtype):
         if self._named is not None and self.sinks is not None:
