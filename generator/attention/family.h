@@ -174,7 +174,8 @@ inline contract::HopperShape hopper_shape_of(const AttentionSpec& spec) {
           .q_bytes = bits_of(spec.q) / 8,
           .kv_bytes = bits_of(spec.kv) / 8,
           .column_slab = spec.v_columns ? contract::column_slab_bytes(spec.block_n, spec.page_size) : 0,
-          .rope_depth = spec.rope_width};
+          .rope_depth = spec.rope_width,
+          .keeps_halves = spec.promotes_runs() && contract::halves_in_shared(spec.math_warpgroups, spec.head_dim_v)};
 }
 /// Whether warps of attention_sm90 make operands of fp8 (contract::kConvertingWarps).
 inline bool restages_keys(const AttentionSpec& spec) { return hopper_shape_of(spec).restages(); }
@@ -248,10 +249,11 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int output = (spec.head_dim_v + 1) / 2, scores = spec.block_n / 2;
   const int narrow = q_bytes == 1 ? contract::group_width(spec.head_dim_v) / 2 : 0;  // of an fp8 product with V
   const bool own = spec.promotes() && !spec.shares_scores();
+  const int sums = contract::kSumRows / (spec.shares_scores() ? 1 : 2);  // of probabilities
   // Runs: the upper halves of sums. Kernels of wide heads spilled with an LSE, whose sums are there in every step.
-  const int runs = spec.promotes_runs() ? (spec.head_dim_v + contract::kSumRows) / 4 + (spec.lse ? 20 : 0) : 0;
-  return scores + runs + (own || q_bytes != 1 ? narrow : contract::kSumRows) + spec.block_n * q_bytes / 8 + output +
-         rest;
+  const int halves = hopper_shape_of(spec).keeps_halves ? 0 : (spec.head_dim_v + contract::kSumRows) / 4;
+  const int runs = spec.promotes_runs() ? halves + (spec.lse ? 20 : 0) : 0;
+  return scores + runs + (own || q_bytes != 1 ? narrow : sums) + spec.block_n * q_bytes / 8 + output + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs
 /// more where it gathers keys or makes operands, and where it counts those before a sequence's start

@@ -41,7 +41,7 @@ void check_promotion(const AttentionProblem& problem, const AttentionSchedule& s
                                              "q is {}; \"auto\" would do",
                                              schedule.pv_promote.value(), to_string(problem.dtype.q))});
   else
-    hopper.takes("/schedule/pv_promote", schedule.pv_promote.value(), {0, 1, 2, 4, 8, 16});
+    hopper.takes("/schedule/pv_promote", schedule.pv_promote.value(), {0, 1, 2, 4, 8, 12, 16});
 }
 
 void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
@@ -241,9 +241,9 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
        axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
       {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
        axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
-  if (narrow)  // a sum after each tile, and after eight
+  if (narrow)  // a sum after each tile, and after runs
     sets.push_back({axis("math_warpgroups", &S::math_warpgroups, several), axis("block_n", &S::block_n, {64, 96, 128}),
-                    axis("overlap", &S::overlap, overlaps), axis("pv_promote", &S::pv_promote, {1, 8})});
+                    axis("overlap", &S::overlap, overlaps), axis("pv_promote", &S::pv_promote, {1, 8, 16})});
   if (narrow)  // the special function unit is as busy as the tensor cores
     sets.push_back({axis("math_warpgroups", &S::math_warpgroups, several), axis("overlap", &S::overlap, overlaps),
                     axis("exp2_emulated", &S::exp2_emulated, {1.0 / 16, 2.0 / 16, 4.0 / 16, 6.0 / 16})});

@@ -37,16 +37,29 @@ constexpr ShortTarget kShortTargets[] = {{0, 512, {64, 2, 128, 4, KvRing::kSplit
                                          {512, 2048, {128, 2, 128, 3, KvRing::kSplit, Overlap::kBoth}}};
 /// fp8 products: a product with V needs registers too, unless it adds to the output for runs of tiles. It takes those
 /// of scores where steps are one product after the other, so tiles may be wider, or warpgroups more.
+///
+/// Runs of three warpgroups are the fastest of heads of 80, 96 and 128, except where 192 rows leave short sequences'
+/// tiles partly empty. Beside the sums of an LSE their tiles have 64 keys.
+enum class Lengths { kAny, kShort };
 struct NarrowTarget {
   int max_depth_v;
   Target target;
+  Lengths lengths = Lengths::kAny;
+  bool lse = false;  // only with one
 };
-constexpr NarrowTarget kNarrowTargets[] = {{64, {64, 3, 96, 2, KvRing::kSplit, Overlap::kBoth}},
-                                           {128, {192, 2, 128, 2, KvRing::kSplit, Overlap::kIntra, 1, 1, 8}},
-                                           {128, {128, 2, 128, 2, KvRing::kSplit, Overlap::kNone}},
-                                           {128, {192, 3, 64, 2, KvRing::kSplit, Overlap::kNone}},
-                                           {256, {256, 2, 64, 2, KvRing::kSplit, Overlap::kNone}},
-                                           {256, {256, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}}};
+constexpr int kShortQueries = 2048;
+constexpr NarrowTarget kNarrowTargets[] = {
+    {64, {64, 3, 96, 2, KvRing::kSplit, Overlap::kBoth}},
+    {96, {96, 3, 96, 2, KvRing::kSplit, Overlap::kIntra, 1, 1, 16}},
+    {112, {112, 2, 128, 2, KvRing::kSplit, Overlap::kIntra, 1, 1, 8}},
+    {128, {128, 2, 128, 2, KvRing::kSplit, Overlap::kIntra, 1, 1, 12}, Lengths::kShort},
+    {128, {128, 3, 96, 2, KvRing::kSplit, Overlap::kIntra, 1, 1, 16}},
+    {128, {128, 3, 64, 2, KvRing::kSplit, Overlap::kIntra, 1, 1, 16}, Lengths::kAny, true},
+    {128, {192, 2, 128, 2, KvRing::kSplit, Overlap::kIntra, 1, 1, 8}},
+    {128, {128, 2, 128, 2, KvRing::kSplit, Overlap::kNone}},
+    {128, {192, 3, 64, 2, KvRing::kSplit, Overlap::kNone}},
+    {256, {256, 2, 64, 2, KvRing::kSplit, Overlap::kNone}},
+    {256, {256, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}}};
 /// Scales that differ by key take registers, too: no tile of 192 rows, and narrower ones.
 constexpr NarrowTarget kNarrowScaledTargets[] = {{64, {64, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}},
                                                  {128, {192, 2, 64, 2, KvRing::kSplit, Overlap::kNone}},
@@ -59,32 +72,48 @@ constexpr int kBriefQueries = 512;
 constexpr int kNarrowDepth = 32;  // such heads gain from sub-stages without a mask, and lose with a causal one
 
 /// Whether sums of fp8 may stay in the tensor cores for more than a tile. A schedule may promote after every tile, or
-/// order steps as only such kernels gain from. In wide heads, the sums of an LSE take the registers.
-bool takes_runs(const AttentionProblem& problem, const AttentionSchedule& schedule) {
-  constexpr int kWidestWithLse = 112;
+/// order steps as only such kernels gain from.
+bool takes_runs(const AttentionSchedule& schedule) {
   const Overlap overlap = schedule.overlap.value_or(Overlap::kIntra);
-  return (!problem.lse || problem.head_dim.v <= kWidestWithLse) && schedule.pv_promote.value_or(0) != 1 &&
-         (overlap == Overlap::kIntra || overlap == Overlap::kBoth);
+  return schedule.pv_promote.value_or(0) != 1 && (overlap == Overlap::kIntra || overlap == Overlap::kBoth);
+}
+
+/// Whether a kernel of runs has the registers for the target's tile, and the schedule's warpgroups. Of three it is for
+/// items that see many keys.
+bool suits_runs(AttentionSpec spec, const AttentionSchedule& schedule, const Target& target, bool packs) {
+  if (target.math_warpgroups == 3 && schedule.math_warpgroups.value_or(3) != 3) return false;
+  if (target.math_warpgroups == 3 && (spec.mask == MaskKind::kSlidingWindow || spec.v_columns)) return false;
+  spec.math_warpgroups = target.math_warpgroups;
+  spec.block_n = target.block_n;
+  spec.overlap = target.overlap;
+  spec.pv_promote = target.pv_promote;
+  spec.pack_gqa = packs;
+  return detail::hopper_registers(spec) <= detail::hopper_register_budget(spec, spec.math_warpgroups);
 }
 
 /// The first that fits the heads. Steps of one product after the other are for products that take the registers of
 /// scores.
-const Target& narrow_target_for(const HeadDim& head_dim, bool takes_runs, std::span<const NarrowTarget> targets) {
-  for (const auto& [max_depth_v, target] : targets) {
+const Target& narrow_target_for(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                                const AttentionSpec& spec, bool packs, std::span<const NarrowTarget> targets) {
+  const HeadDim& head_dim = problem.head_dim;
+  const bool is_short = problem.max_q_len > 0 && problem.max_q_len <= kShortQueries;
+  for (const auto& [max_depth_v, target, lengths, lse] : targets) {
     const bool one_product = target.overlap == Overlap::kNone;
     if (std::max(head_dim.qk, head_dim.v) > target.max_depth || head_dim.v > max_depth_v) continue;
-    if (target.pv_promote != 1 && !takes_runs) continue;
+    if ((lengths == Lengths::kShort && !is_short) || (lse && !problem.lse)) continue;
+    if (target.pv_promote != 1 && !(takes_runs(schedule) && suits_runs(spec, schedule, target, packs))) continue;
     if (!one_product || contract::shares_scores(one_product, target.block_n, head_dim.v)) return target;
   }
   return targets.back().target;
 }
 
-const Target& target_for(const AttentionProblem& problem, const AttentionSchedule& schedule, MaskKind mask,
+const Target& target_for(const AttentionProblem& problem, const AttentionSchedule& schedule, const AttentionSpec& spec,
                          bool packs) {
+  const MaskKind mask = spec.mask;
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
   const bool scales_keys = scales_differ_by_key(problem.scales);
   if (bits_of(problem.dtype.q) == 8)
-    return narrow_target_for(problem.head_dim, takes_runs(problem, schedule),
+    return narrow_target_for(problem, schedule, spec, packs,
                              scales_keys ? std::span<const NarrowTarget>(kNarrowScaledTargets) : kNarrowTargets);
   const bool mixed = packs && problem.q_layout == QLayout::kRagged && mask != MaskKind::kSlidingWindow;
   if ((mixed || scales_keys) && depth <= kPackedRagged.max_depth) return kPackedRagged;
@@ -120,7 +149,7 @@ class Tile {
         problem_(problem),
         machine_(arch_info(spec.arch)),
         packs_(schedule.pack_gqa.value_or(detail::packs_well(problem, detail::kWgmmaRows))),
-        target_(target_for(problem, schedule, spec.mask, packs_)) {}
+        target_(target_for(problem, schedule, spec, packs_)) {}
 
   void choose() {
     spec_.pv_promote = schedule_.pv_promote.value_or(target_.pv_promote);                // registers follow from it

@@ -151,7 +151,10 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
   if (shape.narrow()) {
     map.ring("keys", layout.keys, spec.num_kv_stages, layout.key_slot, k_tile);
     map.ring(shape.transposes() ? "values, transposed" : "values, in columns", layout.values, spec.num_kv_stages,
-             layout.value_slot, columns(shape.column_slab > 0 ? shape.column_slab : width, 1));
+             layout.value_slot,
+             columns(shape.column_slab > 0 ? shape.column_slab
+                                           : contract::transposed_swizzle_bytes(spec.block_n, shape.swizzle_bytes),
+                     1));
   } else if (spec.v_columns) {
     map.keys_and_values(layout, k_tile, columns(contract::converted_slab_bytes(spec.block_n), 2) + ", columns");
   } else {
@@ -164,6 +167,9 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
            "what the loading warp tells of a work item");
   if (shape.gathers)
     map.ring("gathers", layout.gathers, shape.told(), contract::kGatherBytes, "what it tells who copies keys");
+  if (shape.keeps_halves)
+    map.add("halves of sums", layout.halves, layout.total - layout.halves,
+            fmt::format("[{}][{}] bf16, of runs before", spec.block_m, spec.head_dim_v + contract::kSumRows));
   if (shape.restages()) {
     const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
     const auto raw_tile = [&](int slabs) { return fmt::format("[{}][{}][{}]", slabs, spec.block_n, width / 2); };

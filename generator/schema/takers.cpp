@@ -144,7 +144,7 @@ std::vector<Family> families_that_take(std::string_view kind, std::string_view p
 
 std::vector<std::int64_t> probes(const range& rule) {
   std::vector<std::int64_t> values{rule.low};
-  for (const std::int64_t value : {1, 2, 3, 4, 6, 8, 16, 32, 48, 64, 96, 128, 160, 192, 256})
+  for (const std::int64_t value : {1, 2, 3, 4, 6, 8, 12, 16, 32, 48, 64, 96, 128, 160, 192, 256})
     if (value > values.back() && value < rule.high && (value - rule.low) % rule.step == 0) values.push_back(value);
   if (rule.high > values.back()) values.push_back(rule.high);
   return values;

@@ -90,6 +90,11 @@ constexpr int32_t group_width(int32_t depth_v) { return group_columns(depth_v) +
 /// Columns of a product that the output itself sums: those of V, and the sums of probabilities where one instruction
 /// has room for both.
 constexpr int32_t summed_columns(int32_t depth_v) { return depth_v + kSumRows <= 256 ? depth_v + kSumRows : depth_v; }
+/// Whether the upper halves of sums of runs lie in shared memory: registers have no room for them beside a third math
+/// warpgroup, or beside a wide output.
+constexpr bool halves_in_shared(int32_t math_warpgroups, int32_t depth_v) {
+  return math_warpgroups > 2 || depth_v > 128;
+}
 /// Whether groups take the registers of scores, one after the other. A step is then `one_product` after the other, and
 /// a group is as wide as the scores: ptxas keeps products of different widths in different registers. The sums of
 /// probabilities are a product of their own.
@@ -108,6 +113,12 @@ constexpr int32_t column_swizzle_bytes(int32_t slab) { return slab > kPieceBytes
 /// The slabs that converted columns have, an operand of 16 bits: as wide as the tile's keys allow, 32 bytes at least.
 constexpr int32_t converted_slab_bytes(int32_t block_n) { return column_slab_bytes(2 * block_n, 0); }
 
+/// The swizzle of a transposed V, whose rows are the keys of a tile: the widest whose slabs they fill.
+constexpr int32_t transposed_swizzle_bytes(int32_t block_n, int32_t swizzle_bytes) {
+  const int32_t filled = block_n % 128 == 0 ? 128 : block_n % 64 == 0 ? 64 : 32;
+  return swizzle_bytes < filled ? swizzle_bytes : filled;
+}
+
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
 /// [slabs][rows][slab bytes], each slab swizzled.
 struct HopperLayout {
@@ -118,6 +129,7 @@ struct HopperLayout {
   int32_t items;        // q_stages + 2 slots of kItemBytes, 16-aligned: one is written ahead, one is still being stored
   int32_t gathers;      // if threads gather keys: as many slots of kGatherBytes
   int32_t gather_rows;  // if threads gather keys: addresses of rows, [1 tile of K, 2 of V][block_n]
+  int32_t halves;       // upper halves of sums of runs, 8-aligned: [4 sums of a thread][math thread] of 8 bytes
   int32_t total;
   // Bytes of one slot. A slot is whole groups of eight rows, so that the swizzle pattern begins anew in each slot.
   int32_t query_slot, key_slot, value_slot;
@@ -143,6 +155,7 @@ struct HopperShape {
   int32_t q_bytes = 2, kv_bytes = 2;  // of an element
   int32_t column_slab = 0;            // V in columns: column_slab_bytes()
   int32_t rope_depth = 0;             // part of depth_qk: columns that come from tensors of their own
+  bool keeps_halves = false;          // upper halves of sums of runs lie here
 
   constexpr bool converts() const { return kv_bytes < q_bytes; }
   /// Whether products are of fp8.
@@ -162,7 +175,7 @@ struct HopperShape {
   /// Bytes of a row of an operand: of q and k, of v as it lies in memory, and of v as [depth][keys].
   constexpr int32_t qk_row() const { return row_of(score_depth(), q_bytes); }
   constexpr int32_t v_row() const { return row_of(depth_v, q_bytes); }
-  constexpr int32_t keys_row() const { return column_slab > 0 ? block_n * q_bytes : row_of(block_n, q_bytes); }
+  constexpr int32_t keys_row() const { return block_n * q_bytes; }
 
  private:
   constexpr int32_t row_of(int32_t elements, int32_t bytes) const {
@@ -199,7 +212,8 @@ constexpr HopperLayout hopper_layout(const HopperShape& shape) {
   layout.items = align_up(layout.barriers + hopper_barriers(shape).count * kBarrierBytes, 16);
   layout.gathers = layout.items + (shape.q_stages + 2) * kItemBytes;
   layout.gather_rows = layout.gathers + (shape.gathers ? shape.told() * kGatherBytes : 0);
-  layout.total = layout.gather_rows + (shape.gathers ? 3 * shape.block_n * 8 : 0);
+  layout.halves = layout.gather_rows + (shape.gathers ? 3 * shape.block_n * 8 : 0);
+  layout.total = layout.halves + (shape.keeps_halves ? shape.block_m * (shape.depth_v + kSumRows) * 2 : 0);
   return layout;
 }
 

@@ -4,6 +4,7 @@
 #include "contract/attention_sm90.h"
 #include "contract/shared_slab.h"
 #include "contract/words.h"
+#include "ptx/memory.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/element.cuh"
 
@@ -123,10 +124,13 @@ __device__ __forceinline__ void in_natural_order(float (&output)[kCount]) {
 
 /// What RunPromotion does beside issue() and promote(), where there are no runs.
 struct NoRuns {
+  __device__ __forceinline__ static void begin_sums(uint32_t) {}
   template <class Output>
-  __device__ __forceinline__ static void end_run(Output&) {}
-  template <class Output>
-  __device__ __forceinline__ static void end_sums(Output&) {}
+  __device__ __forceinline__ static void begin_product(Output&, uint32_t) {}
+  template <int kValues, class Output>
+  __device__ __forceinline__ static void end_probabilities(Output&, uint32_t) {}
+  template <int kValues, class Output>
+  __device__ __forceinline__ static void end_sums(Output&, uint32_t) {}
   template <class Softmax, class Output>
   __device__ __forceinline__ static void rescale(const Softmax& softmax, Output& output) {
     softmax.rescale(output);
@@ -228,52 +232,123 @@ class NoPromotion : protected Promotion<false, false, kType, 0, 0, kSwizzleBytes
   }
 };
 
-/// Promotion after a run of products. Within a run, products add to the output itself, in the tensor cores. Behind it
-/// the upper half of each sum, a bf16, moves to registers of its own. The rest stays in the output, so that no bit is
-/// lost. It is small: the tensor cores keep their bits of what the next run adds to it.
-template <DType kType, int kSwizzleBytes, int kColumns>
-class RunPromotion : protected NoPromotion<kType, kSwizzleBytes> {
-  uint32_t upper_[kColumns / 4] = {};  // pairs of sums of a row
+/// Takes bf16 halves of two sums away from them. What is left is exact. The first half is the nearest bf16. The second
+/// has the bits of the first behind its own, which saves the instruction that would clear them. (With halves cut by bit
+/// masks, ptxas moves most sums to other registers in every step.)
+__device__ __forceinline__ uint32_t take_halves(float& first, float& second) {
+  const uint32_t pair = tile::Element<DType::kBf16>::pack(first, second);
+  first -= __uint_as_float(pair << 16), second -= __uint_as_float(pair);
+  return pair;
+}
+/// Adds such halves, times `factor`.
+__device__ __forceinline__ void add_halves(float& first, float& second, uint32_t pair, float factor) {
+  first = fmaf(__uint_as_float(pair << 16), factor, first);
+  second = fmaf(__uint_as_float(pair), factor, second);
+}
 
- protected:
-  /// A run has ended, and no product is in flight.
-  template <int kCount>
-  __device__ __forceinline__ void end_run(float (&output)[kCount]) {
-    add_upper(output);
+/// Upper halves of a thread's sums, in registers. The sums are those of kColumns columns of two rows. Halves are
+/// multiplied by the factors of their rows when they are added. `at` is for SharedHalves.
+template <int kColumns>
+class OwnHalves {
+  uint32_t pairs_[kColumns / 4] = {};
+
+ public:
+  using Sums = float[kColumns / 2];
+  __device__ __forceinline__ void clear(uint32_t /*at*/) {
 #pragma unroll
-    for (int i = 0; i < kCount; i += 2) {
-      const uint32_t low = __float_as_uint(output[i]), high = __float_as_uint(output[i + 1]);
-      upper_[i / 2] = __byte_perm(low, high, 0x7632);
-      output[i] -= __uint_as_float(low & 0xffff0000);
-      output[i + 1] -= __uint_as_float(high & 0xffff0000);
+    for (uint32_t& pair : pairs_) pair = 0;
+  }
+  /// Of the sums from kFirst to kEnd, a multiple of four.
+  template <int kFirst = 0, int kEnd = kColumns / 2>
+  __device__ __forceinline__ void add_to(Sums& sums, const float (&factor)[2], uint32_t /*at*/) const {
+#pragma unroll
+    for (int i = kFirst / 2; i < kEnd / 2; ++i) add_halves(sums[2 * i], sums[2 * i + 1], pairs_[i], factor[i % 2]);
+  }
+  __device__ __forceinline__ void take(Sums& sums, uint32_t /*at*/) {
+#pragma unroll
+    for (int i = 0; i < kColumns / 4; ++i) pairs_[i] = take_halves(sums[2 * i], sums[2 * i + 1]);
+  }
+};
+
+/// The same in shared memory, [kColumns / 8][kThreads] of 8 bytes: a pair of each row. `at` is the thread's first. No
+/// other thread reads them.
+template <int kColumns, int kThreads>
+class SharedHalves {
+  enum : int { kCount = kColumns / 8, kStep = kThreads * 8 };
+  static_assert(kColumns % 8 == 0, "pairs of both rows");
+
+ public:
+  using Sums = float[kColumns / 2];
+  __device__ __forceinline__ static void clear(uint32_t at) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) ptx::st_shared_u64(at + i * kStep, 0);
+  }
+  template <int kFirst = 0, int kEnd = kColumns / 2>
+  __device__ __forceinline__ static void add_to(Sums& sums, const float (&factor)[2], uint32_t at) {
+#pragma unroll
+    for (int i = kFirst / 4; i < kEnd / 4; ++i) {
+      const uint64_t pairs = ptx::ld_shared_u64(at + i * kStep);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        add_halves(sums[4 * i + 2 * r], sums[4 * i + 2 * r + 1], static_cast<uint32_t>(pairs >> 32 * r), factor[r]);
     }
   }
-  template <class Softmax, int kCount>
-  __device__ __forceinline__ void rescale(const Softmax& softmax, float (&output)[kCount]) {
+  __device__ __forceinline__ static void take(Sums& sums, uint32_t at) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const uint32_t first = take_halves(sums[4 * i], sums[4 * i + 1]);
+      const uint64_t second = take_halves(sums[4 * i + 2], sums[4 * i + 3]);
+      ptx::st_shared_u64(at + i * kStep, second << 32 | first);
+    }
+  }
+};
+
+/// Promotion after a run of kTiles products. Within a run, products add to the output itself, in the tensor cores.
+/// Behind it the upper half of each sum, a bf16, moves to registers of its own or to shared memory. The rest stays in
+/// the output, so that no bit is lost. It is small: the tensor cores keep their bits of what the next run adds to it.
+/// `at`: the thread's halves in shared memory.
+///
+/// A step whose references move notes the factors of the halves. The halves take them when the run ends: ptxas moves
+/// registers in every step if some step may touch the halves elsewhere.
+template <DType kType, int kSwizzleBytes, int kTiles, class Halves>
+class RunPromotion : protected NoPromotion<kType, kSwizzleBytes> {
+  Halves halves_;
+  float factor_[2] = {1, 1};  // powers of two
+  int left_ = kTiles;         // products of the run
+
+ protected:
+  using Sums = typename Halves::Sums;
+  __device__ __forceinline__ void begin_sums(uint32_t at) { halves_.clear(at); }
+  /// Called ahead of a product, when the one before has ended.
+  __device__ __forceinline__ void begin_product(Sums& output, uint32_t at) {
+    if (left_ == 0) {
+      halves_.add_to(output, factor_, at);
+      halves_.take(output, at);
+      begin_run();
+    }
+    --left_;
+  }
+  /// The item's last product has ended. First the sums from kValues on become whole, those of probabilities, and with
+  /// end_sums() the others.
+  template <int kValues>
+  __device__ __forceinline__ void end_probabilities(Sums& output, uint32_t at) const {
+    halves_.template add_to<kValues>(output, factor_, at);
+  }
+  template <int kValues>
+  __device__ __forceinline__ void end_sums(Sums& output, uint32_t at) {
+    halves_.template add_to<0, kValues>(output, factor_, at);
+    halves_.clear(at);
+    begin_run();
+  }
+  template <class Softmax>
+  __device__ __forceinline__ void rescale(const Softmax& softmax, Sums& output) {
     if (!softmax.moved) return;
     softmax.rescale(output);
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i)  // factors are powers of two
-      upper_[i] = __byte_perm(__float_as_uint(lower(i) * softmax.factor[i % 2]),
-                              __float_as_uint(higher(i) * softmax.factor[i % 2]), 0x7632);
-  }
-  /// The item's last product has ended: `output` becomes the whole sum.
-  template <int kCount>
-  __device__ __forceinline__ void end_sums(float (&output)[kCount]) {
-    add_upper(output);
-#pragma unroll
-    for (uint32_t& pair : upper_) pair = 0;
+    factor_[0] *= softmax.factor[0], factor_[1] *= softmax.factor[1];
   }
 
  private:
-  __device__ __forceinline__ float lower(int i) const { return __uint_as_float(upper_[i] << 16); }
-  __device__ __forceinline__ float higher(int i) const { return __uint_as_float(upper_[i] & 0xffff0000); }
-  template <int kCount>
-  __device__ __forceinline__ void add_upper(float (&output)[kCount]) const {
-    static_assert(kCount == kColumns / 2, "a thread's share of two rows");
-#pragma unroll
-    for (int i = 0; i < kCount; i += 2) output[i] += lower(i / 2), output[i + 1] += higher(i / 2);
-  }
+  __device__ __forceinline__ void begin_run() { factor_[0] = factor_[1] = 1, left_ = kTiles; }
 };
 
 /// The sums of fp8 so far have been stored. The next begin at zero. Their registers changed places when they were

@@ -149,13 +149,32 @@ TEST(HopperLayout, HasRawTilesOfVAndTransposedOnesWhereQueriesAreFp8) {
       const contract::HopperLayout map = contract::hopper_layout(shape);
       EXPECT_EQ(map.query_slot, 128 * 256) << "two slabs of 128 bytes";
       EXPECT_EQ(map.key_slot, block_n * 256);
-      EXPECT_EQ(map.value_slot % ((depth + 8) * 128), 0) << "rows of keys and of ones, in slabs of 128 bytes";
-      EXPECT_GE(map.value_slot, depth * block_n);
+      EXPECT_EQ(map.value_slot, (depth + 8) * block_n) << "rows of keys and of ones, in slabs that keys fill";
+      EXPECT_EQ(map.value_slot % (8 * contract::transposed_swizzle_bytes(block_n, 128)), 0) << "whole patterns";
       const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
       EXPECT_EQ(raw.slots, 2);
       EXPECT_EQ(raw.slot, block_n * 128);
       EXPECT_EQ(raw.total, raw.tiles + 2 * raw.slot + 32);
     }
+}
+
+TEST(HopperLayout, SwizzlesTransposedValuesInSlabsThatKeysFill) {
+  EXPECT_EQ(contract::transposed_swizzle_bytes(128, 128), 128);
+  EXPECT_EQ(contract::transposed_swizzle_bytes(64, 128), 64);
+  EXPECT_EQ(contract::transposed_swizzle_bytes(96, 128), 32);
+  EXPECT_EQ(contract::transposed_swizzle_bytes(128, 64), 64) << "no wider than the schedule's";
+}
+
+TEST(HopperLayout, HasHalvesOfSumsBehindTheRest) {
+  contract::HopperShape shape = tiles(2, 3, 1, false);
+  shape.block_m = 192, shape.depth_qk = shape.depth_v = 128, shape.block_n = 96;
+  shape.q_bytes = shape.kv_bytes = 1;
+  const contract::HopperLayout without = contract::hopper_layout(shape);
+  shape.keeps_halves = true;
+  const contract::HopperLayout with = contract::hopper_layout(shape);
+  EXPECT_EQ(with.halves, without.total);
+  EXPECT_EQ(with.halves % 8, 0);
+  EXPECT_EQ(with.total - with.halves, 192 * (128 + 8) * 2) << "a bf16 for each sum";
 }
 
 TEST(HopperLayout, HasKeysGatheredWherePagesAreNoMultipleOfTheSwizzlesRows) {
@@ -169,6 +188,20 @@ TEST(HopperLayout, TakesTheWidestBoxThatEndsWithThePage) {
   EXPECT_EQ(contract::hopper_kv_box_rows(112, 64), 16);
   EXPECT_EQ(contract::hopper_kv_box_rows(80, 256), 16);
   EXPECT_EQ(contract::hopper_kv_box_rows(128, 24), 8);
+}
+
+TEST(HopperSharedMap, NamesTheHalvesOfSums) {
+  AttentionProblem problem = prefill(128, 128);
+  problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  AttentionSchedule schedule = hopper();
+  schedule.math_warpgroups = 3;
+  schedule.pv_promote = 16;
+  std::uint32_t bytes = 0;
+  for (const SharedRegion& region : shared_map(planned(problem, schedule)))
+    if (region.name == "halves of sums") bytes = region.bytes;
+  EXPECT_EQ(bytes, 192u * (128 + 8) * 2);
+  schedule.math_warpgroups = 2;
+  for (const SharedRegion& region : shared_map(planned(problem, schedule))) EXPECT_NE(region.name, "halves of sums");
 }
 
 TEST(HopperSharedMap, CoversEveryByteOnce) {

@@ -58,28 +58,62 @@ TEST(HopperPromotion, IsAfterRunsOfTilesWhereRegistersAllow) {
     return planned(problem, schedule);
   };
   AttentionSchedule schedule = hopper();
-  for (const auto& [qk, v] : {std::pair{128, 128}, {192, 128}, {96, 96}, {80, 80}}) {
-    const AttentionSpec spec = spec_of(qk, v, schedule);
-    EXPECT_EQ(spec.pv_promote, 8) << qk;
-    EXPECT_TRUE(spec.promotes_runs() && !spec.promotes() && !spec.shares_scores()) << qk;
-    EXPECT_EQ(spec.block_n, 128) << qk;
-    EXPECT_EQ(spec.overlap, Overlap::kIntra) << qk;
+  struct Runs {
+    int qk, v, warpgroups, block_n, tiles;
+  };
+  for (const Runs& runs : {Runs{80, 80, 3, 96, 16},
+                           {96, 96, 3, 96, 16},
+                           {112, 112, 2, 128, 8},
+                           {128, 128, 3, 96, 16},
+                           {192, 128, 2, 128, 8}}) {
+    const AttentionSpec spec = spec_of(runs.qk, runs.v, schedule);
+    EXPECT_EQ(spec.pv_promote, runs.tiles) << runs.qk;
+    EXPECT_TRUE(spec.promotes_runs() && !spec.promotes() && !spec.shares_scores()) << runs.qk;
+    EXPECT_EQ(spec.math_warpgroups, runs.warpgroups) << runs.qk;
+    EXPECT_EQ(spec.block_n, runs.block_n) << runs.qk;
+    EXPECT_EQ(spec.overlap, Overlap::kIntra) << runs.qk;
   }
   for (const int depth : {64, 256}) EXPECT_TRUE(spec_of(depth, depth, schedule).promotes()) << depth;
   AttentionProblem scaled = narrow();
   scaled.scales = ScaleKind::kPerToken;
   EXPECT_TRUE(planned(scaled, schedule).promotes()) << "scales of keys take the registers";
+  schedule.pv_promote = 8;
   AttentionProblem with_lse = narrow();
   with_lse.lse = true;
-  EXPECT_TRUE(planned(with_lse, schedule).promotes()) << "so do the sums of an LSE";
-  schedule.pv_promote = 8;
-  EXPECT_EQ(planned(with_lse, schedule).block_n, 96) << "in narrower tiles there is room";
-  schedule.pv_promote = {};
+  schedule.math_warpgroups = 2;
+  EXPECT_EQ(planned(with_lse, schedule).block_n, 96) << "in narrower tiles there is room for the sums of an LSE";
+  schedule = hopper();
   // An order of steps that gives products the registers of scores.
   schedule.overlap = Overlap::kPingPong;
   EXPECT_TRUE(spec_of(128, 128, schedule).shares_scores());
   schedule.pv_promote = 4;
   EXPECT_TRUE(spec_of(128, 128, schedule).promotes_runs());
+}
+
+TEST(HopperPromotion, HasThreeWarpgroupsWhereRowsAndRegistersAllow) {
+  const auto warpgroups = [](const AttentionProblem& problem) { return planned(problem, hopper()).math_warpgroups; };
+  EXPECT_EQ(warpgroups(narrow()), 3);
+  AttentionProblem brief = narrow();
+  brief.max_q_len = 2048;
+  EXPECT_EQ(warpgroups(brief), 2) << "192 rows leave tiles of short sequences partly empty";
+  EXPECT_EQ(planned(brief, hopper()).pv_promote, 12) << "as many keys as 16 tiles of three warpgroups";
+  brief.max_q_len = 2049;
+  EXPECT_EQ(warpgroups(brief), 3);
+  AttentionProblem with_lse = narrow();
+  with_lse.lse = true;
+  const AttentionSpec spec = planned(with_lse, hopper());
+  EXPECT_EQ(spec.math_warpgroups, 3);
+  EXPECT_EQ(spec.block_n, 64) << "beside the sums of an LSE";
+  EXPECT_TRUE(spec.promotes_runs());
+  AttentionProblem windowed = narrow();
+  windowed.mask.kind = MaskKind::kSlidingWindow;
+  windowed.mask.window = {1024, 0};
+  EXPECT_EQ(warpgroups(windowed), 2);
+  AttentionProblem mixed = narrow();
+  mixed.heads = {8, 2};
+  mixed.q_layout = QLayout::kRagged;
+  mixed.kv_layout = {.kind = KvLayoutKind::kPaged, .page_size = 64};
+  EXPECT_EQ(warpgroups(mixed), 2) << "warpgroups without a row take registers";
 }
 
 TEST(HopperPromotion, IsNamedInTheChoicesOfFp8) {
@@ -91,7 +125,7 @@ TEST(HopperPromotion, IsNamedInTheChoicesOfFp8) {
     return text;
   };
   EXPECT_EQ(choices(narrow()),
-            "8: tensor cores keep 14 bits of sums of fp8: enough for so many key tiles, whose sum then moves on");
+            "16: tensor cores keep 14 bits of sums of fp8: enough for so many key tiles, whose sum then moves on");
   AttentionProblem wide = prefill(256, 256);
   wide.dtype = narrow().dtype;
   EXPECT_THAT(choices(wide), StartsWith("1: tensor cores keep 14 bits of sums of fp8, so P V"));
@@ -106,7 +140,7 @@ TEST(HopperPromotion, IsRefusedByNameWhereItIsNotBuilt) {
   AttentionSchedule schedule = hopper();
   schedule.pv_promote = 3;
   EXPECT_EQ(refusal(narrow(), schedule),
-            "/schedule/pv_promote: 3 is not built yet for the hopper family; it has 0, 1, 2, 4, 8, 16");
+            "/schedule/pv_promote: 3 is not built yet for the hopper family; it has 0, 1, 2, 4, 8, 12, 16");
   schedule.pv_promote = 0;
   AttentionProblem wide = prefill(128, 128);
   wide.dtype.kv = DType::kE4m3;

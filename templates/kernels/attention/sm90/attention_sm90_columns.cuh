@@ -65,7 +65,11 @@ struct ValueColumns {
 };
 
 // Of V as an operand.
-enum : int { kValueSwizzleBytes = spec::kVColumns ? int{ValueColumns::Operand::kSwizzle} : int{spec::kSwizzleBytes} };
+enum : int {
+  kValueSwizzleBytes = spec::kVColumns ? int{ValueColumns::Operand::kSwizzle}
+                       : kTransposesV  ? contract::transposed_swizzle_bytes(spec::kBlockN, spec::kSwizzleBytes)
+                                       : int{spec::kSwizzleBytes}
+};
 
 }  // namespace
 }  // namespace kernelwright

@@ -187,7 +187,12 @@ class WidenedColumns : public WidenedTiles {
 ///                      mma::in_natural_order() renames registers
 class TransposedTiles {
   enum : int { kKeys = 32, kKeyBlocks = spec::kBlockN / kKeys, kDepthBlocks = spec::kHeadDimV / 16 };
-  enum : int { kKeysSlabBytes = kOutputColumns * kRowBytes };
+  // Of a transposed tile: bytes of a slab's row, pieces of one, and bytes of a slab.
+  enum : int {
+    kToBytes = contract::slab_width(kValueSwizzleBytes),
+    kToPieces = kToBytes / contract::kPieceBytes,
+    kToSlabBytes = kOutputColumns * kToBytes
+  };
   static_assert(!kTransposesV || (spec::kBlockN % kKeys == 0 && spec::kHeadDimV % 16 == 0), "whole blocks");
   static_assert(!kTransposesV || spec::kSwizzleBytes >= 32, "16 keys are a piece");
   const uint32_t warp_, lane_;
@@ -197,12 +202,12 @@ class TransposedTiles {
 
   /// Writes the rows of ones of all slots at `slots`, which no tile overwrites.
   __device__ __forceinline__ void begin(uint32_t slots) const {
-    constexpr uint32_t kOnes = 0x38383838, kBytes = contract::kSumRows * kRowBytes;
+    constexpr uint32_t kOnes = 0x38383838, kBytes = contract::kSumRows * kToBytes;
 #pragma unroll 1
-    for (uint32_t slab = warp_; slab < spec::kNumKvStages * kLayout.value_slot / kKeysSlabBytes;
+    for (uint32_t slab = warp_; slab < spec::kNumKvStages * kLayout.value_slot / kToSlabBytes;
          slab += contract::kConvertingWarps)
       for (uint32_t at = lane_ * 16; at < kBytes; at += 32 * 16)
-        ptx::st_shared_v4(slots + (slab + 1) * kKeysSlabBytes - kBytes + at, {{kOnes, kOnes, kOnes, kOnes}});
+        ptx::st_shared_v4(slots + (slab + 1) * kToSlabBytes - kBytes + at, {{kOnes, kOnes, kOnes, kOnes}});
   }
 
   template <bool /*kIsV*/, bool kCleans>
@@ -216,7 +221,7 @@ class TransposedTiles {
       constexpr int kAtOnce = kCleans ? 1 : 2;
 #pragma unroll 1
       for (uint32_t piece = warp_; piece < kDepthBlocks; piece += contract::kConvertingWarps) {
-        const uint32_t source = from + raw_offset(lane_, piece), target = to + piece * (16 * kRowBytes);
+        const uint32_t source = from + raw_offset(lane_, piece), target = to + piece * (16 * kToBytes);
 #pragma unroll
         for (int first = 0; first < kKeyBlocks; first += kAtOnce) {
 #pragma unroll
@@ -268,14 +273,16 @@ class TransposedTiles {
   }
   /// Piece `piece` of key `key` in a raw tile; piece `piece` of keys of element `row` in a transposed one.
   __device__ __forceinline__ static uint32_t raw_offset(uint32_t key, uint32_t piece) {
-    return place(key, piece, RawTile::kSlabBytes);
+    return place<spec::kSwizzleBytes>(key, piece, RawTile::kSlabBytes);
   }
   __device__ __forceinline__ static uint32_t offset(uint32_t row, uint32_t piece) {
-    return place(row, piece, kKeysSlabBytes);
+    return place<kValueSwizzleBytes>(row, piece, kToSlabBytes);
   }
+  template <int kSwizzle>
   __device__ __forceinline__ static uint32_t place(uint32_t row, uint32_t piece, uint32_t slab_bytes) {
-    return piece / kRowPieces * slab_bytes + row * kRowBytes +
-           (piece % kRowPieces ^ contract::swizzle_of_row(row, spec::kSwizzleBytes)) * 16;
+    constexpr int kBytes = contract::slab_width(kSwizzle), kPieces = kBytes / contract::kPieceBytes;
+    return piece / kPieces * slab_bytes + row * kBytes +
+           (piece % kPieces ^ contract::swizzle_of_row(row, kSwizzle)) * 16;
   }
   /// The bits of a word with the pairs of keys `key` and `key` + 1 that are kept.
   __device__ __forceinline__ static uint32_t mask_of(const KeptRows& kept, int key) {

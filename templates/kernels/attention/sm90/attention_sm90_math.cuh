@@ -32,6 +32,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
         turns_(warpgroup) {}
 
   __device__ __forceinline__ void run() {
+    begin_sums(halves());
     if constexpr (kSkipsRows)
       run_where_rows_are();
     else
@@ -183,25 +184,10 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     pack();
   }
 
-  /// Walks the key tiles of an item except the first. Only tiles that some row sees in part are masked: those on the
-  /// right and, with a window, those on the left. A run ends between steps, where no product is in flight. A branch for
-  /// it inside a step cost every step more than the runs' ends cost.
+  /// Walks the key tiles of an item except the first. Only tiles that some row sees in part are masked.
   __device__ __forceinline__ void walk_tiles() {
-    if constexpr (kInRuns) {
 #pragma unroll 1
-      for (int first = walk_.end - 2; first >= walk_.begin; first -= kRunTiles) {
-        const int next = first - kRunTiles;
-        walk_run(first, next < walk_.begin ? walk_.begin : next + 1);
-        end_run(output_);
-      }
-    } else {
-      walk_run(walk_.end - 2, walk_.begin);
-    }
-  }
-  /// Steps from tile `first` down to tile `last`.
-  __device__ __forceinline__ void walk_run(int first, int last) {
-#pragma unroll 1
-    for (int tile = first; tile >= last; --tile) {
+    for (int tile = walk_.end - 2; tile >= walk_.begin; --tile) {
       if ((kRisesBehindDiagonal && tile == walk_.end - 2) || walk_.is_partial(tile) || last_keys_ < spec::kBlockN)
         step<true, true>(tile);
       else
@@ -211,7 +197,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
 
   template <bool kMasked, bool kCleans>
   __device__ __forceinline__ void step(int tile) {
-    issue_both<kCleans>(tile);
+    issue_both<kCleans, true>(tile);
     end_step<kPacksAtOnce>();
     if constexpr (kMasked) mask(tile);
     exponentiate<kMasked>(softmax_);
@@ -223,9 +209,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   /// The first step of an item, together with the last product of the item before.
   __device__ __forceinline__ void cross_over(const DoneItem& done) {
     begin_item();
-    issue_both<true>(walk_.end - 1);
+    issue_both<true, false>(walk_.end - 1);
     end_step<kPacksAtOnce>();
-    end_sums(output_);
     // Exponentials must follow the branches of store(), packed or not. Otherwise ptxas joins those branches at the
     // loop's end, takes the state of rings for one that differs between lanes, and moves descriptors out of uniform
     // registers.
@@ -252,7 +237,6 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     issue_output(values);
     if (takes_turn) turns_.pass();
     end_output();
-    end_sums(output_);
     store(done, softmax_, output_);
     accumulate_ = false;
     mma::forget<kNarrow>(output_);
@@ -284,7 +268,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     }
   }
 
-  template <bool kCleans>
+  /// kEndsRuns: a run of products may end ahead of this product with V. The last one of an item joins the run before.
+  template <bool kCleans, bool kEndsRuns>
   __device__ __forceinline__ void issue_both(int tile) {
     // A warpgroup that may have to clean values together with the others does so ahead of its turn.
     constexpr bool kLooksAhead = kCleans || !kInStages;
@@ -295,6 +280,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     turns_.wait();
     fence();
     if constexpr (kOneProduct) {
+      if constexpr (kEndsRuns) join_run();
       issue_output(values);
       end_output();
       fence();
@@ -304,6 +290,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
       values = take_values<false>();
       take_more();
     }
+    if constexpr (kEndsRuns && !kOneProduct) join_run();
     if constexpr (!kOneProduct) issue_output(values);
     turns_.pass();
     ptx::wgmma_wait_group<kOneProduct ? 0 : 1>();
@@ -418,6 +405,14 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
       accumulate_ = true;
     }
   }
+  /// Ahead of a product with V: a run may end. The scores' product hides that.
+  __device__ __forceinline__ void join_run() {
+    if constexpr (kInRuns) {
+      begin_product(output_, halves());
+      ptx::pin_registers(output_);
+      ptx::wgmma_fence();
+    }
+  }
   __device__ __forceinline__ void end_output() {
     if constexpr (!kPacksAtOnce) ptx::pin_registers(scores_);  // else the exponentials move behind the wait
     ptx::wgmma_wait_group<0>();
@@ -446,6 +441,10 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
 
   // ---- rows ----
 
+  /// The thread's halves of sums. The opaque index keeps the address from holding a register through the loop.
+  __device__ __forceinline__ uint32_t halves() const {
+    return kKeepsHalves ? shared_.halves(ptx::opaque(threadIdx.x) - 128) : 0;
+  }
   __device__ __forceinline__ int row() const { return first_row(warpgroup_, lane_); }
 
   /// The item's mask, with keys counted as tiles are.

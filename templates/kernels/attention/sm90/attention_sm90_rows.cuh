@@ -46,11 +46,10 @@ using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
 using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKeyScales, spec::kExp2Emulated>,
                                policy::RowSoftmax<spec::kRescale, spec::kExp2Emulated>>::type;
 constexpr bool kPacksAtOnce = kNarrow;  // that softmax makes an operand, and leaves the scores as they are
-// fp8 products with V add to the output in the tensor cores, for runs of so many tiles.
-enum : bool { kInRuns = kNarrow && spec::kPvPromote > 1 };
-enum : int { kRunTiles = spec::kPvPromote };
+using Halves =
+    policy::Either<kKeepsHalves, mma::SharedHalves<kOutputColumns, kMathThreads>, mma::OwnHalves<kOutputColumns>>::type;
 using Promotion = policy::Either<
-    kInRuns, mma::RunPromotion<spec::kQDType, kValueSwizzleBytes, kOutputColumns>,
+    kInRuns, mma::RunPromotion<spec::kQDType, kValueSwizzleBytes, spec::kPvPromote, Halves>,
     policy::Either<kNarrow && spec::kPvPromote == 0, mma::NoPromotion<spec::kQDType, kValueSwizzleBytes>,
                    mma::Promotion<kNarrow, contract::shares_scores(kOneProduct, spec::kBlockN, spec::kHeadDimV),
                                   spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>>::type>::type;
@@ -86,14 +85,15 @@ __device__ __forceinline__ void clear_last_keys(uint32_t values, const int& keys
                         {});
 }
 
-/// Ends the sums of fp8 products. Outputs are divided by the sum of e4m3 probabilities as they were rounded, which is a
-/// product with ones. A row whose weight is all on one key then has that key's value exactly. `first`: the thread's
-/// first row. Other products need no such end. Where keys have scales, the sum is the softmax's own.
+/// Ends the sums of probabilities of fp8 products. Outputs are divided by the sum of e4m3 probabilities as they were
+/// rounded, which is a product with ones. A row whose weight is all on one key then has that key's value exactly.
+/// `first`: the thread's first row. Other products need no such end. Where keys have scales, the sum is the softmax's
+/// own.
 template <class Softmax, class Sums>
-__device__ __forceinline__ void end_narrow(Softmax&, Sums&, const float*, const Rows&, int) {}
+__device__ __forceinline__ void take_narrow_sums(Softmax&, const Sums&, const float*, const Rows&, int) {}
 template <bool kSums, int kEmulated, class Sums>
-__device__ __forceinline__ void end_narrow(policy::IntegerSoftmax<kSums, kEmulated>& softmax, Sums& output,
-                                           const float* sinks, const Rows& rows, int first) {
+__device__ __forceinline__ void take_narrow_sums(policy::IntegerSoftmax<kSums, kEmulated>& softmax, const Sums& output,
+                                                 const float* sinks, const Rows& rows, int first) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if constexpr (kKeyScales)
@@ -102,7 +102,6 @@ __device__ __forceinline__ void end_narrow(policy::IntegerSoftmax<kSums, kEmulat
       softmax.take_rounded_sum(r, output[spec::kHeadDimV / 2 + 2 * r],
                                spec::kSinks ? sinks[rows.q_head(first + r * 8)] : ptx::minus_infinity());
   }
-  if constexpr (kTransposesV) mma::in_natural_order<spec::kHeadDimV>(output);
 }
 
 /// The places of an item's rows. They are computed anew for every item, from an opaque thread index. Otherwise values

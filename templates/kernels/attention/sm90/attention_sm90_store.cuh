@@ -39,7 +39,10 @@ __device__ __forceinline__ MathWarpgroup::ExponentScale MathWarpgroup::scale_of(
 __device__ __forceinline__ void MathWarpgroup::store(const DoneItem& done, Softmax& softmax, Output& output) {
   if constexpr (kKeyScales) add_last_sinks(softmax, output, done);
   softmax.finish();
-  if constexpr (kNarrow) end_narrow(softmax, output, params_.sinks, Rows{done.record.rows().head}, row());
+  if constexpr (kNarrow) {
+    end_probabilities<spec::kHeadDimV / 2>(output, halves());
+    take_narrow_sums(softmax, output, params_.sinks, Rows{done.record.rows().head}, row());
+  }
   const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
   const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
   const int mine = own + static_cast<int>(lane / 4);  // the thread's row; its second is 8 rows on
@@ -60,10 +63,18 @@ __device__ __forceinline__ void MathWarpgroup::store(const DoneItem& done, Softm
     if constexpr (!kSkipsRows) release(done);
   } else {
     const OutputRows to(params_, done.record);
+    float weights[2];
+    if constexpr (kNarrow) {
+      // Ahead of the halves: they would hold registers beside the division's.
+#pragma unroll
+      for (int r = 0; r < 2; ++r) weights[r] = weight_of(softmax, r, done);
+      end_sums<spec::kHeadDimV / 2>(output, halves());
+      if constexpr (kTransposesV) mma::in_natural_order<spec::kHeadDimV>(output);
+    }
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, weight_of(softmax, r, done), to.row(mine + r * 8),
-                                                        to.exists(mine + r * 8), lane);
+      tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, kNarrow ? weights[r] : weight_of(softmax, r, done),
+                                                        to.row(mine + r * 8), to.exists(mine + r * 8), lane);
     if constexpr (spec::kLse) to.store_lse(softmax, scale_of(done), mine, lane);
   }
 }

@@ -31,6 +31,9 @@ enum : bool {  // not variables, which would be in every binary
   // Whether warps make operands of what TMA brings.
   kRestagesKv = kConvertsKv || kTransposesV,
   kKeyScales = scales_differ_by_key(spec::kScales),
+  // fp8 products with V add to the output in the tensor cores, for runs of spec::kPvPromote tiles.
+  kInRuns = kNarrow && spec::kPvPromote > 1,
+  kKeepsHalves = kInRuns && contract::halves_in_shared(spec::kMathWarpgroups, spec::kHeadDimV),
 };
 
 /// The type of products.
@@ -87,7 +90,8 @@ __device__ constexpr contract::HopperShape shape() {
           kElementBytes,
           tile::kBytesOf<spec::kKvDType>,
           spec::kVColumns ? contract::column_slab_bytes(spec::kBlockN, spec::kPageSize) : 0,
-          spec::kRopeWidth};
+          spec::kRopeWidth,
+          kKeepsHalves};
 }
 __device__ constexpr contract::HopperRawRing raw_ring() { return contract::hopper_raw_ring(shape()); }
 constexpr contract::HopperLayout kLayout = contract::hopper_layout(shape());
@@ -173,6 +177,8 @@ struct Shared {
   __device__ uint32_t keys() const { return base + kLayout.keys; }
   __device__ uint32_t values() const { return base + kLayout.values; }
   __device__ uint32_t raw() const { return base + raw_ring().tiles; }
+  /// Of a math thread, among them.
+  __device__ uint32_t halves(uint32_t thread) const { return base + kLayout.halves + thread * 8; }
   __device__ uint32_t query_barriers() const { return base + kLayout.barriers + kBarriers.query_full * 8; }
   __device__ uint32_t kv_barriers() const { return base + kLayout.barriers + kBarriers.key_full * 8; }
   __device__ uint32_t raw_barriers() const { return base + raw_ring().full; }

@@ -25,14 +25,14 @@ constexpr int kNeedleKeys = 1 << 13, kNeedleDepth = 64;
 constexpr float kNeedleValue = 0x1p-4f;
 constexpr double kNeedleError = 0x1p-9;
 
-/// One query, for which all keys weigh the same.
-inline CudaCase needle_case(int pv_promote = 1) {
-  CudaCase test{fmt::format("needle_{}", pv_promote), heads(dims(default_problem(), kNeedleDepth, kNeedleDepth), 1, 1),
-                shape_of(1, 1, kNeedleKeys)};
+/// One query, for which all keys weigh the same. Of three warpgroups, runs keep halves of sums in shared memory.
+inline CudaCase needle_case(int pv_promote = 1, int warpgroups = 1) {
+  CudaCase test{fmt::format("needle_{}_{}", pv_promote, warpgroups),
+                heads(dims(default_problem(), kNeedleDepth, kNeedleDepth), 1, 1), shape_of(1, 1, kNeedleKeys)};
   test.problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kF16};
   test.problem.lse = true;
   test.schedule.family = Family::kHopper;
-  test.schedule.math_warpgroups = 1;
+  test.schedule.math_warpgroups = warpgroups;
   test.schedule.pv_promote = pv_promote;
   return test;
 }

@@ -54,9 +54,9 @@ class OnCuda : public testing::Test {
 /// The emulator's tests have the same sums, and the errors of a kernel that leaves them in the tensor cores.
 TEST_F(OnCuda, KeepsTheBitsOfLongSumsOfFp8) {
   if (!family_exists_on(Family::kHopper, *device().info().arch)) GTEST_SKIP() << "no Hopper: " << device().info().name;
-  for (const int pv_promote : {1, 8, 0})
+  for (const auto& [pv_promote, warpgroups] : {std::pair{1, 1}, {8, 1}, {8, 3}, {0, 1}})
     for (const NeedleValues values : {NeedleValues::kSmallBehindLarge, NeedleValues::kOnes, NeedleValues::kRandom}) {
-      const CudaCase test = needle_case(pv_promote);
+      const CudaCase test = needle_case(pv_promote, warpgroups);
       const AttentionCase call = needle_call(test, values);
       const double error =
           needle_error(call, launch_twice(device(), call, prepare(test.problem, test.schedule)).output);

@@ -74,8 +74,8 @@ TEST_F(Fp8Prefill, TakesEveryCodeExactly) {
 }
 
 TEST_F(Fp8Prefill, KeepsTheBitsOfLongSums) {
-  for (const int pv_promote : {1, 8}) {
-    const CudaCase test = needle_case(pv_promote);
+  for (const auto& [pv_promote, warpgroups] : {std::pair{1, 1}, {8, 1}, {8, 3}}) {
+    const CudaCase test = needle_case(pv_promote, warpgroups);
     for (const NeedleValues values : {NeedleValues::kSmallBehindLarge, NeedleValues::kOnes, NeedleValues::kRandom}) {
       const AttentionCase call = needle_call(test, values);
       EXPECT_LT(needle_error(call, run_checked(engine_, test, call)), kNeedleError)
