@@ -90,11 +90,9 @@ constexpr int32_t group_width(int32_t depth_v) { return group_columns(depth_v) +
 /// Columns of a product that the output itself sums: those of V, and the sums of probabilities where one instruction
 /// has room for both.
 constexpr int32_t summed_columns(int32_t depth_v) { return depth_v + kSumRows <= 256 ? depth_v + kSumRows : depth_v; }
-/// Whether the upper halves of sums of runs lie in shared memory: registers have no room for them beside a third math
-/// warpgroup, or beside a wide output.
-constexpr bool halves_in_shared(int32_t math_warpgroups, int32_t depth_v) {
-  return math_warpgroups > 2 || depth_v > 128;
-}
+/// Whether the upper halves of sums of runs lie in shared memory: beside a third math warpgroup, registers have no
+/// room.
+constexpr bool halves_in_shared(int32_t math_warpgroups) { return math_warpgroups > 2; }
 /// Whether groups take the registers of scores, one after the other. A step is then `one_product` after the other, and
 /// a group is as wide as the scores: ptxas keeps products of different widths in different registers. The sums of
 /// probabilities are a product of their own.

@@ -33,7 +33,7 @@ enum : bool {  // not variables, which would be in every binary
   kKeyScales = scales_differ_by_key(spec::kScales),
   // fp8 products with V add to the output in the tensor cores, for runs of spec::kPvPromote tiles.
   kInRuns = kNarrow && spec::kPvPromote > 1,
-  kKeepsHalves = kInRuns && contract::halves_in_shared(spec::kMathWarpgroups, spec::kHeadDimV),
+  kKeepsHalves = kInRuns && contract::halves_in_shared(spec::kMathWarpgroups),
 };
 
 /// The type of products.

@@ -245,23 +245,21 @@ void runs(List& list) {
   AttentionProblem columns = causal(paged(small(4), 64));
   columns.v_layout = VLayout::kColumns;
   add("columns", columns, Overlap::kBoth, 2);
-  // Halves of sums in shared memory: three warpgroups, and wide outputs.
-  const auto add_shared = [&](const std::string& name, AttentionProblem problem, int warpgroups, int block_n, int tiles,
+  // Three warpgroups have halves of sums in shared memory.
+  const auto add_shared = [&](const std::string& name, AttentionProblem problem, int block_n, int tiles,
                               bool lse = false) {
     problem.lse = lse;
     list.add("runs_shared_" + name, problem, several({500, 1, 0, 129}, 100), [&](AttentionSchedule& schedule) {
       schedule.pv_promote = tiles;
       schedule.overlap = Overlap::kIntra;
-      schedule.math_warpgroups = warpgroups;
+      schedule.math_warpgroups = 3;
       schedule.block_n = block_n;
-      if (warpgroups == 2) schedule.q_stages = 1;
     });
   };
-  add_shared("d128", causal(with_sinks(dims(small(0), 128, 128))), 3, 96, 2);
-  add_shared("d128_pages", causal(paged(dims(small(1, 8, 2), 128, 128), 64)), 3, 96, 4);
-  add_shared("d80", dims(small(2), 80, 80), 3, 96, 2);
-  add_shared("d256", dims(small(3), 256, 256), 2, 64, 2);
-  add_shared("lse", dims(small(4), 128, 128), 3, 64, 4, true);
+  add_shared("d128", causal(with_sinks(dims(small(0), 128, 128))), 96, 2);
+  add_shared("d128_pages", causal(paged(dims(small(1, 8, 2), 128, 128), 64)), 96, 4);
+  add_shared("d80", dims(small(2), 80, 80), 96, 2);
+  add_shared("lse", dims(small(4), 128, 128), 64, 4, true);
 }
 
 /// Exponentials by a polynomial: the coarse one of e4m3, and the finer one under an LSE. Rows that see no key ahead of

@@ -76,6 +76,8 @@ void add_fp8_queries(std::vector<AttentionCall>& calls) {
   AttentionSchedule runs = intra;
   runs.pv_promote = 2;
   calls.push_back({"attention_sm90_fp8_runs", dense, shape, runs, kThreeCtas});
+  runs.math_warpgroups = 3;
+  calls.push_back({"attention_sm90_fp8_three_warpgroups", dense, shape, runs, kThreeCtas});
   calls.push_back({"attention_sm90_fp8_pages", with_causal_mask(in_pages(dense)), shape, intra, kThreeCtas});
   const AttentionProblem scaled = fp8_problem({1, 1}, DType::kE4m3, ScaleKind::kPerToken);
   calls.push_back({"attention_sm90_fp8_token_scales", with_causal_mask(scaled), shape, intra, kThreeCtas});
