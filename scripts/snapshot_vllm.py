@@ -4,6 +4,9 @@ dataclasses, members of enums. Nothing of vLLM is imported, so neither torch nor
 
     pip download --no-deps vllm==0.24.0 && unzip -q vllm-0.24.0-*.whl 'vllm/*.py' -d tree
     scripts/snapshot_vllm.py tree > tests/golden/vllm/0.24.0.json
+    scripts/snapshot_vllm.py tree --latents > tests/golden/vllm/latents/0.24.0.json
+
+--latents: what latent.py relies on, which serves fewer versions.
 """
 import ast
 import json
@@ -21,6 +24,15 @@ NAMES = {
     "vllm/platforms/cuda.py": ("_get_backend_priorities",),
     "vllm/config/__init__.py": ("get_layers_from_vllm_config",),
     "vllm/model_executor/layers/attention/__init__.py": ("Attention",),
+}
+
+MLA = "vllm/model_executor/layers/attention/mla_attention.py"
+LATENT_NAMES = {
+    BACKEND: ("AttentionBackend", "AttentionCGSupport", "AttentionType"),
+    MLA: ("MLAAttention", "MLACommonBackend", "MLACommonDecodeMetadata", "MLACommonImpl", "MLACommonMetadata",
+          "MLACommonMetadataBuilder", "QueryLenSupport"),
+    "vllm/platforms/cuda.py": ("CudaPlatformBase",),
+    "vllm/v1/attention/selector.py": ("AttentionSelectorConfig",),
 }
 
 
@@ -56,10 +68,10 @@ def definitions(text):
     return found
 
 
-def snapshot(tree):
+def snapshot(tree, wanted=NAMES):
     """{file: {name: what it is}}; a name that is missing is null."""
     made = {}
-    for file, names in NAMES.items():
+    for file, names in wanted.items():
         path = pathlib.Path(tree) / file
         found = definitions(path.read_text(encoding="utf-8")) if path.is_file() else {}
         made[file] = {name: found.get(name) for name in names}
@@ -67,6 +79,6 @@ def snapshot(tree):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or not pathlib.Path(sys.argv[1], "vllm").is_dir():
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--latents"]) or not pathlib.Path(sys.argv[1], "vllm").is_dir():
         sys.exit(__doc__)
-    print(json.dumps(snapshot(sys.argv[1]), indent=1))
+    print(json.dumps(snapshot(sys.argv[1], LATENT_NAMES if sys.argv[2:] else NAMES), indent=1))

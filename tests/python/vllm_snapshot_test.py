@@ -25,9 +25,22 @@ def script():
     return module
 
 
-SNAPSHOTS = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
-OURS = {node.name: node for node in ast.parse((PLUGIN / "attention.py").read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef)}
+def snapshots(folder):
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def parsed(file):
+    return ast.parse((PLUGIN / file).read_text(encoding="utf-8"))
+
+
+def constant(name):
+    """Of the plug-in's __init__.py."""
+    return next(ast.literal_eval(node.value) for node in parsed("__init__.py").body
+                if isinstance(node, ast.Assign) and node.targets[0].id == name)
+
+
+SNAPSHOTS, LATENTS = snapshots(GOLDEN), snapshots(GOLDEN / "latents")
+OURS = {node.name: node for file in ("attention.py", "latent.py") for node in parsed(file).body if isinstance(node, ast.ClassDef)}
 BASES = {"KernelwrightBackend": "AttentionBackend", "KernelwrightMetadataBuilder": "AttentionMetadataBuilder",
          "KernelwrightImpl": "AttentionImpl"}
 # do_kv_cache_update() is called by its name, and no class has it. The rest is of the class above AttentionImpl.
@@ -36,10 +49,8 @@ ELSEWHERE = {"do_kv_cache_update", "process_weights_after_loading"}
 
 class Snapshots(unittest.TestCase):
     def test_every_version_has_one(self):
-        text = (PLUGIN / "__init__.py").read_text(encoding="utf-8")
-        versions = next(ast.literal_eval(node.value) for node in ast.parse(text).body
-                        if isinstance(node, ast.Assign) and node.targets[0].id == "VERSIONS")
-        self.assertEqual(sorted(versions), sorted(version.rpartition(".")[0] for version in SNAPSHOTS))
+        for versions, found in (("VERSIONS", SNAPSHOTS), ("LATENT_VERSIONS", LATENTS)):
+            self.assertEqual(sorted(constant(versions)), sorted(version.rpartition(".")[0] for version in found))
 
     @unittest.skipIf(sys.version_info < (3, 11), "this Python reads no TOML")
     def test_the_wheel_names_the_plug_in(self):
@@ -48,7 +59,7 @@ class Snapshots(unittest.TestCase):
         self.assertEqual(project["entry-points"]["vllm.general_plugins"], {"kernelwright": "kernelwright.vllm:register"})
 
     def test_all_names_are_there(self):
-        for version, files in SNAPSHOTS.items():
+        for version, files in (*SNAPSHOTS.items(), *LATENTS.items()):
             for file, names in files.items():
                 for name, found in names.items():
                     self.assertIsNotNone(found, f"vLLM {version} has no {name} in {file}")
@@ -72,6 +83,32 @@ class Snapshots(unittest.TestCase):
                     checked += 1
         self.assertGreater(checked, 30)
 
+    def test_methods_of_latents_take_what_vllm_gives(self):
+        mla = script().MLA
+        bases = {"KernelwrightLatentBackend": ((mla, "MLACommonBackend"), (BACKEND, "AttentionBackend")),
+                 "KernelwrightLatentMetadataBuilder": ((mla, "MLACommonMetadataBuilder"),),
+                 "KernelwrightLatentImpl": ((mla, "MLACommonImpl"),)}
+        own, checked = ("problem",), 0  # no method of vLLM's
+        for version, files in LATENTS.items():
+            for ours, theirs in bases.items():
+                methods = {name: of for file, base in reversed(theirs) for name, of in files[file][base]["methods"].items()}
+                for node in OURS[ours].body:
+                    if not isinstance(node, ast.FunctionDef) or node.name in own or node.args.vararg:
+                        continue
+                    if node.name.startswith("_") and node.name != "__init__":
+                        continue
+                    with self.subTest(version=version, method=f"{ours}.{node.name}"):
+                        self.assertIn(node.name, methods)
+                        found = script().parameters(node)
+                        self.assertEqual(found, methods[node.name][:len(found)])
+                    checked += 1
+            fields = [field for name in ("MLACommonMetadata", "MLACommonDecodeMetadata") for field in files[mla][name]["fields"]]
+            self.assertLessEqual({"num_decodes", "max_seq_len", "decode", "block_table", "seq_lens"}, set(fields))
+            self.assertIn("UNIFORM", files[mla]["QueryLenSupport"]["fields"])
+            chosen = files["vllm/platforms/cuda.py"]["CudaPlatformBase"]["methods"]["get_attn_backend_cls"]
+            self.assertEqual(chosen[:3], ["cls", "selected_backend", "attn_selector_config"])
+        self.assertGreater(checked, 8)
+
     def test_a_steps_fields_are_there(self):
         text = (PLUGIN / "attention.py").read_text(encoding="utf-8")
         used = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)
@@ -87,6 +124,8 @@ class Snapshots(unittest.TestCase):
         for tree in trees:
             version, _, folder = tree.partition("=")
             self.assertEqual(script().snapshot(folder), SNAPSHOTS[version], version)
+            if version in LATENTS:
+                self.assertEqual(script().snapshot(folder, script().LATENT_NAMES), LATENTS[version], version)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ import unittest.mock
 
 import torch
 import vllm
+from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.attention import Attention
 from vllm.platforms.interface import DeviceCapability
-from vllm.v1.attention.backend import AttentionCGSupport, AttentionType, CommonAttentionMetadata
+from vllm.v1.attention.backend import AttentionBackend, AttentionCGSupport, AttentionType, CommonAttentionMetadata
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 import kernelwright
@@ -303,6 +304,105 @@ class Contract(unittest.TestCase):
                 self.assertLessEqual((out[i:i + 1].double().cpu() - want).abs().max().item(), 2.0**-7 * v.abs().max().item())
 
 
+class Latents(unittest.TestCase):
+    """Decodes over latents: forward_mqa() of the class that vLLM builds, behind its own cache."""
+
+    HEADS, LENGTHS = 3, (37, 1, 90, 64)
+
+    @classmethod
+    def setUpClass(cls):
+        if not hasattr(AttentionBackend, "supports_batch_invariance") or not vllm.__version__.startswith("0.24"):
+            raise unittest.SkipTest(f"vLLM {vllm.__version__}: latents are served in 0.24")
+        from kernelwright.vllm import latent
+
+        cls.latent = latent
+        cls.engine = kernelwright.Engine("cuda" if HAS_GPU else "emulator", hazards=not HAS_GPU)
+        attention.served.use(cls.engine)
+
+    def setUp(self):
+        torch.manual_seed(11)
+
+    def impl_of(self, kv_cache_dtype="auto", **changes):
+        given = dict(num_heads=self.HEADS, head_size=576, scale=192**-0.5, num_kv_heads=1, alibi_slopes=None, sliding_window=None,
+                     kv_cache_dtype=kv_cache_dtype, logits_soft_cap=None, attn_type=AttentionType.DECODER,
+                     kv_sharing_target_layer_name=None, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+                     qk_head_dim=192, v_head_dim=128, kv_b_proj=None)
+        with set_current_vllm_config(VllmConfig(device_config=DeviceConfig(device=DEVICE))):
+            return self.latent.KernelwrightLatentImpl(**given | changes)
+
+    def check(self, queries=1, dtype=torch.bfloat16, kv_cache_dtype="auto", page=16, tolerance=2.0**-7):
+        impl = self.impl_of(kv_cache_dtype)
+        self.latent.prepare([impl], dtype, page, queries, torch.device(DEVICE))
+        scale = torch.tensor(0.02, device=DEVICE)
+        pages = sum(-(-length // page) for length in self.LENGTHS) + 3
+        fp8 = kv_cache_dtype != "auto"
+        stored = (torch.randn(pages, page, 576) / (scale.item() if fp8 else 1)).to(torch.float8_e4m3fn if fp8 else dtype)
+        values = stored.double() * (scale.item() if fp8 else 1)
+        order = torch.randperm(pages)
+        table = torch.zeros(len(self.LENGTHS) + 1, -(-max(self.LENGTHS) // page) + 1, dtype=torch.int32)
+        for i, length in enumerate(self.LENGTHS):
+            for j in range(-(-length // page)):
+                table[i, j], order = order[0], order[1:]
+        cache = (stored.view(torch.uint8) if fp8 else stored).to(DEVICE)
+        lengths = torch.tensor([*self.LENGTHS, 0], dtype=torch.int32)  # vLLM fills a graph's batch with sequences of no keys
+        tokens = queries * len(lengths)
+        q = torch.randn(tokens, self.HEADS, 576).to(dtype)
+        metadata = types.SimpleNamespace(num_decodes=len(lengths), max_seq_len=4096, decode=types.SimpleNamespace(
+            block_table=table.to(DEVICE), seq_lens=lengths.to(DEVICE)))
+        layer = types.SimpleNamespace(_k_scale=scale)
+        parts = q[..., :512].to(DEVICE), q[..., 512:].to(DEVICE)
+        out, lse = impl.forward_mqa(parts, cache, metadata, layer)
+        again, _ = impl.forward_mqa(q.to(DEVICE), cache, metadata, layer)
+        self.assertIsNone(lse)
+        self.assertTrue(torch.equal(out[:queries * len(self.LENGTHS)], again[:queries * len(self.LENGTHS)]))
+        for i, length in enumerate(self.LENGTHS):
+            keys = values[table[i, torch.arange(length) // page].long(), torch.arange(length) % page][:, None]
+            rows = slice(i * queries, (i + 1) * queries)
+            seen = min(queries, length)  # queries ahead of the first key see none
+            want = reference(q[rows][queries - seen:], keys, keys[..., :512], 192**-0.5)
+            off = (out[rows][queries - seen:].double().cpu() - want).abs().max().item()
+            self.assertLessEqual(off, tolerance * keys.abs().max().item(), f"sequence {i}")
+        if not HAS_GPU:
+            self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_decodes(self):
+        self.check()
+        self.check(dtype=torch.float16, tolerance=2.0**-9, page=64)
+
+    def test_drafted_tokens(self):
+        self.check(queries=3)
+
+    def test_an_fp8_cache_of_one_scale(self):
+        self.check(kv_cache_dtype="fp8")
+
+    def test_nothing_compiles_behind_the_preparation(self):
+        self.check()
+        def counted():
+            found = self.engine.counters()
+            return [found[name] for name in ("compiles", "sealed_misses")]
+        before = counted()
+        self.check()
+        self.assertTrue(self.engine.sealed)
+        self.assertEqual(counted(), before)
+
+    def test_what_is_refused_says_why(self):
+        def reasons(**changes):
+            given = dict(head_size=576, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=64, use_mla=True, has_sink=False,
+                         use_sparse=False, use_mm_prefix=False, use_per_head_quant_scales=False,
+                         device_capability=DeviceCapability(9, 0), attn_type=AttentionType.DECODER)
+            return self.latent.KernelwrightLatentBackend.validate_configuration(**given | changes)
+        self.assertEqual(reasons(), [])
+        self.assertEqual(reasons(kv_cache_dtype="fp8"), [])
+        self.assertEqual(reasons(head_size=320), ["head_size not supported"])
+        self.assertEqual(reasons(use_sparse=True), ["sparse not supported"])
+        self.assertEqual(reasons(kv_cache_dtype="fp8_e5m2"), ["kv_cache_dtype not supported"])
+        self.assertEqual(reasons(use_batch_invariant=True), ["batch invariance not supported"])
+        with self.assertRaisesRegex(NotImplementedError, "latents of 512 and 64, and the model's are 256 and 64"):
+            self.impl_of(kv_lora_rank=256)
+        with self.assertRaisesRegex(NotImplementedError, "no ALiBi, window or softcap"):
+            self.impl_of(logits_soft_cap=30.0)
+
+
 class Registration(unittest.TestCase):
     """register(), in processes of its own, because vLLM keeps what is registered."""
 
@@ -326,6 +426,32 @@ class Registration(unittest.TestCase):
         found, log = self.run_in_vllm("import vllm; vllm.__version__ = '0.99.1'; " + self.PATH)
         self.assertEqual(found, kernelwright.vllm.OF_VLLM)
         self.assertIn("vLLM 0.99.1 is not one of", log)
+
+    LATENT = ("import sys, torch, types\n"
+              "try: import vllm._C_stable_libtorch\n"  # the platform of CUDA imports it, and has no use for it here
+              "except ImportError: sys.modules['vllm._C_stable_libtorch'] = types.ModuleType('vllm._C_stable_libtorch')\n"
+              "import kernelwright.vllm as plugin; plugin.register(); plugin.register(); "
+              "from vllm.platforms import cuda, interface; from vllm.v1.attention.selector import AttentionSelectorConfig as C; "
+              "from vllm.v1.attention.backends.registry import AttentionBackendEnum as B\n"
+              "class Platform(cuda.CudaPlatformBase):\n"
+              "    get_device_capability = classmethod(lambda cls, device_id=0: interface.DeviceCapability(9, 0))\n"
+              "    get_valid_backends = classmethod(lambda cls, **given: ([], {}))\n"
+              "def ask(backend, **config):\n"
+              "    try: return Platform.get_attn_backend_cls(backend, C(576, torch.bfloat16, 'auto', 64, use_mla=True, **config))\n"
+              "    except ValueError as error: return 'vLLM: ' + str(error)[:300]\n")
+
+    @unittest.skipUnless(vllm.__version__.startswith("0.24"), "latents are served in vLLM 0.24")
+    def test_models_with_latents_have_a_backend_behind_the_same_name(self):
+        ask = "print(ask(B.CUSTOM), ask(None), ask(B.CUSTOM, use_sparse=True), sep=' | ')"
+        found = self.run_in_vllm(self.LATENT + ask)[0].split(" | ")
+        self.assertEqual(found[0], kernelwright.vllm.LATENT_BACKEND)
+        self.assertIn("No valid attention backend", found[1], "vLLM chooses among its own")
+        self.assertIn("sparse not supported", found[2])
+        found = self.run_in_vllm(self.LATENT + ask, KERNELWRIGHT_VLLM="prefer")[0].split(" | ")
+        self.assertEqual(found[:2], [kernelwright.vllm.LATENT_BACKEND] * 2)
+        found, log = self.run_in_vllm(self.LATENT + ask, KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
+        self.assertIn("No valid attention backend", found.split(" | ")[0], "vLLM chooses where the library is missing")
+        self.assertIn("leaves latent attention to vLLM: its library cannot be loaded", log)
 
     @unittest.skipUnless(HAS_GPU, "vLLM's platform for CUDA needs a GPU")
     def test_prefer_puts_it_first(self):

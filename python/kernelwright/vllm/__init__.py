@@ -13,8 +13,10 @@ import os
 logger = logging.getLogger("vllm.kernelwright")  # vLLM formats and shows what lies below its own name
 
 BACKEND = "kernelwright.vllm.attention.KernelwrightBackend"
+LATENT_BACKEND = "kernelwright.vllm.latent.KernelwrightLatentBackend"  # of models with latent keys (MLA)
 OF_VLLM = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"  # serves where ours cannot
 VERSIONS = ("0.22", "0.23", "0.24")
+LATENT_VERSIONS = ("0.24",)
 
 __all__ = ["register"]
 
@@ -36,7 +38,8 @@ def register() -> None:
     except Exception as error:  # a vLLM of another era, or a broken one
         logger.warning("kernelwright is left out: this vLLM has no registry of attention backends (%s)", error)
         return
-    reason = _why_not()
+    reason = _why_not(VERSIONS)
+    _serve_latents(AttentionBackendEnum.CUSTOM, reason or _why_not(LATENT_VERSIONS), wish == "prefer")
     register_backend(AttentionBackendEnum.CUSTOM, OF_VLLM if reason else BACKEND)
     if reason:
         logger.warning("kernelwright is left out, and the backend CUSTOM is vLLM's FlashAttention: %s", reason)
@@ -44,13 +47,13 @@ def register() -> None:
         _prefer(AttentionBackendEnum.CUSTOM)
 
 
-def _why_not():
+def _why_not(versions):
     """Why kernels cannot serve this vLLM here; None if they can. It touches no GPU: vLLM may fork afterwards."""
     import vllm
 
     version = ".".join(vllm.__version__.split(".")[:2])
-    if version not in VERSIONS:
-        return f"vLLM {vllm.__version__} is not one of {', '.join(VERSIONS)}; another release of kernelwright may know it"
+    if version not in versions:
+        return f"vLLM {vllm.__version__} is not one of {', '.join(versions)}; another release of kernelwright may know it"
     try:
         from .. import _library
 
@@ -77,3 +80,38 @@ def _prefer(backend):
         return order if use_mla else [backend, *(other for other in order if other is not backend)]
     priorities.of_kernelwright = True
     cuda._get_backend_priorities = priorities
+
+
+def _serve_latents(backend, reason, prefers):
+    """Gives models with latent keys a backend of their own behind the same name. vLLM asks its platform for the class of a name, so
+    the platform's answer is what changes. reason: why vLLM's own serve them; None if ours do."""
+    try:
+        from vllm.platforms import cuda
+
+        given = cuda.CudaPlatformBase.get_attn_backend_cls.__func__
+    except Exception as error:
+        logger.warning("kernelwright leaves latent attention to vLLM: its platform is not known (%s)", error)
+        return
+    if getattr(given, "of_kernelwright", False):
+        return
+
+    def chosen(cls, selected_backend, attn_selector_config, *more, **named):
+        asked = selected_backend is backend
+        if not attn_selector_config.use_mla or not (asked or (prefers and selected_backend is None)):
+            return given(cls, selected_backend, attn_selector_config, *more, **named)
+        reasons = [reason] if reason else _latent_reasons(cls.get_device_capability(), attn_selector_config)
+        if not reasons:
+            return LATENT_BACKEND
+        if asked and not reason:  # as for any backend that a user names
+            raise ValueError(f"Selected backend {backend} is not valid for this configuration. Reason: {reasons}")
+        if asked:
+            logger.warning("kernelwright leaves latent attention to vLLM: %s", reason)
+        return given(cls, None, attn_selector_config, *more, **named)
+    chosen.of_kernelwright = True
+    cuda.CudaPlatformBase.get_attn_backend_cls = classmethod(chosen)
+
+
+def _latent_reasons(capability, config):
+    from .latent import KernelwrightLatentBackend
+
+    return KernelwrightLatentBackend.validate_configuration(device_capability=capability, **config._asdict())

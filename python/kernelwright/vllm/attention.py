@@ -141,13 +141,14 @@ class KernelwrightBackend(AttentionBackend):
     def validate_configuration(cls, *given, **named) -> list[str]:
         """vLLM's own checks, and what it does not ask for. Where nobody chose this backend by name, vLLM goes on without a
         word; the log has it."""
-        reasons = super().validate_configuration(*given, **named) + _reasons(named.get("dtype"), named.get("kv_cache_dtype"))
+        reasons = super().validate_configuration(*given, **named)
+        reasons += reasons_of_config(named.get("dtype"), named.get("kv_cache_dtype"))
         if reasons:
             logger.info("kernelwright leaves this attention to others: %s", "; ".join(reasons))
         return reasons
 
 
-def _reasons(dtype, kv_cache_dtype):
+def reasons_of_config(dtype, kv_cache_dtype):
     """Why a model that vLLM's checks let through is not served."""
     reasons = []
     if kv_cache_dtype in ("float16", "bfloat16") and getattr(torch, kv_cache_dtype) != dtype:

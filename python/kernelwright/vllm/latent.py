@@ -1,0 +1,172 @@
+"""Attention over latents (MLA) of vLLM by kernels of Kernelwright: the decodes of DeepSeek-V2 and V3, R1, Kimi-K2 and GLM-5.
+Prompts, the writes of the cache and the products around a decode stay vLLM's.
+
+A decode is one launch: queries are absorbed, each has the latent's 512 elements and 64 that carry the rotation, and values are the
+first 512 of the keys. All lengths are read on the device, so graphs may be replayed with others. On Hopper CTAs share the keys of
+all sequences evenly, because a server's batch has long and short ones (docs/attention/latent.md).
+"""
+from __future__ import annotations
+
+import logging
+from typing import ClassVar, NamedTuple
+
+import torch
+from vllm.config import get_layers_from_vllm_config
+from vllm.model_executor.layers.attention.mla_attention import (MLAAttention, MLACommonBackend, MLACommonImpl, MLACommonMetadata,
+                                                                MLACommonMetadataBuilder, QueryLenSupport)
+from vllm.v1.attention.backend import AttentionCGSupport, AttentionType
+
+from .._attention import DTYPES
+from .attention import FP8_TYPES, PAGE_SIZES, page_size_of, reasons_of_config, served
+
+logger = logging.getLogger("vllm.kernelwright")
+
+LATENT, ROTARY = 512, 64  # elements of a key
+FP8 = {"fp8": "e4m3", "fp8_e4m3": "e4m3"}  # vLLM's words for a cache of one scale
+HOPPER = 9
+
+
+class LatentProblem(NamedTuple):
+    """All that tells two kernels apart."""
+
+    dtype: str
+    heads: int
+    page_size: int
+    queries: int = 1  # of a sequence at most
+    kv_dtype: str = ""  # "": that of the queries
+    shares_keys: bool = False  # CTAs share the keys of all sequences
+
+    def config(self):
+        """What Engine.prepare() takes."""
+        problem = {"dtype": {"q": self.dtype, "kv": self.kv_dtype or self.dtype, "out": self.dtype},
+                   "head_dim": {"qk": LATENT + ROTARY, "v": LATENT}, "heads": {"q": self.heads, "kv": 1},
+                   "kv_layout": {"kind": "paged", "page_size": self.page_size}, "v_layout": "key_prefix",
+                   "mask": {"kind": "causal"}, "max_q_len": self.queries}
+        if self.kv_dtype:
+            problem["scales"] = "per_tensor"
+        return {"problem": problem, "schedule": {"scheduler": "balanced"} if self.shares_keys else "auto"}
+
+
+class KernelwrightLatentBackend(MLACommonBackend):
+    """What vLLM asks before it chooses. Its name is that of vLLM's place for backends from outside."""
+
+    supported_dtypes: ClassVar[list[torch.dtype]] = list(DTYPES)
+    supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", "float16", "bfloat16", *FP8]
+
+    @staticmethod
+    def get_name() -> str:
+        return "CUSTOM"
+
+    @staticmethod
+    def get_impl_cls() -> type[KernelwrightLatentImpl]:
+        return KernelwrightLatentImpl
+
+    @staticmethod
+    def get_builder_cls() -> type[KernelwrightLatentMetadataBuilder]:
+        return KernelwrightLatentMetadataBuilder
+
+    @staticmethod
+    def get_supported_kernel_block_sizes() -> list[int]:
+        return sorted(PAGE_SIZES)
+
+    @classmethod
+    def get_supported_head_sizes(cls) -> list[int]:
+        return [LATENT + ROTARY]
+
+    @classmethod
+    def supports_compute_capability(cls, capability) -> bool:
+        return capability.major >= 8
+
+    @classmethod
+    def validate_configuration(cls, *given, **named) -> list[str]:
+        reasons = super().validate_configuration(*given, **named)
+        reasons += reasons_of_config(named.get("dtype"), named.get("kv_cache_dtype"))
+        if reasons:
+            logger.info("kernelwright leaves this latent attention to others: %s", "; ".join(reasons))
+        return reasons
+
+
+class KernelwrightLatentMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetadata]):
+    """vLLM's own, which also prepares the kernels. No schedule is computed."""
+
+    _cudagraph_support: ClassVar[AttentionCGSupport] = AttentionCGSupport.UNIFORM_BATCH
+    query_len_support: ClassVar[QueryLenSupport] = QueryLenSupport.UNIFORM  # drafted tokens are decoded with their sequence's
+
+    def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device, MLACommonMetadata)
+        layers = get_layers_from_vllm_config(vllm_config, MLAAttention, layer_names)
+        prepare([layer.impl for layer in layers.values()], vllm_config.model_config.dtype, page_size_of(kv_cache_spec.block_size),
+                self.reorder_batch_threshold, device)
+
+
+def prepare(impls, dtype, page_size, most_queries, device):
+    """The kernels of the layers, for decodes of one query and of `most_queries`."""
+    problems = []
+    for impl in impls:
+        if isinstance(impl, KernelwrightLatentImpl):
+            impl.most_queries = most_queries
+            problems += [impl.problem(DTYPES[dtype], page_size, queries, device) for queries in (1, most_queries)]
+    served.prepare(device.type, device.index or 0, list(dict.fromkeys(problems)))
+
+
+class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
+    """The attention of a layer."""
+
+    can_return_lse_for_decode: bool = False
+
+    def __init__(self, num_heads, head_size, scale, num_kv_heads, alibi_slopes, sliding_window, kv_cache_dtype, logits_soft_cap,
+                 attn_type, kv_sharing_target_layer_name, **mla_args):
+        super().__init__(num_heads, head_size, scale, num_kv_heads, alibi_slopes, sliding_window, kv_cache_dtype, logits_soft_cap,
+                         attn_type, kv_sharing_target_layer_name, **mla_args)
+        if alibi_slopes or sliding_window or logits_soft_cap:
+            raise NotImplementedError("kernelwright's latent backend has no ALiBi, window or softcap; choose another "
+                                      "--attention-backend")
+        if attn_type != AttentionType.DECODER:
+            raise NotImplementedError(f"kernelwright's latent backend serves decoders, not attention of type {attn_type}")
+        if self.kv_lora_rank != LATENT or self.qk_rope_head_dim != ROTARY:
+            raise NotImplementedError(f"kernelwright's latent backend has latents of {LATENT} and {ROTARY}, and the model's are "
+                                      f"{self.kv_lora_rank} and {self.qk_rope_head_dim}; choose another --attention-backend")
+        self.supports_quant_query_input = False  # queries stay in 16 bits beside keys of 8
+        self.most_queries = 1
+        self._kernels, self._pages = {}, (None, None)
+
+    def problem(self, dtype, page_size, queries, device):
+        """That of a decode of `queries` queries a sequence. CTAs share keys of 16 bits on Hopper; the emulator is one."""
+        kv_dtype = FP8.get(self.kv_cache_dtype, "")
+        hopper = device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == HOPPER
+        return LatentProblem(dtype, self.num_heads, page_size, 1 if queries == 1 else self.most_queries, kv_dtype,
+                             shares_keys=hopper and not kv_dtype)
+
+    def _kernel(self, q, page_size):
+        key = q.device, q.dtype, page_size, q.shape[1] > 1
+        found = self._kernels.get(key)
+        if found is None:
+            problem = self.problem(DTYPES[q.dtype], page_size, q.shape[1], q.device)
+            found = self._kernels[key] = served.find(q.device.type, q.device.index or 0, problem)[0]
+        return found
+
+    def _keys(self, kv_cache):
+        """Keys [pages, page_size, 1, 576] of the layer's cache, which stays where it is."""
+        known, keys = self._pages
+        if known is not kv_cache:
+            keys = kv_cache.unsqueeze(2)
+            if self.kv_cache_dtype in FP8:
+                keys = keys.view(FP8_TYPES[FP8[self.kv_cache_dtype]])
+            self._pages = kv_cache, keys
+        return keys
+
+    def forward_mqa(self, q, kv_c_and_k_pe_cache, attn_metadata, layer):
+        """q, or its two parts [tokens, heads, 512] and [tokens, heads, 64]: equally many tokens of each sequence. Returns
+        [tokens, heads, 512], and no LSE."""
+        if isinstance(q, tuple):
+            q = torch.cat(q, dim=-1)
+        keys = self._keys(kv_c_and_k_pe_cache)
+        step = attn_metadata.decode
+        tokens, heads, width = q.shape
+        q = q.view(attn_metadata.num_decodes, tokens // attn_metadata.num_decodes, heads, width)
+        out = q.new_empty(*q.shape[:3], LATENT)
+        scales = {"k_scale": layer._k_scale.view(1)} if self.kv_cache_dtype in FP8 else {}
+        self._kernel(q, keys.shape[1])(
+            q, keys, keys, out=out, scale=self.scale, page_table=step.block_table, kv_lengths=step.seq_lens,
+            kv_len=min(attn_metadata.max_seq_len, step.block_table.shape[1] * keys.shape[1]), **scales)
+        return out.view(tokens, heads, LATENT), None
