@@ -21,7 +21,7 @@ foreach(target kernelwright_contract kernelwright_template_data kernelwright_tun
     kernelwright_install_library(${target})
   endif()
 endforeach()
-install(TARGETS kernelwright_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS kernelwright_cli kernelwright_cc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # The manual page and completions that the command has written (cli/CMakeLists.txt), installed where man and the shells
 # look.
 set(KERNELWRIGHT_COMMAND_DOCS ${CMAKE_BINARY_DIR}/command_docs)

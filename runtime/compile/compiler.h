@@ -7,19 +7,25 @@
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/binary/cache_key.h"
+#include "kernelwright/runtime/compile/source_compiler.h"
+#include "kernelwright/runtime/compile/workers/options.h"
+#include "kernelwright/runtime/process/events.h"
 
 namespace kernelwright {
 
 /// One NVRTC, opened on first use and kept. Safe from any number of threads; NVRTC itself runs its front end under one
 /// lock and the rest in parallel. It runs on our own threads, whose stacks are large enough, so a caller's stack may be
-/// small. A child of fork() must not compile: it gets a CompileError that says so.
+/// small. A child of fork() must not compile: it gets a CompileError that says so. With compile workers, NVRTC runs in
+/// other processes, and a forked child may compile.
 ///
 /// A compile ends early, with an InterruptedError, when the process exits or this thread's InterruptScope is stopped.
 class Compiler {
  public:
   /// `nvrtc_path` "": found by find_nvrtc(). Opens nothing yet. `failed_source_dir`: the folder for sources of failed
-  /// compiles, as in keep_failed_source().
-  explicit Compiler(std::string nvrtc_path = {}, std::string failed_source_dir = {});
+  /// compiles, as in keep_failed_source(). `workers`: whether NVRTC runs in processes of its own. `sink` gets an event
+  /// (kCompileWorker) when one of them fails.
+  explicit Compiler(std::string nvrtc_path = {}, std::string failed_source_dir = {}, CompileWorkerOptions workers = {},
+                    EventSink sink = {});
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
@@ -41,12 +47,10 @@ class Compiler {
   std::string version();
 
  private:
-  struct Nvrtc;
-  // compile() and compile_with_lines(), on a stack that is large enough.
-  Binary binary_of(const SourceUnit& unit);
-  std::string ptx_with_lines(const SourceUnit& unit);
-  std::string path_, identity_, failed_source_dir_;
-  std::unique_ptr<Nvrtc> nvrtc_;
+  /// Throws CompileError, with the kept source, if a worker failed instead of answering.
+  CompileAnswer answer_to(const CompileRequest& request, const SourceUnit& unit);
+  const std::string path_, identity_, failed_source_dir_;
+  const std::unique_ptr<SourceCompiler> compiler_;
 };
 
 }  // namespace kernelwright

@@ -53,20 +53,6 @@ std::string folder_of(std::string path) {
   return slash == std::string::npos ? std::string() : path.substr(0, slash);
 }
 
-// The folders of the program and of the library that this code was linked into.
-std::vector<std::string> own_folders() {
-  std::vector<std::string> folders;
-  std::array<char, PATH_MAX> program{};
-  if (const ssize_t size = readlink("/proc/self/exe", program.data(), program.size() - 1); size > 0)
-    folders.push_back(folder_of({program.data(), static_cast<std::size_t>(size)}));
-  Dl_info library{};
-  if (dladdr(reinterpret_cast<const void*>(&nvrtc_places), &library) != 0 && library.dli_fname) {
-    const std::string folder = folder_of(library.dli_fname);
-    if (!folder.empty() && (folders.empty() || folders.front() != folder)) folders.push_back(folder);
-  }
-  return folders;
-}
-
 /// The folder site-packages of a Python package that has this program or library: "kernelwright" in it has the library,
 /// and "kernelwright/bin" the command. "" if there is no such package.
 std::string site_packages(const std::string& own) {
@@ -121,6 +107,19 @@ Search search(const std::vector<std::string>& own_folders) {
 }
 
 }  // namespace
+
+std::vector<std::string> own_folders() {
+  std::vector<std::string> folders;
+  std::array<char, PATH_MAX> program{};
+  if (const ssize_t size = readlink("/proc/self/exe", program.data(), program.size() - 1); size > 0)
+    folders.push_back(folder_of({program.data(), static_cast<std::size_t>(size)}));
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&nvrtc_places), &library) != 0 && library.dli_fname) {
+    const std::string folder = folder_of(library.dli_fname);
+    if (!folder.empty() && (folders.empty() || folders.front() != folder)) folders.push_back(folder);
+  }
+  return folders;
+}
 
 std::optional<std::string> find_nvrtc() { return find_nvrtc(own_folders()); }
 

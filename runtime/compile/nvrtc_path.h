@@ -24,4 +24,7 @@ std::optional<std::string> find_nvrtc(const std::vector<std::string>& own_folder
 /// file that $KERNELWRIGHT_NVRTC names.
 std::string nvrtc_places();
 
+/// The folders of the program, and of the library that this code was linked into.
+std::vector<std::string> own_folders();
+
 }  // namespace kernelwright

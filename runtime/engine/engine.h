@@ -29,6 +29,7 @@
 #include "kernelwright/runtime/attention/kernel.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/cache/options.h"
+#include "kernelwright/runtime/compile/workers/options.h"
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/device/emulator_options.h"
 #include "kernelwright/runtime/gemm/kernel.h"
@@ -52,6 +53,7 @@ struct EngineOptions {
   EmulatorBackendOptions emulator;  // used if the emulator runs
   CacheOptions cache;
   std::string nvrtc_path;                      // "": found as Compiler says
+  CompileWorkerOptions compile_workers;        // whether NVRTC runs in processes of its own
   EventSink sink;                              // also set as cache.sink unless that is set
   EventLevel sink_level = EventLevel::kDebug;  // `sink` gets events of this level and above
   /// A folder of tuned rows, <arch>/*.json, that take the place of the library's rows. "": $KERNELWRIGHT_TUNED_DIR,
@@ -70,7 +72,7 @@ struct EngineOptions {
   bool fallback_first = false;
   std::uint32_t launch_sampling = 0;              // one launch in about so many is timed: latencies(). 0: none
   std::shared_ptr<Backend> custom_backend;        // instead of `backend`
-  std::shared_ptr<KernelStore> custom_store;      // instead of `cache` and `nvrtc_path`
+  std::shared_ptr<KernelStore> custom_store;      // instead of `cache`, `nvrtc_path` and `compile_workers`
   std::shared_ptr<const TunedTable> custom_rows;  // instead of `tuned_dir`
 };
 

@@ -50,7 +50,7 @@ std::shared_ptr<KernelStore> open_store(const EngineOptions& options, Backend& b
   CacheOptions cache = options.cache;
   if (!cache.sink) cache.sink = options.sink;
   if (!wants_ptx(backend)) cache.ptx = false;  // to read the PTX too would double a hit's time
-  return std::make_shared<KernelStore>(std::move(cache), options.nvrtc_path);
+  return std::make_shared<KernelStore>(std::move(cache), options.nvrtc_path, options.compile_workers);
 }
 
 }  // namespace

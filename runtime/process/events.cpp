@@ -18,6 +18,7 @@ std::string_view to_string(EventKind kind) {
     case EventKind::kFailure: return "failure";
     case EventKind::kDevice: return "device";
     case EventKind::kBadData: return "bad data";
+    case EventKind::kCompileWorker: return "compile worker";
     case EventKind::kTunedRow: return "tuned row";
   }
   return "?";
@@ -35,6 +36,7 @@ EventLevel level_of(EventKind kind) {
     case EventKind::kLockTimeout:
     case EventKind::kDevice:
     case EventKind::kBadData:
+    case EventKind::kCompileWorker:
     case EventKind::kTunedRow: return EventLevel::kWarning;
     case EventKind::kSealedMiss:
     case EventKind::kFailure: return EventLevel::kError;

@@ -20,8 +20,9 @@ enum class EventKind {
   kSealedMiss,       // a caller asked for a kernel after seal()
   kFailure,          // a background compile failed; `detail` has the error
   kDevice,           // backend "auto" found no GPU and took the emulator; `detail` says what is missing
-  kBadData,   // a length, offset or page of a launch contradicts its tensors; `name` is the kernel, `detail` the row
-  kTunedRow,  // a tuned row, or a folder of them, was set aside; `name` is its file, `detail` says why
+  kBadData,  // a length, offset or page of a launch contradicts its tensors; `name` is the kernel, `detail` the row
+  kCompileWorker,  // a compile worker failed, or none can be started; `name` is the kernel, `detail` says why
+  kTunedRow,       // a tuned row, or a folder of them, was set aside; `name` is its file, `detail` says why
 };
 
 /// How important an event is for an operator, ascending.

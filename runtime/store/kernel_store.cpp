@@ -16,10 +16,18 @@ std::string failed_sources_beside(const CubinCache& cache) {
   return cache.directory().empty() ? "" : cache.directory() + "/failed";
 }
 
+/// Slots for compiles lie beside the cache's locks.
+CompileWorkerOptions with_locks_of(const CacheOptions& cache, CompileWorkerOptions workers) {
+  if (!workers.lock_directory) workers.lock_directory = cache.lock_directory;
+  return workers;
+}
+
 }  // namespace
 
-KernelStore::KernelStore(CacheOptions cache, std::string nvrtc_path)
-    : cache_(std::move(cache)), compiler_(std::move(nvrtc_path), failed_sources_beside(cache_)) {}
+KernelStore::KernelStore(CacheOptions cache, std::string nvrtc_path, CompileWorkerOptions workers)
+    : cache_(cache),
+      compiler_(std::move(nvrtc_path), failed_sources_beside(cache_), with_locks_of(cache, std::move(workers)),
+                cache.sink) {}
 
 KernelStore::~KernelStore() = default;
 

@@ -17,8 +17,9 @@ namespace kernelwright {
 /// Safe from any number of threads. If several threads ask for a Spec at once, it is compiled once.
 class KernelStore {
  public:
-  /// Opens the cache (which never fails: see CubinCache), but no compiler. `nvrtc_path` as in Compiler.
-  explicit KernelStore(CacheOptions cache = {}, std::string nvrtc_path = {});
+  /// Opens the cache (which never fails: see CubinCache), but no compiler. `nvrtc_path` and `workers` as in Compiler.
+  /// Their events go to the cache's sink.
+  explicit KernelStore(CacheOptions cache = {}, std::string nvrtc_path = {}, CompileWorkerOptions workers = {});
   virtual ~KernelStore();
   KernelStore(const KernelStore&) = delete;
   KernelStore& operator=(const KernelStore&) = delete;

@@ -1,0 +1,42 @@
+/// NVRTC in worker processes: a crash, an abort, a hang or a runaway of the compiler costs one kernel and not the
+/// server.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernelwright/runtime/compile/source_compiler.h"
+#include "kernelwright/runtime/compile/workers/options.h"
+#include "kernelwright/runtime/compile/workers/worker_child.h"
+#include "kernelwright/runtime/process/events.h"
+
+namespace kernelwright {
+
+/// What the workers of this process did.
+struct CompileWorkerCounters {
+  std::uint64_t started = 0;     // processes
+  std::uint64_t compiles = 0;    // answered, rejected sources included
+  std::uint64_t failures = 0;    // workers that ended, hung or sent garbage instead
+  std::uint64_t recycled = 0;    // ended after enough compiles, or with too much memory
+  std::uint64_t in_process = 0;  // compiles that ran here, because no worker could be started
+};
+
+/// A process is started when a thread compiles and no process is idle. A thread compiles in one process at a time. All
+/// processes end with this object, or with this process. After fork(), the child starts processes of its own.
+class CompileWorkers final : public SourceCompiler {
+ public:
+  /// Starts nothing. `options.where` is kWorkers or kAuto.
+  CompileWorkers(std::string nvrtc_path, CompileWorkerOptions options, EventSink sink);
+  ~CompileWorkers() override;
+
+  /// Throws CompileWorkerError, after an event (kCompileWorker), if the worker fails. Else as SourceCompiler says.
+  CompileAnswer compile(const CompileRequest& request) override;
+  int version() override;
+  CompileWorkerCounters counters() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kernelwright

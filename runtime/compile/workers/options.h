@@ -1,0 +1,49 @@
+/// The options of compiles in processes of their own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kernelwright {
+
+/// Where NVRTC runs.
+enum class CompileIn {
+  kProcess,  // in this process
+  kWorkers,  // in worker processes; an error where they cannot be started
+  kAuto,     // in worker processes; in this process, with an event, where they cannot be started
+};
+/// "process", "workers", "auto"
+std::string_view to_string(CompileIn where);
+/// Throws ConfigError that names `path` and the accepted words.
+CompileIn compile_in_of(std::string_view word, const std::string& path);
+
+struct CompileWorkerOptions {
+  /// Absent: the word in $KERNELWRIGHT_COMPILE_IN, else kProcess. docs/compile-workers.md says why.
+  std::optional<CompileIn> where;
+  /// The worker program. "": $KERNELWRIGHT_CC, else kernelwright-cc beside this library or program.
+  std::string program;
+  /// How long one compile may take, in milliseconds. Its worker is killed then. From 1 on.
+  int time_limit_ms = 120'000;
+  /// How many bytes of writable private memory a worker may have (RLIMIT_DATA). 0: no limit.
+  std::uint64_t memory_bytes = std::uint64_t{2} << 30;
+  /// How many compiles run at once on this host, in all processes of this user. 0: as many as cores, and as many as
+  /// free memory has room for.
+  int most_per_host = 0;
+  /// A worker ends after so many compiles, or once so many bytes stay in its memory.
+  int recycle_after = 256;
+  std::uint64_t recycle_bytes = std::uint64_t{768} << 20;
+  int idle_ms = 10'000;                       // an idle worker ends after that
+  std::optional<std::string> lock_directory;  // as CacheOptions::lock_directory
+};
+
+/// `options.where`, or what the environment says. Throws ConfigError for a word that is none.
+CompileIn compile_in(const CompileWorkerOptions& options);
+
+/// The worker program's path, or "" if it is in none of its places. Reads the environment anew.
+std::string find_worker_program(const CompileWorkerOptions& options);
+/// The places that find_worker_program() looks into, for an error message.
+std::string worker_program_places(const CompileWorkerOptions& options);
+
+}  // namespace kernelwright

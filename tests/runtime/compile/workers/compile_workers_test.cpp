@@ -1,0 +1,491 @@
+// Compiles in processes of their own. Faults come from an NVRTC of the tests' own, which does what the source says.
+#include "kernelwright/runtime/compile/workers/compile_workers.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/compile/nvrtc.h"
+#include "kernelwright/runtime/compile/workers/host_slots.h"
+#include "kernelwright/runtime/process/interrupt.h"
+
+namespace kernelwright::compile_workers_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+CompileRequest request_of(std::string source) {
+  CompileRequest request;
+  request.kernel = "fake";
+  request.arch = "sm_90a";
+  request.source = std::move(source);
+  return request;
+}
+
+/// A line of the fake compiler's log: what follows `name`.
+std::string log_line(const CompileAnswer& answer, const std::string& name) {
+  const std::size_t at = answer.log.find(name + " ");
+  if (at == std::string::npos) return "no line";
+  const std::size_t from = at + name.size() + 1;
+  return answer.log.substr(from, answer.log.find('\n', from) - from);
+}
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+/// The processes whose parent is this one, zombies included.
+std::set<std::string> children() {
+  std::set<std::string> found;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "children");
+    for (std::string pid; file >> pid;) found.insert(pid);
+  }
+  return found;
+}
+
+bool is_running(pid_t pid) { return kill(pid, 0) == 0; }
+
+template <class Condition>
+bool becomes_true(const Condition& condition) {
+  for (int i = 0; i < 500; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(10)))
+    if (condition()) return true;
+  return false;
+}
+
+class CompileWorkersTest : public ::testing::Test {
+ protected:
+  CompileWorkersTest() {
+    options.where = CompileIn::kWorkers;
+    options.program = KERNELWRIGHT_WORKER_PROGRAM;
+    options.lock_directory = folder = ::testing::TempDir() + fmt::format("compile-workers-{}", getpid());
+    std::filesystem::create_directories(folder);
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  }
+  ~CompileWorkersTest() override { std::filesystem::remove_all(folder); }
+
+  CompileWorkers workers() {
+    return CompileWorkers(KERNELWRIGHT_FAKE_NVRTC, options, [this](const Event& event) {
+      std::lock_guard hold(mutex);
+      events.push_back(event);
+    });
+  }
+
+  /// The message of the error that the compile of `source` throws.
+  template <class Expected = CompileWorkerError>
+  static std::string failure(SourceCompiler& compiler, const std::string& source) {
+    try {
+      compiler.compile(request_of(source));
+    } catch (const Expected& error) {
+      return error.what();
+    }
+    ADD_FAILURE() << source << " compiled";
+    return {};
+  }
+
+  /// The compile of `source` fails with a message like `pattern`, one event has it, and the next compile succeeds.
+  void costs_one_kernel(const std::string& source, const std::string& pattern) {
+    CompileWorkers compiler = workers();
+    const std::string before = log_line(compiler.compile(request_of("one")), "pid");
+    const std::string message = failure(compiler, source);
+    EXPECT_THAT(message, HasSubstr(pattern));
+    const CompileAnswer after = compiler.compile(request_of("two"));
+    EXPECT_TRUE(after.compiled);
+    EXPECT_NE(log_line(after, "pid"), before);
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].kind, EventKind::kCompileWorker);
+    EXPECT_EQ(events[0].name, "fake for sm_90a");
+    EXPECT_EQ(events[0].detail, message);
+    EXPECT_EQ(compiler.counters().failures, 1u);
+    EXPECT_EQ(compiler.counters().started, 2u);
+    EXPECT_EQ(compiler.counters().compiles, 2u);
+  }
+
+  CompileWorkerOptions options;
+  std::string folder;
+  std::mutex mutex;
+  std::vector<Event> events;  // guarded by mutex
+};
+
+TEST_F(CompileWorkersTest, AnswersAsNvrtcInThisProcess) {
+  CompileWorkers away = workers();
+  Nvrtc here(KERNELWRIGHT_FAKE_NVRTC);
+  for (const std::string source : {"kernel", "do reject"}) {
+    const CompileAnswer one = away.compile(request_of(source)), other = here.compile(request_of(source));
+    EXPECT_EQ(one.version, other.version);
+    EXPECT_EQ(one.compiled, other.compiled);
+    EXPECT_EQ(one.result, other.result);
+    EXPECT_EQ(one.cubin, other.cubin);
+    EXPECT_EQ(one.ptx, other.ptx);
+    if (!one.compiled) EXPECT_EQ(one.log, other.log);
+  }
+  EXPECT_EQ(away.version(), 13000);
+  EXPECT_EQ(away.counters().started, 1u);
+}
+
+TEST_F(CompileWorkersTest, ACrashCostsOneKernel) {
+  costs_one_kernel("do segv", "the compile worker was killed by SIGSEGV");
+}
+
+TEST_F(CompileWorkersTest, AnAbortCostsOneKernelAndItsLastWordsAreTold) {
+  costs_one_kernel("do abort", "free(): invalid pointer");
+}
+
+TEST_F(CompileWorkersTest, AHangCostsOneKernelAndEndsAtItsTimeLimit) {
+  options.time_limit_ms = 300;
+  costs_one_kernel("do hang", "was killed at its time limit of 0.3 s");
+}
+
+TEST_F(CompileWorkersTest, AnEarlyExitCostsOneKernel) { costs_one_kernel("do exit", "ended by itself with status 7"); }
+
+TEST_F(CompileWorkersTest, GarbageCostsOneKernel) { costs_one_kernel("do garbage", "sent bytes that are no answer"); }
+
+TEST_F(CompileWorkersTest, AClosedSocketCostsOneKernel) {
+  costs_one_kernel("do close", "ended by itself with status 0");
+}
+
+TEST_F(CompileWorkersTest, AKillFromOutsideCostsOneKernel) {
+  options.time_limit_ms = 60'000;
+  CompileWorkers compiler = workers();
+  const pid_t worker = std::stoi(log_line(compiler.compile(request_of("one")), "pid"));
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    kill(worker, SIGKILL);
+  });
+  EXPECT_THAT(failure(compiler, "do hang"), HasSubstr("was killed by SIGKILL (by a person, or by the system"));
+  killer.join();
+  EXPECT_TRUE(compiler.compile(request_of("two")).compiled);
+}
+
+TEST_F(CompileWorkersTest, AStoppedWorkerEndsAtItsTimeLimit) {
+  options.time_limit_ms = 300;
+  CompileWorkers compiler = workers();
+  kill(std::stoi(log_line(compiler.compile(request_of("one")), "pid")), SIGSTOP);
+  EXPECT_THAT(failure(compiler, "two"), HasSubstr("time limit"));
+  EXPECT_TRUE(compiler.compile(request_of("three")).compiled);
+}
+
+// A worker that ended while it was idle costs no kernel at all.
+TEST_F(CompileWorkersTest, AnIdleWorkerThatDiesIsReplaced) {
+  CompileWorkers compiler = workers();
+  const pid_t worker = std::stoi(log_line(compiler.compile(request_of("one")), "pid"));
+  kill(worker, SIGKILL);
+  siginfo_t info;
+  waitid(P_PID, static_cast<id_t>(worker), &info, WEXITED | WNOWAIT);
+  EXPECT_TRUE(compiler.compile(request_of("two")).compiled);
+  EXPECT_EQ(compiler.counters().failures, 0u);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a sanitizer's worker has no memory limit
+TEST_F(CompileWorkersTest, ARunawayMeetsItsMemoryLimit) {
+  options.memory_bytes = std::uint64_t{512} << 20;
+  CompileWorkers compiler = workers();
+  const std::string before = log_line(compiler.compile(request_of("one")), "pid");
+  const CompileAnswer answer = compiler.compile(request_of("do take memory"));
+  EXPECT_FALSE(answer.compiled);
+  EXPECT_EQ(answer.result, "NVRTC_ERROR_OUT_OF_MEMORY (a compile worker may have 512 MiB of memory)");
+  EXPECT_NE(log_line(compiler.compile(request_of("two")), "pid"), before);
+}
+#endif
+
+TEST_F(CompileWorkersTest, TheFailedSourceIsKeptAndTheErrorNamesIt) {
+  Compiler compiler(KERNELWRIGHT_FAKE_NVRTC, folder + "/failed", options);
+  SourceUnit unit;
+  unit.kernel = "fake", unit.entry = "fake_0123456789abcdef", unit.arch = "sm_90a", unit.source = "do segv";
+  unit.spec_header = "// the failed source\n";
+  try {
+    compiler.compile(unit);
+    FAIL() << "compiled";
+  } catch (const CompileError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("fake for sm_90a: the compile worker was killed by SIGSEGV"),
+                                    HasSubstr("source: " + folder + "/failed/kernelwright-fake")));
+    std::ifstream file(error.source_path());
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_THAT(text, AllOf(HasSubstr("the failed source"), HasSubstr("killed by SIGSEGV")));
+  }
+}
+
+TEST_F(CompileWorkersTest, AWorkerHasNoDescriptorAndNoBlockedSignalOfTheServer) {
+  const int leaked = open("/dev/null", O_RDONLY);  // without O_CLOEXEC, as other libraries open theirs
+  ASSERT_GT(leaked, 2);
+  sigset_t blocked, before;
+  sigfillset(&blocked);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  setenv("LD_PRELOAD", "", 1);
+  const CompileAnswer answer = workers().compile(request_of("one"));
+  unsetenv("LD_PRELOAD");
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  close(leaked);
+  EXPECT_EQ(log_line(answer, "descriptors"), "3 ");
+  EXPECT_EQ(log_line(answer, "blocked"), "");
+  EXPECT_EQ(log_line(answer, "LD_PRELOAD"), "none");
+}
+
+TEST_F(CompileWorkersTest, StartsWhereStandardDescriptorsAreClosed) {
+  const int kept[3] = {fcntl(0, F_DUPFD_CLOEXEC, 10), fcntl(1, F_DUPFD_CLOEXEC, 10), fcntl(2, F_DUPFD_CLOEXEC, 10)};
+  for (int fd = 0; fd < 3; ++fd) close(fd);
+  bool compiled = false;
+  {
+    CompileWorkers compiler = workers();
+    compiled = compiler.compile(request_of("one")).compiled;
+  }
+  for (int fd = 0; fd < 3; ++fd) {
+    dup2(kept[fd], fd);
+    close(kept[fd]);
+  }
+  EXPECT_TRUE(compiled);
+}
+
+TEST_F(CompileWorkersTest, LeavesNoDescriptorNoChildAndNoZombie) {
+  const std::size_t before = open_descriptors();
+  const std::set<std::string> others = children();
+  {
+    CompileWorkers compiler = workers();
+    for (const char* source : {"one", "do segv", "do garbage", "do exit", "two"}) try {
+        compiler.compile(request_of(source));
+      } catch (const CompileWorkerError&) {
+      }
+    EXPECT_EQ(children().size(), others.size() + 1) << "one idle worker";
+  }
+  EXPECT_EQ(open_descriptors(), before);
+  EXPECT_EQ(children(), others);
+}
+
+TEST_F(CompileWorkersTest, AnIdleWorkerEnds) {
+  options.idle_ms = 50;
+  CompileWorkers compiler = workers();
+  const std::set<std::string> others = children();
+  for (int i = 0; i < 2; ++i) {  // the thread that ends them starts again
+    EXPECT_TRUE(compiler.compile(request_of("one")).compiled);
+    EXPECT_TRUE(becomes_true([&] { return children() == others; }));
+  }
+}
+
+// $KERNELWRIGHT_WORKER_COMPILES=1000 makes it long.
+TEST_F(CompileWorkersTest, ManyCompilesRecycleTheirWorkersWithoutGrowth) {
+  const char* told = std::getenv("KERNELWRIGHT_WORKER_COMPILES");
+  const int compiles = told ? std::max(std::atoi(told), 20) : 40;
+  options.recycle_after = 10;
+  CompileWorkers compiler = workers();
+  std::size_t descriptors = 0;
+  for (int i = 0; i < compiles; ++i) {
+    EXPECT_EQ(log_line(compiler.compile(request_of("one")), "compiles"), std::to_string(i % 10 + 1));
+    if (i == 4) descriptors = open_descriptors();
+    if (i % 10 == 4) EXPECT_EQ(open_descriptors(), descriptors);
+  }
+  EXPECT_EQ(compiler.counters().started, static_cast<std::uint64_t>((compiles + 9) / 10));
+}
+
+TEST_F(CompileWorkersTest, AWorkerThatKeepsMemoryIsRecycled) {
+  options.recycle_bytes = std::uint64_t{60} << 20;
+  CompileWorkers compiler = workers();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(compiler.compile(request_of("do leak")).compiled);
+  EXPECT_GE(compiler.counters().recycled, 2u);
+  EXPECT_LT(compiler.counters().started, 20u);
+}
+
+TEST_F(CompileWorkersTest, ThreadsCompileSideBySideUpToTheHostsSlots) {
+  options.most_per_host = 2;
+  CompileWorkers first = workers(), second = workers();  // as two servers of one host
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&, i] { EXPECT_TRUE((i % 2 ? first : second).compile(request_of("do sleep")).compiled); });
+  std::size_t most = 0;
+  std::atomic<bool> done{false};
+  std::thread watcher([&] {
+    while (!done) {
+      most = std::max(most, children().size());
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  const auto begin = Clock::now();
+  for (std::thread& thread : threads) thread.join();
+  done = true;
+  watcher.join();
+  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(800)) << "three rounds of two compiles";
+  EXPECT_LE(most, 4u);
+}
+
+TEST(HostSlotsTest, CountsCoresAndFreeMemory) {
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+  EXPECT_EQ(HostSlots::count_for(8, 64 * kGiB), 8);
+  EXPECT_EQ(HostSlots::count_for(96, 4 * kGiB), 8);
+  EXPECT_EQ(HostSlots::count_for(96, 0), 1);
+  EXPECT_EQ(HostSlots::count_for(0, kGiB), 1);
+}
+
+TEST_F(CompileWorkersTest, AStopInterruptsACompile) {
+  CompileWorkers compiler = workers();
+  std::atomic<bool> stop{false};
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    stop = true;
+  });
+  const auto begin = Clock::now();
+  {
+    const InterruptScope scope(&stop);
+    EXPECT_THROW(compiler.compile(request_of("do hang")), InterruptedError);
+  }
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  stopper.join();
+  EXPECT_TRUE(compiler.compile(request_of("one")).compiled);
+  EXPECT_TRUE(events.empty());
+}
+
+// The workers of a server that is killed end, though a process that it forked still holds its sockets.
+TEST_F(CompileWorkersTest, WorkersEndWithTheirServer) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t server = fork();
+  if (server == 0) {
+    CompileWorkers compiler = workers();
+    const std::string pid = log_line(compiler.compile(request_of("one")), "pid") + "\n";
+    if (write(ends[1], pid.data(), pid.size()) < 0) _exit(1);
+    std::thread([&] {
+      try {
+        compiler.compile(request_of("do hang"));
+      } catch (...) {
+      }
+    }).detach();
+    for (;;) pause();
+  }
+  close(ends[1]);
+  char text[16] = {};
+  ASSERT_GT(read(ends[0], text, sizeof(text) - 1), 0);
+  close(ends[0]);
+  const pid_t worker = std::atoi(text);
+  ASSERT_TRUE(is_running(worker));
+  kill(server, SIGKILL);
+  waitpid(server, nullptr, 0);
+  EXPECT_TRUE(becomes_true([&] { return !is_running(worker); }));
+}
+
+TEST_F(CompileWorkersTest, AForkedChildStartsWorkersOfItsOwn) {
+  CompileWorkers compiler = workers();
+  const std::string ours = log_line(compiler.compile(request_of("one")), "pid");
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string theirs = log_line(compiler.compile(request_of("two")), "pid");
+    _exit(theirs != ours && theirs != "no line" ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(log_line(compiler.compile(request_of("three")), "pid"), ours) << "the parent keeps its worker";
+}
+
+// A server may wait for all of its children, or ignore SIGCHLD: then the system takes their status.
+TEST_F(CompileWorkersTest, WorksWhereTheServerIgnoresItsChildren) {
+  const auto before = signal(SIGCHLD, SIG_IGN);
+  {
+    CompileWorkers compiler = workers();
+    EXPECT_TRUE(compiler.compile(request_of("one")).compiled);
+    EXPECT_THAT(failure(compiler, "do segv"), HasSubstr("another part of this process took its exit status"));
+    EXPECT_TRUE(compiler.compile(request_of("two")).compiled);
+  }
+  signal(SIGCHLD, before);
+}
+
+TEST_F(CompileWorkersTest, AMissingProgramIsNamed) {
+  options.program = "/no/such/kernelwright-cc";
+  CompileWorkers compiler = workers();
+  EXPECT_THAT(failure<MissingError>(compiler, "one"),
+              AllOf(HasSubstr("no kernelwright-cc is at /no/such/kernelwright-cc"), HasSubstr("$KERNELWRIGHT_CC")));
+}
+
+TEST_F(CompileWorkersTest, AutoCompilesHereWhereNoWorkerStartsAndTellsOnce) {
+  options.where = CompileIn::kAuto;
+  options.program = "/no/such/kernelwright-cc";
+  CompileWorkers compiler = workers();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(log_line(compiler.compile(request_of("one")), "pid"), std::to_string(getpid()));
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_THAT(events[0].detail, HasSubstr("kernels compile in this process"));
+  EXPECT_EQ(compiler.counters().in_process, 2u);
+}
+
+TEST_F(CompileWorkersTest, AProgramOfAnotherVersionIsRefusedByName) {
+  options.program = folder + "/kernelwright-cc";
+  std::ofstream(options.program) << "#!/bin/sh\nexec " << KERNELWRIGHT_WORKER_PROGRAM
+                                 << " 0.0.0/1 \"$2\" \"$3\" \"$4\"\n";
+  std::filesystem::permissions(options.program, std::filesystem::perms::owner_all);
+  CompileWorkers compiler = workers();
+  EXPECT_THAT(failure(compiler, "one"), HasSubstr("and the library 0.0.0/1; install both from one build"));
+}
+
+TEST_F(CompileWorkersTest, AMissingNvrtcIsTheErrorOfThisProcess) {
+  CompileWorkers away("/no/such/libnvrtc.so.13", options, {});
+  Nvrtc here("/no/such/libnvrtc.so.13");
+  EXPECT_EQ(failure<MissingError>(away, "one"), failure<MissingError>(here, "one"));
+}
+
+TEST(CompileInTest, TheEnvironmentsWordIsTakenOrRefused) {
+  ::setenv("KERNELWRIGHT_COMPILE_IN", "auto", 1);
+  EXPECT_EQ(compile_in({}), CompileIn::kAuto);
+  CompileWorkerOptions options;
+  options.where = CompileIn::kProcess;
+  EXPECT_EQ(compile_in(options), CompileIn::kProcess);
+  ::setenv("KERNELWRIGHT_COMPILE_IN", "child", 1);
+  try {
+    compile_in({});
+    ADD_FAILURE() << "taken";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "$KERNELWRIGHT_COMPILE_IN: \"child\" is not one of process, workers, auto");
+  }
+  ::unsetenv("KERNELWRIGHT_COMPILE_IN");
+}
+
+/// The same bytes as in this process, with the real NVRTC; and what stays in this process's memory.
+TEST_F(CompileWorkersTest, TheRealCompilerGivesTheSameBytesAndTakesNoMemoryHere) {
+  Compiler here;
+  if (here.path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  SourceUnit unit;
+  unit.kernel = unit.entry = "k", unit.arch = "sm_90a";
+  unit.source = "extern \"C\" __global__ void k(float* p) { p[threadIdx.x] *= 3.0f; }\n";
+  unit.options = {"--gpu-architecture=sm_90a", "--std=c++17", "--no-cache", "--ptxas-options=-v"};
+  const auto mapped = [] {
+    std::ifstream maps("/proc/self/maps");
+    return std::string{std::istreambuf_iterator<char>(maps), {}}.find("libnvrtc") != std::string::npos;
+  };
+  const bool loaded_before = mapped();  // by an earlier test of this process
+  Compiler away({}, folder, options);
+  const Binary one = away.compile(unit);
+  EXPECT_EQ(mapped(), loaded_before);
+  Binary other = here.compile(unit);
+  other.compile_ms = one.compile_ms;
+  EXPECT_EQ(one, other);
+  unit.source += "broken";
+  std::string messages[2];
+  for (Compiler* compiler : {&away, &here}) try {
+      compiler->compile(unit);
+    } catch (const CompileError& error) {
+      messages[compiler == &here] = error.log();
+    }
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_THAT(messages[0], HasSubstr("broken"));
+}
+
+}  // namespace
+}  // namespace kernelwright::compile_workers_test
