@@ -135,6 +135,10 @@ constexpr Variable kVariables[] = {
      "$HOME/.cache/kernelwright."},
     {"KERNELWRIGHT_TUNED_DIR", "Tuned rows that lie over the library's, as --tuned-dir."},
     {"KERNELWRIGHT_NVRTC", "The compiler library, libnvrtc, to use."},
+    {"KERNELWRIGHT_COMPILE_IN",
+     "Where that library runs: process (by default), workers (processes of their own), or auto (workers, else this "
+     "process)."},
+    {"KERNELWRIGHT_CC", "The worker program, kernelwright-cc; else it is looked for beside the command."},
     {"KERNELWRIGHT_LIBCUDA", "The driver library, libcuda, to use."},
     {"CUDA_HOME", "A CUDA toolkit, whose NVRTC and nvdisasm are used."},
     {"NO_COLOR", "Not empty: no colours on a terminal."},

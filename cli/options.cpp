@@ -213,6 +213,10 @@ CacheOptions cache_options(const Options& options) {
       fmt::print(stderr, "kernelwright: {}: {} (--lock-timeout)\n", event.name, event.detail);
       return;
     }
+    if (event.kind == EventKind::kCompileWorker) {
+      fmt::print(stderr, "kernelwright: {}: {}\n", event.name, event.detail);
+      return;
+    }
     if (event.kind != EventKind::kCacheDegraded && event.kind != EventKind::kCacheQuarantine) return;
     const bool named = event.name.empty() || event.detail.find(event.name) != std::string::npos;
     fmt::print(stderr, "kernelwright: cache: {}{}{}\n", named ? "" : event.name, named ? "" : ": ", event.detail);

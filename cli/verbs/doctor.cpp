@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 
 #include "cli/disassembler.h"
@@ -108,6 +109,37 @@ bool find_compiler(std::vector<Finding>& findings, JsonValue& object) {
   }
 }
 
+/// Whether the worker program is found and starts, and how long that takes.
+void find_compile_workers(std::vector<Finding>& findings, JsonValue& object) {
+  CompileWorkerOptions options;
+  JsonValue found = JsonValue::object();
+  const std::string program = find_worker_program(options);
+  found.set("program", program);
+  std::string text, remedy = "build or install kernelwright-cc beside the command, or set KERNELWRIGHT_CC to it";
+  bool starts = false;
+  try {
+    const CompileIn chosen = compile_in(options);
+    found.set("compile_in", to_string(chosen));
+    options.where = CompileIn::kWorkers;
+    Compiler compiler({}, {}, options);
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string version = compiler.version();
+    const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+    found.set("starts_in_ms", spent.count());
+    starts = true;
+    text =
+        fmt::format("{} starts with NVRTC {} in {:.0f} ms; {}", program, version, spent.count(),
+                    chosen == CompileIn::kProcess ? "not used: KERNELWRIGHT_COMPILE_IN=auto uses it"
+                                                  : fmt::format("used: KERNELWRIGHT_COMPILE_IN={}", to_string(chosen)));
+  } catch (const Error& error) {
+    found.set("error", error.what());
+    text = error.what();
+    if (!program.empty()) remedy = "kernels compile in the process that asks for them";
+  }
+  object.set("compile_workers", std::move(found));
+  findings.push_back({"workers", starts, text, remedy});
+}
+
 /// If the Python package handed over: which Python, and whether its extension takes the calls of handles
 /// (python/kernelwright/_command.py). A text that the package did not write is passed over.
 void find_python(std::vector<Finding>& findings, JsonValue& object) {
@@ -202,6 +234,7 @@ int doctor(const Options& options) {
   if (!gpu_error.empty()) object.set("devices_error", gpu_error);
   find_emulator(findings, object);
   const bool can_compile = find_compiler(findings, object);
+  if (can_compile) find_compile_workers(findings, object);
   find_python(findings, object);
   find_cache(options, findings, object);
   find_tuned_rows(options, findings, object);

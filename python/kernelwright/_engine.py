@@ -100,6 +100,7 @@ class Engine:
     on_event is called with a dict per event, on the thread on which the event happens. It must not call back into the
     engine. event_level is the lowest level that on_event receives: debug, info, warning or error.
     About one launch in launch_sampling is timed for latencies(); none if it is 0.
+    compile_in is "process", "workers" or "auto": where NVRTC runs (docs/compile-workers.md).
     With fallback_first, a fallback serves until promote() even if the wanted kernel is cached: docs/fleet.md.
     """
 
@@ -109,7 +110,8 @@ class Engine:
                  nvrtc_path=None, memory_only_cache=False, compile_threads=0, on_event=None, emulator_arch=None,
                  completion=None, seed=0, hazards=False, emulator_threads=0,
                  tuned_dir=None, event_level="debug", launch_sampling=0, check_data=False,
-                 lock_timeout_ms=0, bundles=(), bundle_keys=(), fallback_first=False):
+                 lock_timeout_ms=0, bundles=(), bundle_keys=(), fallback_first=False, compile_in=None,
+                 compile_worker=None, compile_time_limit_ms=0, compile_memory_bytes=0, compiles_per_host=0):
         if event_level not in LEVELS:
             raise ConfigError(f'event_level: "{event_level}" is not one of {", ".join(LEVELS)}')
         self._lib = lib.load(library)
@@ -119,7 +121,9 @@ class Engine:
             emulator_arch=_encoded(emulator_arch), completion=_encoded(completion), seed=seed, hazards=hazards,
             emulator_threads=emulator_threads, tuned_dir=_encoded(tuned_dir), event_level=LEVELS.index(event_level),
             launch_sampling=launch_sampling, check_data=check_data, lock_timeout_ms=lock_timeout_ms,
-            fallback_first=fallback_first)
+            fallback_first=fallback_first, compile_in=_encoded(compile_in), compile_worker=_encoded(compile_worker),
+            compile_time_limit_ms=compile_time_limit_ms, compile_memory_bytes=compile_memory_bytes,
+            compiles_per_host=compiles_per_host)
         if read_only_layers:
             layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
             options.read_only_layers, options.num_read_only_layers = layers, len(layers)

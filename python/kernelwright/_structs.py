@@ -41,7 +41,9 @@ class EngineOptions(Struct):
                 ("completion", c_char_p), ("seed", c_uint64), ("hazards", c_int32), ("emulator_threads", c_int32),
                 ("tuned_dir", c_char_p), ("event_level", c_int32), ("launch_sampling", c_uint32), ("check_data", c_int32),
                 ("lock_timeout_ms", c_int32), ("bundles", POINTER(c_char_p)), ("num_bundles", c_size_t),
-                ("bundle_keys", POINTER(c_char_p)), ("num_bundle_keys", c_size_t), ("fallback_first", c_int32)]
+                ("bundle_keys", POINTER(c_char_p)), ("num_bundle_keys", c_size_t), ("fallback_first", c_int32),
+                ("compile_in", c_char_p), ("compile_worker", c_char_p), ("compile_time_limit_ms", c_int32),
+                ("compiles_per_host", c_int32), ("compile_memory_bytes", c_uint64)]
 
 
 class Counters(Struct):

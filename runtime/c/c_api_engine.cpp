@@ -42,6 +42,23 @@ std::vector<std::string> paths_of(const char* const* paths, std::size_t count, c
   return found;
 }
 
+CompileWorkerOptions compile_workers_of(const kernelwright_engine_options& c) {
+  CompileWorkerOptions workers;
+  if (c.compile_in) workers.where = compile_in_of(c.compile_in, "/engine_options/compile_in");
+  if (c.compile_worker) workers.program = c.compile_worker;
+  const auto natural = [](std::int32_t given, const char* field, const char* what) {
+    if (given < 0)
+      throw ConfigError(std::string("/engine_options/") + field,
+                        fmt::format("{} is no {}; write 0 or more", given, what));
+    return given;
+  };
+  if (const int limit = natural(c.compile_time_limit_ms, "compile_time_limit_ms", "time"))
+    workers.time_limit_ms = limit;
+  workers.most_per_host = natural(c.compiles_per_host, "compiles_per_host", "number of compiles");
+  if (c.compile_memory_bytes) workers.memory_bytes = c.compile_memory_bytes;
+  return workers;
+}
+
 EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   const auto c = read_struct(given, "engine_options", kEngineOptions1);
   EngineOptions options;
@@ -51,6 +68,7 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   options.cache.bundles = paths_of(c.bundles, c.num_bundles, "bundles");
   options.cache.bundle_keys = paths_of(c.bundle_keys, c.num_bundle_keys, "bundle_keys");
   options.fallback_first = c.fallback_first != 0;
+  options.compile_workers = compile_workers_of(c);
   if (c.max_cache_bytes) options.cache.max_bytes = c.max_cache_bytes;
   if (c.nvrtc_path) options.nvrtc_path = c.nvrtc_path;
   options.cache.disk = c.memory_only_cache == 0;

@@ -179,6 +179,9 @@ class Calls {
     options.backend = in_.one_in(8) ? "neither" : kBackends[0];
     options.cache_directory = options.nvrtc_path = "/nonexistent/kernelwright";
     options.tuned_dir = nullptr;
+    options.compile_worker = "/nonexistent/kernelwright-cc";
+    static constexpr const char* kPlaces[] = {"process", "workers", "auto"};
+    options.compile_in = word(kPlaces);
     static constexpr const char* kLayers[] = {"/nonexistent/layer", nullptr};
     options.read_only_layers = in_.one_in(2) ? kLayers : nullptr;
     options.num_read_only_layers = in_.below(3);

@@ -27,7 +27,7 @@ std::vector<std::string> places(const CompileWorkerOptions& options) {
   if (const char* named = secure_getenv("KERNELWRIGHT_CC"); named && *named) return {named};
   std::vector<std::string> found;
   for (const std::string& own : own_folders())
-    for (const char* beside : {"/", "/bin/", "/../bin/", "/../cli/"}) found.push_back(own + beside + kName);
+    for (const char* beside : {"/", "/bin/", "/../bin/", "/../../bin/", "/../cli/"}) found.push_back(own + beside + kName);
   return found;
 }
 

@@ -279,6 +279,30 @@ TEST(CApiEngine, OpensBundlesAndReportsThoseThatItCannotUse) {
   EXPECT_NE(std::string_view(kernelwright_last_error()).find("engine_options/bundles"), std::string_view::npos);
 }
 
+TEST(CApiEngine, EveryOptionOfCompileWorkersReachesThem) {
+  kernelwright_engine_options options{.struct_size = sizeof(options)};
+  options.backend = "emulator";
+  options.memory_only_cache = 1;
+  options.compile_in = "child";
+  kernelwright_engine* made = nullptr;
+  EXPECT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_STREQ(kernelwright_last_error(), "/engine_options/compile_in: \"child\" is not one of process, workers, auto");
+  options.compile_in = "workers";
+  options.compile_time_limit_ms = -1;
+  EXPECT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_STREQ(kernelwright_last_error(), "/engine_options/compile_time_limit_ms: -1 is no time; write 0 or more");
+  options.compile_time_limit_ms = 200;
+  options.compiles_per_host = 1;
+  options.compile_memory_bytes = std::uint64_t{300} << 20;
+  options.compile_worker = "/nonexistent/kernelwright-cc";
+  ASSERT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_OK) << kernelwright_last_error();
+  kernelwright_kernel* kernel = nullptr;
+  EXPECT_EQ(kernelwright_prepare_quantize(made, "bf16", "mxfp8", nullptr, &kernel), KERNELWRIGHT_MISSING);
+  EXPECT_NE(std::string_view(kernelwright_last_error()).find("/nonexistent/kernelwright-cc"), std::string_view::npos)
+      << kernelwright_last_error();
+  kernelwright_engine_destroy(made);
+}
+
 TEST(CApiEngine, KnowsItsVersionAndNamesEveryStatus) {
   EXPECT_STREQ(kernelwright_version(), KERNELWRIGHT_TEST_VERSION);
   EXPECT_EQ(kernelwright_version(), std::to_string(KERNELWRIGHT_VERSION_MAJOR) + "." +
