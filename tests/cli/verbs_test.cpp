@@ -6,6 +6,7 @@
 #include "cli/command_fixture.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/verify/formats/npy.h"
+#include "support/paths.h"
 
 namespace kernelwright::verbs_test {
 namespace {
@@ -289,6 +290,22 @@ TEST_F(Verbs, DoctorSaysWhatIsThereAndWhatWouldDo) {
   for (const char* part : {"driver", "compiler", "cache", "sass"}) EXPECT_THAT(result.out, HasSubstr(part));
   const JsonValue object = JsonValue::parse(run({"doctor", "--json"}).out);
   EXPECT_EQ(object.at("/cache/directory").as_string(), path("cache"));
+}
+
+TEST_F(Verbs, DoctorStartsACompileWorkerOrSaysWhyNot) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const std::string program = (test::binary_dir() / "cli/kernelwright-cc").string();
+  const auto workers = [&](std::vector<std::string> environment) {
+    return JsonValue::parse(run({"doctor", "--json"}, environment).out).at("/compile_workers");
+  };
+  const JsonValue found = workers({"KERNELWRIGHT_CC=" + program, "KERNELWRIGHT_COMPILE_IN=auto"});
+  EXPECT_EQ(found.at("/program").as_string(), program);
+  EXPECT_EQ(found.at("/compile_in").as_string(), "auto");
+  EXPECT_GT(found.at("/starts_in_ms").as_double(), 0);
+  EXPECT_THAT(workers({"KERNELWRIGHT_CC=/nowhere/kernelwright-cc"}).at("/error").as_string(),
+              HasSubstr("no kernelwright-cc is at /nowhere/kernelwright-cc"));
+  EXPECT_THAT(run({"doctor"}, {"KERNELWRIGHT_CC=" + program}).out,
+              HasSubstr("not used: KERNELWRIGHT_COMPILE_IN=auto uses it"));
 }
 
 TEST_F(Verbs, DoctorSaysHowPythonsCallsAreServedIfPythonHandedOver) {

@@ -13,36 +13,48 @@
 namespace kernelwright {
 namespace {
 
-/// What one compile may need. The largest kernel that was measured took 484 MB.
-constexpr std::uint64_t kBytesOfOne = std::uint64_t{512} << 20;
 constexpr int kFirstPauseMs = 1, kLongestPauseMs = 50;
 
-/// MemAvailable of /proc/meminfo, in bytes; nothing if the system does not tell.
-std::optional<std::uint64_t> available_bytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string name, unit; file >> name;) {
-    std::uint64_t kilobytes = 0;
-    file >> kilobytes;
-    if (name == "MemAvailable:") return kilobytes << 10;
-    std::getline(file, unit);
+/// The first number of a file; nothing if there is no file, or another word ("max").
+std::optional<std::uint64_t> number_in(const std::string& path) {
+  std::ifstream file(path);
+  std::uint64_t number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+/// The number behind `name` in a file of names and numbers.
+std::optional<std::uint64_t> number_of(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  std::string word, rest;
+  std::uint64_t number = 0;
+  while (file >> word >> number) {
+    if (word == name) return number;
+    std::getline(file, rest);
   }
   return std::nullopt;
 }
 
 }  // namespace
 
+HostResources HostResources::read(const std::string& root) {
+  HostResources found;
+  // All cores, and not those of this process: ranks that are bound to different cores share the slots.
+  found.cores = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+  if (const auto kilobytes = number_of(root + "/proc/meminfo", "MemAvailable:")) found.free_bytes = *kilobytes << 10;
+  const std::string group = root + "/sys/fs/cgroup/";
+  std::uint64_t quota = 0, period = 0;
+  if (std::ifstream file(group + "cpu.max"); file >> quota >> period && period > 0)
+    found.cores = std::clamp<int>(static_cast<int>((quota + period - 1) / period), 1, found.cores);
+  const auto most = number_in(group + "memory.max"), used = number_in(group + "memory.current");
+  if (most && used) {  // pages of files that no one has used lately are as good as free
+    const std::uint64_t old_pages = std::min(*used, number_of(group + "memory.stat", "inactive_file").value_or(0));
+    found.free_bytes = std::min(found.free_bytes, *most - std::min(*most, *used - old_pages));
+  }
+  return found;
+}
+
 HostSlots::HostSlots(int most, std::optional<std::string> lock_directory)
     : most_(most), wanted_(std::move(lock_directory)) {}
-
-int HostSlots::count_for(int cores, std::uint64_t free_bytes) {
-  return static_cast<int>(std::clamp<std::uint64_t>(free_bytes / kBytesOfOne, 1, std::max(cores, 1)));
-}
-
-int HostSlots::count_of_this_host() {
-  // All cores, and not those of this process: ranks that are bound to different cores share the slots.
-  const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  return count_for(cores, available_bytes().value_or(UINT64_MAX));
-}
 
 const LockDirectory& HostSlots::locks() {
   std::lock_guard hold(mutex_);
@@ -57,9 +69,8 @@ HostSlots::Slot HostSlots::acquire(int timeout_ms, const std::function<bool()>& 
   slot.lock_ = std::make_unique<FileLock>();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   for (int pause_ms = kFirstPauseMs;; pause_ms = std::min(2 * pause_ms, kLongestPauseMs)) {
-    // Counted anew each time: the compiles of others take memory and give it back.
-    const int count = most_ > 0 ? most_ : count_of_this_host();
-    for (int i = 0; i < count; ++i)
+    const HostResources host = most_ > 0 ? HostResources{.cores = most_} : HostResources::read();
+    for (int i = 0; i < host.cores && (i == 0 || host.has_room()); ++i)
       switch (slot.lock_->acquire(directory, sha256(fmt::format("kernelwright compile slot {}", i)), 0)) {
         case LockOutcome::kHeld:
         case LockOutcome::kUnavailable: return slot;

@@ -2,6 +2,7 @@
 /// each core, and each takes up to half a gigabyte.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,12 +13,24 @@
 
 namespace kernelwright {
 
+/// What a machine, or the container that this process is in, has for compiles.
+struct HostResources {
+  /// What one compile may need. The largest kernel that was measured took 484 MB.
+  static constexpr std::uint64_t kBytesOfOne = std::uint64_t{512} << 20;
+  int cores = 1;                          // that are on line, of all processes; or a container's share of them
+  std::uint64_t free_bytes = UINT64_MAX;  // of memory that can be had without swapping
+  bool has_room() const { return free_bytes >= kBytesOfOne; }
+  /// Reads /proc/meminfo, and the limits of a container (cgroup 2). `root` stands before these paths, for tests.
+  static HostResources read(const std::string& root = {});
+};
+
 /// Locks of files, shared by all processes of this user that see the same lock directory. The kernel frees the slot of
 /// a process that ends. They save memory and cores, and nothing depends on them: without locks, or after a long wait, a
 /// compile goes on without a slot. Any number of threads.
 class HostSlots {
  public:
-  /// `most`: how many slots the host has; 0: as count_for() says of this machine. `lock_directory` as in LockDirectory.
+  /// `most`: how many slots the host has. 0: one a core, and all but the first are given out only while memory has
+  /// room. `lock_directory` as in LockDirectory.
   HostSlots(int most, std::optional<std::string> lock_directory);
 
   /// One held slot, or none if locks are out of order.
@@ -32,11 +45,6 @@ class HostSlots {
 
   /// Waits until a slot is free, for at most `timeout_ms`. `stop` is asked every few milliseconds; true ends the wait.
   Slot acquire(int timeout_ms, const std::function<bool()>& stop);
-
-  /// The number of slots for a machine: one a core, but not more than its free memory has room for, and one at least.
-  static int count_for(int cores, std::uint64_t free_bytes);
-  /// As the machine is now: the cores that are on line, and MemAvailable.
-  static int count_of_this_host();
 
  private:
   const LockDirectory& locks();

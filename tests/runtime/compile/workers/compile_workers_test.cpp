@@ -26,6 +26,7 @@
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/compile/nvrtc.h"
 #include "kernelwright/runtime/compile/workers/host_slots.h"
+#include "kernelwright/runtime/compile/workers/messages.h"
 #include "kernelwright/runtime/process/interrupt.h"
 
 namespace kernelwright::compile_workers_test {
@@ -329,12 +330,83 @@ TEST_F(CompileWorkersTest, ThreadsCompileSideBySideUpToTheHostsSlots) {
   EXPECT_LE(most, 4u);
 }
 
-TEST(HostSlotsTest, CountsCoresAndFreeMemory) {
-  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-  EXPECT_EQ(HostSlots::count_for(8, 64 * kGiB), 8);
-  EXPECT_EQ(HostSlots::count_for(96, 4 * kGiB), 8);
-  EXPECT_EQ(HostSlots::count_for(96, 0), 1);
-  EXPECT_EQ(HostSlots::count_for(0, kGiB), 1);
+/// The files that HostResources reads, below a folder.
+struct FakeHost {
+  const std::string root = ::testing::TempDir() + fmt::format("compile-host-{}", getpid());
+  FakeHost() {
+    std::filesystem::create_directories(root + "/proc");
+    std::filesystem::create_directories(root + "/sys/fs/cgroup");
+    write("/proc/meminfo", "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n");
+  }
+  ~FakeHost() { std::filesystem::remove_all(root); }
+  void write(const std::string& path, const std::string& text) const { std::ofstream(root + path) << text; }
+  HostResources read() const { return HostResources::read(root); }
+};
+
+TEST(HostResourcesTest, AreTheMachinesWhereNoContainerLimitsThem) {
+  const FakeHost host;
+  EXPECT_EQ(host.read().cores, sysconf(_SC_NPROCESSORS_ONLN));
+  EXPECT_EQ(host.read().free_bytes, 8000000ull << 10);
+  host.write("/sys/fs/cgroup/cpu.max", "max 100000\n");
+  host.write("/sys/fs/cgroup/memory.max", "max\n");
+  host.write("/sys/fs/cgroup/memory.current", "5000\n");
+  EXPECT_EQ(host.read().cores, sysconf(_SC_NPROCESSORS_ONLN));
+  EXPECT_EQ(host.read().free_bytes, 8000000ull << 10);
+}
+
+TEST(HostResourcesTest, AreAContainersShare) {
+  const FakeHost host;
+  host.write("/sys/fs/cgroup/cpu.max", "50000 100000\n");
+  host.write("/sys/fs/cgroup/memory.max", "1000000000\n");
+  host.write("/sys/fs/cgroup/memory.current", "900000000\n");
+  EXPECT_EQ(host.read().cores, 1);
+  EXPECT_EQ(host.read().free_bytes, 100'000'000u);
+  EXPECT_FALSE(host.read().has_room());
+  host.write("/sys/fs/cgroup/memory.stat", "anon 300000000\nfile 600000000\ninactive_file 500000000\n");
+  EXPECT_EQ(host.read().free_bytes, 600'000'000u);
+  EXPECT_TRUE(host.read().has_room());
+}
+
+// With locks of one host, as two processes have them.
+TEST(HostSlotsTest, AreGivenOutOnceAndCanBeWaitedFor) {
+  const std::string folder = ::testing::TempDir() + fmt::format("compile-slots-{}", getpid());
+  std::filesystem::create_directories(folder);
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  HostSlots first(2, folder), second(2, folder);
+  {
+    const HostSlots::Slot one = first.acquire(0, {}), two = second.acquire(0, {});
+    EXPECT_TRUE(one.held() && two.held());
+    EXPECT_FALSE(second.acquire(50, {}).held()) << "a wait ends without a slot";
+    EXPECT_FALSE(first.acquire(60'000, [] { return true; }).held()) << "a wait can be stopped";
+  }
+  EXPECT_TRUE(second.acquire(0, {}).held());
+  HostSlots nowhere(1, "/proc/no/such/folder");
+  EXPECT_FALSE(nowhere.acquire(60'000, {}).held()) << "without locks there is no wait";
+  std::filesystem::remove_all(folder);
+}
+
+// What a fault of the socket could leave: never a crash, and never a half-read message.
+TEST(CompileMessages, CutOrChangedBytesAreRefusedOrReadWhole) {
+  CompileRequest request = request_of("source");
+  request.headers = {{"a.cuh", "text"}, {"b.cuh", ""}};
+  request.options = {"--one", ""};
+  request.machine_code = false;
+  const std::string bytes = encode(request);
+  CompileRequest read;
+  ASSERT_TRUE(decode(bytes, read));
+  EXPECT_EQ(read.source, "source");
+  EXPECT_EQ(read.headers, request.headers);
+  EXPECT_EQ(read.options, request.options);
+  EXPECT_FALSE(read.machine_code);
+  EXPECT_FALSE(decode(bytes + "x", read));
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    CompileRequest cut;
+    EXPECT_FALSE(decode(std::string_view(bytes).substr(0, i), cut)) << i;
+    std::string changed = bytes;
+    changed[i] = '\xff';
+    CompileRequest other;
+    if (decode(changed, other)) EXPECT_EQ(encode(other).size(), bytes.size()) << i;
+  }
 }
 
 TEST_F(CompileWorkersTest, AStopInterruptsACompile) {
