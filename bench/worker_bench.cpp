@@ -19,6 +19,7 @@
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/workers/compile_workers.h"
 
 namespace {
 
@@ -45,7 +46,7 @@ int sample(const std::string& path) {
   const SourceUnit unit = specialize(plan_attention(attention.problem, attention.schedule, Arch::kSm90a).main);
   const double before = resident_mb();
   const auto start = Clock::now();
-  Compiler compiler;
+  Compiler compiler({}, {}, [](const std::string& nvrtc) { return make_source_compiler(nvrtc, {}, {}); });
   compiler.compile(unit);
   const double first = since_ms(start);
   std::array<double, 3> later{};

@@ -21,6 +21,7 @@
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/cuda/cuda_backend.h"
 #include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/workers/compile_workers.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -121,7 +122,8 @@ void find_compile_workers(std::vector<Finding>& findings, JsonValue& object) {
     const CompileIn chosen = compile_in(options);
     found.set("compile_in", to_string(chosen));
     options.where = CompileIn::kWorkers;
-    Compiler compiler({}, {}, options);
+    Compiler compiler(
+        {}, {}, [&](const std::string& path) { return std::make_unique<CompileWorkers>(path, options, EventSink()); });
     const auto begin = std::chrono::steady_clock::now();
     const std::string version = compiler.version();
     const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;

@@ -128,12 +128,10 @@ typedef struct kernelwright_engine_options {
   /* 1: a kernel with KERNELWRIGHT_ON_MISS_FALLBACK in the background is served by its fallback until it is promoted,
    * even if it is in the cache. So ranks whose caches differ begin alike. */
   int32_t fallback_first;
-  /* Where NVRTC runs: "process": in this one. "workers": in worker processes, so that its crash, hang or runaway costs
-   * one kernel; an error where none can be started. "auto": in worker processes, else in this one, with the event
-   * "compile worker". NULL: the word in $KERNELWRIGHT_COMPILE_IN, else "process". docs/compile-workers.md */
-  const char* compile_in;
+  /* Where NVRTC runs: docs/compile-workers.md */
+  const char* compile_in;        /* "process", "workers", "auto"; NULL: $KERNELWRIGHT_COMPILE_IN, else "process" */
   const char* compile_worker;    /* the worker program; NULL: $KERNELWRIGHT_CC, else beside the library */
-  int32_t compile_time_limit_ms; /* of one compile by a worker, in milliseconds; 0: two minutes */
+  int32_t compile_time_limit_ms; /* of one compile by a worker; 0: two minutes */
   int32_t compiles_per_host;     /* at once, by the workers of all processes of this user; 0: as many as cores */
   uint64_t compile_memory_bytes; /* that a worker may have; 0: 2 GiB */
 } kernelwright_engine_options;

@@ -15,7 +15,6 @@
 #include "kernelwright/runtime/compile/nvrtc.h"
 #include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/compile/ptxas_log.h"
-#include "kernelwright/runtime/compile/workers/compile_workers.h"
 #include "kernelwright/runtime/process/interrupt.h"
 
 namespace kernelwright {
@@ -98,20 +97,13 @@ CompileRequest request_of(const SourceUnit& unit) {
   return request;
 }
 
-std::unique_ptr<SourceCompiler> source_compiler(const std::string& nvrtc_path, CompileWorkerOptions workers,
-                                                EventSink sink) {
-  const CompileIn where = compile_in(workers);
-  if (where == CompileIn::kProcess) return std::make_unique<Nvrtc>(nvrtc_path);
-  return std::make_unique<CompileWorkers>(nvrtc_path, std::move(workers), std::move(sink));
-}
-
 }  // namespace
 
-Compiler::Compiler(std::string nvrtc_path, std::string failed_source_dir, CompileWorkerOptions workers, EventSink sink)
+Compiler::Compiler(std::string nvrtc_path, std::string failed_source_dir, const MakeSourceCompiler& make)
     : path_(nvrtc_path.empty() ? find_nvrtc().value_or("") : std::move(nvrtc_path)),
       identity_(identity_if_whole(path_)),
       failed_source_dir_(std::move(failed_source_dir)),
-      compiler_(source_compiler(path_, std::move(workers), std::move(sink))) {}
+      compiler_(make ? make(path_) : std::make_unique<Nvrtc>(path_)) {}
 
 Compiler::~Compiler() = default;
 
@@ -136,7 +128,7 @@ CompileAnswer Compiler::answer_to(const CompileRequest& request, const SourceUni
   refuse_if_interrupted(request.what());
   try {
     return compiler_->compile(request);
-  } catch (const CompileWorkerError& error) {  // it costs this kernel, and is remembered as a rejected source is
+  } catch (const CompilerFaultError& error) {  // it costs this kernel, and is remembered as a rejected source is
     const std::string kept = keep_source(failed_source_dir_, unit, error.what());
     throw CompileError(fmt::format("{}: {}\nsource: {}", request.what(), error.what(), kept_words(kept)), kept);
   }

@@ -1,6 +1,7 @@
 /// SourceUnit -> cubin and PTX, through NVRTC opened at run time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -8,24 +9,25 @@
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/binary/cache_key.h"
 #include "kernelwright/runtime/compile/source_compiler.h"
-#include "kernelwright/runtime/compile/workers/options.h"
-#include "kernelwright/runtime/process/events.h"
 
 namespace kernelwright {
 
 /// One NVRTC, opened on first use and kept. Safe from any number of threads; NVRTC itself runs its front end under one
 /// lock and the rest in parallel. It runs on our own threads, whose stacks are large enough, so a caller's stack may be
-/// small. A child of fork() must not compile: it gets a CompileError that says so. With compile workers, NVRTC runs in
-/// other processes, and a forked child may compile.
+/// small. A child of fork() must not compile: it gets a CompileError that says so. With compile workers
+/// (runtime/workers/), NVRTC runs in other processes, and a forked child may compile.
 ///
 /// A compile ends early, with an InterruptedError, when the process exits or this thread's InterruptScope is stopped.
 class Compiler {
  public:
+  /// Makes what runs the NVRTC at a path; "": there is none. It must not open it yet.
+  using MakeSourceCompiler = std::function<std::unique_ptr<SourceCompiler>(const std::string& nvrtc_path)>;
+
   /// `nvrtc_path` "": found by find_nvrtc(). Opens nothing yet. `failed_source_dir`: the folder for sources of failed
-  /// compiles, as in keep_failed_source(). `workers`: whether NVRTC runs in processes of its own. `sink` gets an event
-  /// (kCompileWorker) when one of them fails.
-  explicit Compiler(std::string nvrtc_path = {}, std::string failed_source_dir = {}, CompileWorkerOptions workers = {},
-                    EventSink sink = {});
+  /// compiles, as in keep_failed_source(). `make` makes what runs NVRTC; by default,
+  /// this process runs it.
+  explicit Compiler(std::string nvrtc_path = {}, std::string failed_source_dir = {},
+                    const MakeSourceCompiler& make = {});
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;

@@ -1,10 +1,12 @@
 /// What a compiler is asked, and what it answers: text in, code out. NVRTC answers in this process (nvrtc.h) or in a
-/// process of its own (workers/compile_workers.h), with the same bytes.
+/// process of its own (runtime/workers/), with the same bytes.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "kernelwright/generator/error.h"
 
 namespace kernelwright {
 
@@ -28,11 +30,17 @@ struct CompileAnswer {
   double milliseconds = 0;  // inside NVRTC
 };
 
+/// The compiler ended, hung or sent garbage instead of answering. It costs the kernel that was asked for.
+class CompilerFaultError : public Error {
+ public:
+  using Error::Error;
+};
+
 class SourceCompiler {
  public:
   virtual ~SourceCompiler() = default;
   /// Any number of threads. Throws MissingError if there is no NVRTC that can be used, CompileError if NVRTC cannot
-  /// begin, and InterruptedError as Compiler says. A rejected source is an answer.
+  /// begin, CompilerFaultError, and InterruptedError as Compiler says. A rejected source is an answer.
   virtual CompileAnswer compile(const CompileRequest& request) = 0;
   /// 13000 for NVRTC 13.0. Opens it if needed. Throws MissingError.
   virtual int version() = 0;

@@ -29,7 +29,6 @@
 #include "kernelwright/runtime/attention/kernel.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/cache/options.h"
-#include "kernelwright/runtime/compile/workers/options.h"
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/device/emulator_options.h"
 #include "kernelwright/runtime/gemm/kernel.h"
@@ -42,6 +41,7 @@
 #include "kernelwright/runtime/route/kernel.h"
 #include "kernelwright/runtime/row_op/kernel.h"
 #include "kernelwright/runtime/slot/readiness.h"
+#include "kernelwright/runtime/workers/options.h"
 
 namespace kernelwright {
 

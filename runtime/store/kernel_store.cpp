@@ -6,6 +6,7 @@
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compile/line_info.h"
 #include "kernelwright/runtime/process/interrupt.h"
+#include "kernelwright/runtime/workers/compile_workers.h"
 
 namespace kernelwright {
 
@@ -25,9 +26,9 @@ CompileWorkerOptions with_locks_of(const CacheOptions& cache, CompileWorkerOptio
 }  // namespace
 
 KernelStore::KernelStore(CacheOptions cache, std::string nvrtc_path, CompileWorkerOptions workers)
-    : cache_(cache),
-      compiler_(std::move(nvrtc_path), failed_sources_beside(cache_), with_locks_of(cache, std::move(workers)),
-                cache.sink) {}
+    : cache_(cache), compiler_(std::move(nvrtc_path), failed_sources_beside(cache_), [&](const std::string& path) {
+        return make_source_compiler(path, with_locks_of(cache, std::move(workers)), cache.sink);
+      }) {}
 
 KernelStore::~KernelStore() = default;
 

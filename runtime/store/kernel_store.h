@@ -11,14 +11,15 @@
 #include "kernelwright/runtime/binary/kernel_source.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/workers/options.h"
 
 namespace kernelwright {
 
 /// Safe from any number of threads. If several threads ask for a Spec at once, it is compiled once.
 class KernelStore {
  public:
-  /// Opens the cache (which never fails: see CubinCache), but no compiler. `nvrtc_path` and `workers` as in Compiler.
-  /// Their events go to the cache's sink.
+  /// Opens the cache (which never fails: see CubinCache), but no compiler. `nvrtc_path` as in Compiler. `workers`
+  /// says whether NVRTC runs in processes of its own. Their events go to the cache's sink.
   explicit KernelStore(CacheOptions cache = {}, std::string nvrtc_path = {}, CompileWorkerOptions workers = {});
   virtual ~KernelStore();
   KernelStore(const KernelStore&) = delete;

@@ -8,17 +8,10 @@
 #include <functional>
 #include <string>
 
-#include "kernelwright/generator/error.h"
 #include "kernelwright/generator/trusted_files.h"
-#include "kernelwright/runtime/compile/workers/messages.h"
+#include "kernelwright/runtime/workers/messages.h"
 
 namespace kernelwright {
-
-/// A worker failed instead of answering: "the compile worker was killed by SIGSEGV (segmentation fault) after 0.3 s".
-class CompileWorkerError : public Error {
- public:
-  using Error::Error;
-};
 
 /// A process that runs NVRTC for us. Its end of the socket is its only descriptor beside /dev/null and a file for its
 /// last words. It has no signal blocked, ours is not its process group, and it ends when our end of the socket closes.
@@ -41,8 +34,9 @@ class WorkerChild {
     MessageKind kind{};
     std::string fields;
   };
-  /// Sends one request and waits for its answer. Throws CompileWorkerError if the process ends, answers garbage, or
-  /// does not answer within `limit`; the process is then dead. Throws InterruptedError if `stop` returns true.
+  /// Sends one request and waits for its answer. Throws CompilerFaultError ("the compile worker was killed by
+  /// SIGSEGV ...") if the process ends, answers garbage, or does not answer within `limit`; the process is then dead.
+  /// Throws InterruptedError if `stop` returns true.
   Reply ask(MessageKind kind, std::string_view fields, std::chrono::milliseconds limit,
             const std::function<bool()>& stop);
 

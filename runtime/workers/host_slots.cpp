@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/compile/workers/host_slots.h"
+#include "kernelwright/runtime/workers/host_slots.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

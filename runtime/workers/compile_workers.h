@@ -6,9 +6,9 @@
 #include <string>
 
 #include "kernelwright/runtime/compile/source_compiler.h"
-#include "kernelwright/runtime/compile/workers/options.h"
-#include "kernelwright/runtime/compile/workers/worker_child.h"
 #include "kernelwright/runtime/process/events.h"
+#include "kernelwright/runtime/workers/options.h"
+#include "kernelwright/runtime/workers/worker_child.h"
 
 namespace kernelwright {
 
@@ -29,7 +29,7 @@ class CompileWorkers final : public SourceCompiler {
   CompileWorkers(std::string nvrtc_path, CompileWorkerOptions options, EventSink sink);
   ~CompileWorkers() override;
 
-  /// Throws CompileWorkerError, after an event (kCompileWorker), if the worker fails. Else as SourceCompiler says.
+  /// Throws CompilerFaultError, after an event (kCompileWorker), if the worker fails. Else as SourceCompiler says.
   CompileAnswer compile(const CompileRequest& request) override;
   int version() override;
   CompileWorkerCounters counters() const;
@@ -38,5 +38,10 @@ class CompileWorkers final : public SourceCompiler {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// What `options` ask for: CompileWorkers, or Nvrtc. Throws ConfigError for an option, or a word of the environment,
+/// that cannot be used.
+std::unique_ptr<SourceCompiler> make_source_compiler(std::string nvrtc_path, CompileWorkerOptions options,
+                                                     EventSink sink);
 
 }  // namespace kernelwright

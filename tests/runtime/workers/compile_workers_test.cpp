@@ -1,5 +1,5 @@
 // Compiles in processes of their own. Faults come from an NVRTC of the tests' own, which does what the source says.
-#include "kernelwright/runtime/compile/workers/compile_workers.h"
+#include "kernelwright/runtime/workers/compile_workers.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -25,9 +25,9 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/compile/nvrtc.h"
-#include "kernelwright/runtime/compile/workers/host_slots.h"
-#include "kernelwright/runtime/compile/workers/messages.h"
 #include "kernelwright/runtime/process/interrupt.h"
+#include "kernelwright/runtime/workers/host_slots.h"
+#include "kernelwright/runtime/workers/messages.h"
 
 namespace kernelwright::compile_workers_test {
 namespace {
@@ -88,6 +88,10 @@ class CompileWorkersTest : public ::testing::Test {
   }
   ~CompileWorkersTest() override { std::filesystem::remove_all(folder); }
 
+  Compiler::MakeSourceCompiler in_workers() const {
+    return [this](const std::string& path) { return make_source_compiler(path, options, {}); };
+  }
+
   CompileWorkers workers() {
     return CompileWorkers(KERNELWRIGHT_FAKE_NVRTC, options, [this](const Event& event) {
       std::lock_guard hold(mutex);
@@ -96,7 +100,7 @@ class CompileWorkersTest : public ::testing::Test {
   }
 
   /// The message of the error that the compile of `source` throws.
-  template <class Expected = CompileWorkerError>
+  template <class Expected = CompilerFaultError>
   static std::string failure(SourceCompiler& compiler, const std::string& source) {
     try {
       compiler.compile(request_of(source));
@@ -213,7 +217,7 @@ TEST_F(CompileWorkersTest, ARunawayMeetsItsMemoryLimit) {
 #endif
 
 TEST_F(CompileWorkersTest, TheFailedSourceIsKeptAndTheErrorNamesIt) {
-  Compiler compiler(KERNELWRIGHT_FAKE_NVRTC, folder + "/failed", options);
+  Compiler compiler(KERNELWRIGHT_FAKE_NVRTC, folder + "/failed", in_workers());
   SourceUnit unit;
   unit.kernel = "fake", unit.entry = "fake_0123456789abcdef", unit.arch = "sm_90a", unit.source = "do segv";
   unit.spec_header = "// the failed source\n";
@@ -267,7 +271,7 @@ TEST_F(CompileWorkersTest, LeavesNoDescriptorNoChildAndNoZombie) {
     CompileWorkers compiler = workers();
     for (const char* source : {"one", "do segv", "do garbage", "do exit", "two"}) try {
         compiler.compile(request_of(source));
-      } catch (const CompileWorkerError&) {
+      } catch (const CompilerFaultError&) {
       }
     EXPECT_EQ(children().size(), others.size() + 1) << "one idle worker";
   }
@@ -542,7 +546,7 @@ TEST_F(CompileWorkersTest, TheRealCompilerGivesTheSameBytesAndTakesNoMemoryHere)
     return std::string{std::istreambuf_iterator<char>(maps), {}}.find("libnvrtc") != std::string::npos;
   };
   const bool loaded_before = mapped();  // by an earlier test of this process
-  Compiler away({}, folder, options);
+  Compiler away({}, folder, in_workers());
   const Binary one = away.compile(unit);
   EXPECT_EQ(mapped(), loaded_before);
   Binary other = here.compile(unit);

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/compile/workers/compile_workers.h"
+#include "kernelwright/runtime/workers/compile_workers.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -15,10 +15,10 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/compile/nvrtc.h"
-#include "kernelwright/runtime/compile/workers/host_slots.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 #include "kernelwright/runtime/process/interrupt.h"
 #include "kernelwright/runtime/process/own_thread.h"
+#include "kernelwright/runtime/workers/host_slots.h"
 
 namespace kernelwright {
 namespace {
@@ -197,7 +197,7 @@ WorkerChild::Reply CompileWorkers::Impl::ask(Child& child, const std::string& wh
   } catch (const InterruptedError&) {
     refuse_if_interrupted(what);
     throw;
-  } catch (const CompileWorkerError& error) {
+  } catch (const CompilerFaultError& error) {
     ++failures;
     tell(what, error.what());
     throw;
@@ -221,7 +221,7 @@ CompileAnswer CompileWorkers::compile(const CompileRequest& request) {
   WorkerAnswer worker;
   if (reply.kind != MessageKind::kAnswer || !decode(reply.fields, worker)) {
     ++impl_->failures;
-    const CompileWorkerError error("the compile worker was killed, because it sent bytes that are no answer");
+    const CompilerFaultError error("the compile worker was killed, because it sent bytes that are no answer");
     impl_->tell(what, error.what());
     throw error;
   }
@@ -251,6 +251,12 @@ int CompileWorkers::version() {
 
 CompileWorkerCounters CompileWorkers::counters() const {
   return {impl_->started, impl_->compiles, impl_->failures, impl_->recycled, impl_->in_process};
+}
+
+std::unique_ptr<SourceCompiler> make_source_compiler(std::string nvrtc_path, CompileWorkerOptions options,
+                                                     EventSink sink) {
+  if (compile_in(options) == CompileIn::kProcess) return std::make_unique<Nvrtc>(std::move(nvrtc_path));
+  return std::make_unique<CompileWorkers>(std::move(nvrtc_path), std::move(options), std::move(sink));
 }
 
 }  // namespace kernelwright

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/compile/workers/messages.h"
+#include "kernelwright/runtime/workers/messages.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // secure_getenv everywhere: a set-user-id program must not start a program that its caller names.
-#include "kernelwright/runtime/compile/workers/options.h"
+#include "kernelwright/runtime/workers/options.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -27,7 +27,8 @@ std::vector<std::string> places(const CompileWorkerOptions& options) {
   if (const char* named = secure_getenv("KERNELWRIGHT_CC"); named && *named) return {named};
   std::vector<std::string> found;
   for (const std::string& own : own_folders())
-    for (const char* beside : {"/", "/bin/", "/../bin/", "/../../bin/", "/../cli/"}) found.push_back(own + beside + kName);
+    for (const char* beside : {"/", "/bin/", "/../bin/", "/../../bin/", "/../cli/"})
+      found.push_back(own + beside + kName);
   return found;
 }
 

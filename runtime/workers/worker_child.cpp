@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/compile/workers/worker_child.h"
+#include "kernelwright/runtime/workers/worker_child.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -202,7 +202,7 @@ WorkerChild::Reply WorkerChild::ask(MessageKind kind, std::string_view fields, s
   std::string text = fmt::format("the compile worker {}, {:.1f} s after it was asked", how, spent.count());
   if (memory_bytes_) text += fmt::format(" (its memory limit is {} MiB)", memory_bytes_ >> 20);
   if (const std::string words = last_words(); !words.empty()) text += fmt::format("; its last words: {}", words);
-  throw CompileWorkerError(text);
+  throw CompilerFaultError(text);
 }
 
 }  // namespace kernelwright

@@ -1,4 +1,4 @@
-// kernelwright-cc: runs NVRTC for a server that must survive it. The library starts it (compile/workers/) with the
+// kernelwright-cc: runs NVRTC for a server that must survive it. The library starts it (workers/) with the
 // socket at descriptor 3, and these arguments:
 //
 //   kernelwright-cc PROTOCOL NVRTC MEMORY_BYTES SERVER_PID
@@ -21,8 +21,8 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/trusted_files.h"
 #include "kernelwright/runtime/compile/nvrtc.h"
-#include "kernelwright/runtime/compile/workers/messages.h"
 #include "kernelwright/runtime/process/own_thread.h"
+#include "kernelwright/runtime/workers/messages.h"
 
 namespace kernelwright {
 namespace {
