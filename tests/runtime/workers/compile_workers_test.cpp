@@ -460,6 +460,9 @@ TEST_F(CompileWorkersTest, WorkersEndWithTheirServer) {
 }
 
 TEST_F(CompileWorkersTest, AForkedChildStartsWorkersOfItsOwn) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer allows no threads in a forked child";
+#endif
   CompileWorkers compiler = workers();
   const std::string ours = log_line(compiler.compile(request_of("one")), "pid");
   const pid_t child = fork();
@@ -505,10 +508,10 @@ TEST_F(CompileWorkersTest, AutoCompilesHereWhereNoWorkerStartsAndTellsOnce) {
 TEST_F(CompileWorkersTest, AProgramOfAnotherVersionIsRefusedByName) {
   options.program = folder + "/kernelwright-cc";
   std::ofstream(options.program) << "#!/bin/sh\nexec " << KERNELWRIGHT_WORKER_PROGRAM
-                                 << " 0.0.0/1 \"$2\" \"$3\" \"$4\"\n";
+                                 << " another-version \"$2\" \"$3\" \"$4\"\n";
   std::filesystem::permissions(options.program, std::filesystem::perms::owner_all);
   CompileWorkers compiler = workers();
-  EXPECT_THAT(failure(compiler, "one"), HasSubstr("and the library 0.0.0/1; install both from one build"));
+  EXPECT_THAT(failure(compiler, "one"), HasSubstr("and the library another-version; install both from one build"));
 }
 
 TEST_F(CompileWorkersTest, AMissingNvrtcIsTheErrorOfThisProcess) {
