@@ -77,7 +77,7 @@ if [ -z "$native" ]; then
   wheel=$(echo "$made"/tagged/*.whl)
 fi
 held=$("$python" -m zipfile -l "$wheel")
-for file in libkernelwright_c.so bin/kernelwright _fast.abi3.so py.typed; do
+for file in libkernelwright_c.so bin/kernelwright bin/kernelwright-cc _fast.abi3.so py.typed; do
   [[ $held == *"kernelwright/$file "* ]] || die "$wheel lacks kernelwright/$file; the log is $logs/wheel.log"
 done
 bytes=$(stat -c %s "$wheel")

@@ -20,7 +20,7 @@ step(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${tree} -G ${GENERATOR} -D
 step(${CMAKE_COMMAND} --build ${tree})
 step(${tree}/consumer)
 step(${tree}/consumer_c)
-foreach(file bin/kernelwright share/man/man1/kernelwright.1 share/bash-completion/completions/kernelwright
+foreach(file bin/kernelwright bin/kernelwright-cc share/man/man1/kernelwright.1 share/bash-completion/completions/kernelwright
              share/zsh/site-functions/_kernelwright share/fish/vendor_completions.d/kernelwright.fish)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "${file} was not installed into ${prefix}")
