@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "cli/bound.h"
 #include "kernelwright/generator/json/value.h"
 
 namespace kernelwright::cli {
@@ -154,6 +155,36 @@ TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision
 }
 
 template <class KindOfConfig>
+UnitOutcome outcome_of(const TuneResult<KindOfConfig>& result, Decision decision, const TuneMachine& machine) {
+  UnitOutcome outcome;
+  outcome.decision = decision_word(decision);
+  outcome.config = result.named->name();
+  outcome.device = result.device;
+  outcome.arch = to_string(result.machine->arch);
+  outcome.rows = range_of(result.launches);
+  outcome.best_over_model = result.race.best_over_baseline;
+  if (!result.trials.empty()) outcome.model_key = result.trials[0].key;
+  if (const Standing* best = result.race.best()) outcome.best_key = result.trials[best->entrant].key;
+  for (const auto& shape : result.shapes) {
+    const PredictedBound bound = predict(result.config().problem, shape, *result.machine);
+    outcome.shapes.push_back({shape.name, bound.operations, bound.bytes, bound.compute_us, bound.memory_us});
+  }
+  if (std::vector<int> clocks = result.clocks_mhz; !clocks.empty()) {
+    std::ranges::sort(clocks);
+    outcome.clock_least_mhz = clocks.front();
+    outcome.clock_median_mhz = clocks[clocks.size() / 2];
+    outcome.clock_most_mhz = clocks.back();
+  }
+  outcome.seconds = result.seconds;
+  outcome.compiler = result.compiler;
+  outcome.driver = machine.driver;
+  outcome.kernelwright = machine.kernelwright;
+  outcome.times_mean_something = !machine.emulator;
+  outcome.date = utc_now();
+  return outcome;
+}
+
+template <class KindOfConfig>
 std::string report_text(const TuneResult<KindOfConfig>& result, Decision decision, const std::string& written,
                         const TuneMachine& machine, const Style& style) {
   const auto& candidates = result.candidates;
@@ -260,6 +291,8 @@ template Decision decide(const TuneResult<AttentionConfig>&, const AttentionPlan
 template Decision decide(const TuneResult<GemmConfig>&, const GemmPlan&);
 template TunedRow row_of(const TuneResult<AttentionConfig>&, Decision, const TuneMachine&);
 template GemmTunedRow row_of(const TuneResult<GemmConfig>&, Decision, const TuneMachine&);
+template UnitOutcome outcome_of(const TuneResult<AttentionConfig>&, Decision, const TuneMachine&);
+template UnitOutcome outcome_of(const TuneResult<GemmConfig>&, Decision, const TuneMachine&);
 template std::string report_text(const TuneResult<AttentionConfig>&, Decision, const std::string&, const TuneMachine&,
                                  const Style&);
 template std::string report_text(const TuneResult<GemmConfig>&, Decision, const std::string&, const TuneMachine&,

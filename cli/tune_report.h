@@ -35,6 +35,10 @@ TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision
 std::string row_name(const TuneResult<AttentionConfig>& result);
 std::string row_name(const TuneResult<GemmConfig>& result);
 
+/// What the log says of the race once it has ended.
+template <class KindOfConfig>
+UnitOutcome outcome_of(const TuneResult<KindOfConfig>& result, Decision decision, const TuneMachine& machine);
+
 /// The best few of the race with their times, the refused schedules with reasons, and the conclusion. `written`: the
 /// row's path. A schedule is described by the fields in which it differs from the model's choice: "block_n 96,
 /// num_stages 2".

@@ -11,9 +11,11 @@
 #include <set>
 #include <thread>
 
-#include "cli/cold_launches.h"
 #include "cli/kinds.h"
 #include "cli/terminal.h"
+#include "cli/timed_shape.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/work.h"
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/value.h"
@@ -24,64 +26,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kShareOfChecks = 0.5;       // share of the budget after which compiling and checking end, even if
-                                             // candidates are left
-constexpr std::size_t kMostAhead = 16;       // kernels that are compiled ahead of the kernel that is checked
-constexpr double kGraphMicroseconds = 2000;  // the launches in a graph take about this long in total
-constexpr int kMostPerGraph = 10;
+constexpr double kShareOfChecks = 0.5;  // share of the budget after which compiling and checking end, even if
+                                        // candidates are left
+constexpr std::size_t kMostAhead = 16;  // kernels that are compiled ahead of the kernel that is checked
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
-                     utc.tm_hour, utc.tm_min, utc.tm_sec);
-}
-
-/// One shape on the device: inputs uploaded once, and a graph for each kernel that is timed on it.
-template <class KindOfConfig>
-class TimedShape {
-  using Of = Kind<KindOfConfig>;
-
- public:
-  TimedShape(Device& device, const KindOfConfig& config, const ShapeOf<KindOfConfig>& shape, std::uint64_t seed,
-             Flusher& flusher)
-      : device_(device),
-        flusher_(flusher),
-        call_(inputs_of(config, shape, seed)),
-        on_device_(device, call_, typename Of::Kernel{}) {
-    forget_uploaded(call_);
-  }
-
-  double sample(std::size_t entrant, const typename Of::Kernel& kernel) {
-    std::unique_ptr<ColdLaunches>& launches = launches_[entrant];
-    if (!launches) {
-      on_device_.use(kernel);
-      on_device_.launch();  // the extra work of a first launch is not timed
-      on_device_.wait();
-      const auto make = [&](int per_graph) {
-        on_device_.use(kernel);
-        return std::make_unique<ColdLaunches>(
-            device_, on_device_.stream(), flusher_, [this] { on_device_.launch(); }, per_graph);
-      };
-      launches = make(1);
-      const double once = launches->sample();
-      const int per_graph = std::clamp(static_cast<int>(kGraphMicroseconds / once), 1, kMostPerGraph);
-      if (per_graph > 1) launches = make(per_graph);
-      launches->sample();  // a graph's first replay uploads it
-    }
-    return launches->sample();
-  }
-
- private:
-  Device& device_;
-  Flusher& flusher_;
-  typename Of::Case call_;
-  typename Of::OnDevice on_device_;
-  std::map<std::size_t, std::unique_ptr<ColdLaunches>> launches_;  // freed before the captured memory
-};
 
 /// Adds what identifies a candidate's machine code and its launch.
 void add_to_key(DigestBuilder& digest, KernelStore& store, const AttentionPlan& plan) {
@@ -108,6 +57,26 @@ TunedFor<AttentionConfig> launches_of(const AttentionConfig&, const std::vector<
 TunedFor<GemmConfig> launches_of(const GemmConfig& config, const std::vector<GemmShape>& shapes,
                                  const DeviceInfo& device) {
   return {device.num_sms, gemm_row_range(planned_rows(config.problem, shapes.at(0)))};
+}
+
+/// What the planner's model predicts of a launch; 0 if it has no model. Of a GEMM that is the estimate that ranks.
+double predicted_us(const Candidate& candidate) { return candidate.predicted_us; }
+double predicted_us(const GemmCandidate& candidate) { return candidate.cost; }
+
+/// CTAs that an SM holds at once.
+int held_by_sm(const MachineClass& machine, const LaunchPlan& launch, const ResourceUsage& usage) {
+  return occupancy(arch_info(machine.arch), static_cast<int>(launch.shared_bytes) + usage.static_shared,
+                   static_cast<int>(launch.block), usage.registers)
+      .ctas;
+}
+int ctas_per_sm(const MachineClass& machine, const AttentionPlan& plan, const AttentionProblem& problem,
+                const AttentionShape& shape, const ResourceUsage& usage) {
+  return held_by_sm(machine, plan_launch(plan.main, detail::extent_of(problem, shape), machine.sms, plan.splits).main,
+                    usage);
+}
+int ctas_per_sm(const MachineClass& machine, const GemmPlan& plan, const GemmProblem&, const GemmShape&,
+                const ResourceUsage& usage) {
+  return held_by_sm(machine, plan_launch(plan.variants.back().spec, {}, machine.sms, machine.sms), usage);
 }
 
 /// The binary of a candidate's kernel; null while there is none.
@@ -190,9 +159,14 @@ class Tuning final : private Stopwatch {
     trial.device = result_.device;
     trial.config = named_.name();
     trial.arch = to_string(result_.machine->arch);
+    trial.rows = range_of(result_.launches);
     trial.schedule = canonical_text(kept()[i].schedule);
+    trial.is_model = i == 0;
+    trial.predicted_us = predicted_us(kept()[i]);
     trial.date = utc_now();
     if (const auto binary = binary_of(kernels_[i])) {
+      trial.ctas_per_sm =
+          ctas_per_sm(*result_.machine, kept()[i].plan, config_.problem, result_.shapes.at(0), binary->usage);
       trial.registers = binary->usage.registers;
       trial.spill_bytes = binary->usage.spill_stores + binary->usage.spill_loads;
     }
@@ -337,8 +311,13 @@ class Tuning final : private Stopwatch {
       settle(entrant, TrialVerdict::kFailed, result_.shapes[shape].name + ": " + error.what());
       throw;
     }
-    // Asked right after work on the GPU; an idle GPU would report another clock.
-    if (!clock_in_round_) clock_in_round_ = place_.device.sm_clock_mhz().value_or(0);
+    // Asked right after work on the GPU; an idle GPU would report another clock. Once a pass, when the model's choice
+    // is measured.
+    if (entrant == 0 && shape == 0)
+      if (const std::optional<int> mhz = place_.device.sm_clock_mhz()) {
+        result_.clocks_mhz.push_back(*mhz);
+        clock_in_round_ = *mhz;
+      }
     return us;
   }
   double now_s() override { return seconds_since(began_) - race_began(); }
@@ -366,6 +345,17 @@ class Tuning final : private Stopwatch {
 };
 
 }  // namespace
+
+std::optional<RowRange> range_of(const TunedFor<AttentionConfig>&) { return std::nullopt; }
+std::optional<RowRange> range_of(const TunedFor<GemmConfig>& launches) { return launches.rows; }
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                     utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
 
 std::vector<std::vector<AttentionShape>> groups_of(const AttentionConfig&, std::vector<AttentionShape> shapes) {
   return {std::move(shapes)};

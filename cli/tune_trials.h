@@ -41,14 +41,22 @@ struct TuneResult {
   std::size_t resumed = 0;    // how many of those the log has settled
   std::size_t left = 0;       // how many of those were not compiled and checked within the budget
   std::size_t verified = 0;
-  Race race;  // entrants are indices of candidates.kept
-  int clock_mhz = 0;
-  std::string compiler;  // that compiled the fastest kernel
+  Race race;                    // entrants are indices of candidates.kept
+  int clock_mhz = 0;            // after the last round; 0: not known
+  std::vector<int> clocks_mhz;  // of the SMs, a reading each pass of the race; empty: not known
+  std::string compiler;         // that compiled the fastest kernel
   double seconds = 0;
   const KindOfConfig& config() const { return std::get<KindOfConfig>(named->config); }
   /// The model's own choice is not usable: it does not compile, or its output is wrong. Then there was no race.
   bool model_failed() const { return !trials.empty() && trials[0].is_settled() && trials[0].round < 0; }
 };
+
+/// The range of rows that a row speaks for; of attention there is none.
+std::optional<RowRange> range_of(const TunedFor<AttentionConfig>& launches);
+std::optional<RowRange> range_of(const TunedFor<GemmConfig>& launches);
+
+/// "2026-11-21T12:00:00Z"
+std::string utc_now();
 
 /// Groups of shapes for which one schedule is chosen. For attention all shapes are one group; for a GEMM each range of
 /// rows is a group. Work without rows is in no group.

@@ -123,6 +123,7 @@ bool tune_group(Session& session, const Place& place, const TuneWork<KindOfConfi
                           .emulator = place.emulator != nullptr};
   const auto result = tune_config<KindOfConfig>(place, named, shapes, work.checks, tune_options);
   const Decision decision = decide(result, plan_for(named, config, *result.machine, session.rows));
+  TuningLog(tune_options.log).add(outcome_of(result, decision, about));
   const bool has_row = decision == Decision::kRow || decision == Decision::kPinned;
   std::string written;
   if (has_row && !session.folder.empty())

@@ -61,6 +61,48 @@ TEST_F(Log, ALineReadsBack) {
               HasSubstr(R"("clock_mhz":"unknown")"));
 }
 
+TEST_F(Log, ALineOfAnOlderLogReads) {
+  const Trial one = read_trial(R"({"config":"llama","device":"d","arch":"sm_90a","schedule":{},"verdict":"measured",
+    "round":1,"mean_us":2.5,"times":[],"registers":1,"spill_bytes":0,"clock_mhz":"unknown","date":"d","key":"k"})");
+  EXPECT_EQ(one.ctas_per_sm, 0);
+  EXPECT_EQ(one.predicted_us, 0);
+  EXPECT_FALSE(one.is_model);
+  EXPECT_FALSE(one.rows);
+}
+
+TEST_F(Log, AnOutcomeReadsBackAndIsNoTrial) {
+  UnitOutcome outcome;
+  outcome.decision = "row";
+  outcome.config = "mlp";
+  outcome.device = "NVIDIA H100 80GB HBM3";
+  outcome.arch = "sm_90a";
+  outcome.rows = RowRange{17, 32};
+  outcome.best_over_model = {1.07, 1.06, 1.08, 40};
+  outcome.model_key = "m";
+  outcome.best_key = "b";
+  outcome.shapes = {{"few", 2e9, 1e7, 2.25, 3.5}};
+  outcome.clock_least_mhz = 1700;
+  outcome.clock_median_mhz = 1755;
+  outcome.clock_most_mhz = 1980;
+  outcome.date = "2026-11-21T12:00:00Z";
+  const std::string line = write_outcome(outcome);
+  EXPECT_TRUE(is_outcome(line));
+  EXPECT_FALSE(is_outcome(write_trial(trial("k"))));
+  const UnitOutcome back = read_outcome(line);
+  EXPECT_EQ(write_outcome(back), line);
+  EXPECT_EQ(back.rows, outcome.rows);
+  EXPECT_EQ(back.best_over_model.pairs, 40u);
+  {
+    TuningLog log(path());
+    log.add(trial("a"));
+    log.add(outcome);
+  }
+  const TuningLog::Contents contents = TuningLog::read(path(), "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(contents.trials.size(), 1u);
+  EXPECT_EQ(contents.lines, 2u);
+  EXPECT_EQ(contents.unreadable, 0u);
+}
+
 TEST_F(Log, TheLastLineOfAKeyCounts) {
   {
     TuningLog log(path());
