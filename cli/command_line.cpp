@@ -122,6 +122,7 @@ CommandLine::CommandLine(Options& options)
   }
   add_pack();
   add_plan();
+  add_report();
   add_emulate();
   add_trace();
   add_cache();
@@ -160,6 +161,16 @@ void CommandLine::add_plan() {
   word(verb, "--name", options_.name, "What names of problems begin with; else the model's type and size", "NAME");
   verb->add_flag("--explain", options_.explains, "Print which fields and formulas gave each number");
   word(verb, "--output", options_.plan_file, "File for the plan; else standard output", "FILE");
+}
+
+void CommandLine::add_report() {
+  CLI::App* verb = add("report", "One HTML page of tuning logs and measurements, which needs no network", report);
+  word(verb, "FILE", options_.configs, "Logs of tune, CSV files of compare_peers.py, output of bench --json", "FILE");
+  word(verb, "--compare", options_.compared, "Two such files, A and B: the page shows B's speed over A's, row by row",
+       "FILE")
+      ->expected(2);
+  word(verb, "--output", options_.report_file, "File to write: report.html", "FILE");
+  verb->add_flag("--open", options_.open, "Show the page in the browser, by xdg-open");
 }
 
 void CommandLine::add_emulate() {

@@ -34,6 +34,7 @@ class CommandLine {
   CLI::App* add(const char* name, const char* text, Verb verb);
   void add_pack();
   void add_plan();
+  void add_report();
   void add_emulate();
   void add_trace();
   void add_cache();

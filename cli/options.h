@@ -62,6 +62,10 @@ struct Options {
   std::vector<std::string> problems;  // of a plan, by name; all if empty
   // pack; its VERB or CONFIG are in `configs`
   std::string pack_file, oci_folder, signing_key;
+  // report; its files are in `configs`
+  std::string report_file = "report.html";
+  std::vector<std::string> compared;  // two files, A and B; or none
+  bool open = false;
   // trace
   bool timeline = false;  // set by the verb
   std::uint32_t cta = 0;

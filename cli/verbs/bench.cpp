@@ -94,6 +94,8 @@ JsonValue to_json(const Item& item, const std::string& shape, const Row& row, bo
       .set("tflops", row.rate.tflops)
       .set(of_bytes + "gb_per_s", row.rate.gbytes)
       .set("bound_us", row.bound.microseconds())
+      .set("compute_us", row.bound.compute_us)
+      .set("memory_us", row.bound.memory_us)
       .set("target_reached", enough);
 }
 

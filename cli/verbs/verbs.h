@@ -18,6 +18,7 @@ int doctor(const Options& options);
 int emulate(const Options& options);
 int pack(const Options& options);
 int plan(const Options& options);
+int report(const Options& options);
 int trace(const Options& options);
 int tune(const Options& options);
 
