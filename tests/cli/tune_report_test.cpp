@@ -1,5 +1,5 @@
 // What tune decides and prints, tested on made-up measurements.
-#include "cli/tune_report.h"
+#include "cli/tune/tune_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

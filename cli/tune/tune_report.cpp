@@ -1,4 +1,4 @@
-#include "cli/tune_report.h"
+#include "cli/tune/tune_report.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/terminal.h"
-#include "cli/tune_trials.h"
+#include "cli/tune/tune_trials.h"
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/generator/tuned/row.h"
 

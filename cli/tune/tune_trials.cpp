@@ -1,4 +1,4 @@
-#include "cli/tune_trials.h"
+#include "cli/tune/tune_trials.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 
 #include "cli/kinds.h"
 #include "cli/terminal.h"
-#include "cli/timed_shape.h"
+#include "cli/tune/timed_shape.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/work.h"
 #include "kernelwright/generator/digest.h"
