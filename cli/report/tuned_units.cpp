@@ -1,10 +1,9 @@
 #include "cli/report/tuned_units.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <tuple>
 
+#include "cli/tune/unit_words.h"
 #include "kernelwright/generator/error.h"
 
 namespace kernelwright::cli {
@@ -86,10 +85,7 @@ JsonValue to_json(const TunedUnit& unit, const TunedUnit::Entry& entry, RaceDeta
 
 }  // namespace
 
-std::string TunedUnit::name() const {
-  if (!first().rows) return first().config;
-  return fmt::format("{}, {} to {} rows", first().config, first().rows->least, first().rows->most);
-}
+std::string TunedUnit::name() const { return unit_name(first().config, first().rows); }
 
 const TunedUnit::Entry* TunedUnit::find(std::string_view key) const {
   for (const Entry& entry : entries)
@@ -116,15 +112,8 @@ const TunedUnit::Entry* TunedUnit::best() const {
 std::string TunedUnit::label(const Entry& entry) const {
   const Entry* base = model();
   if (base == &entry) return "the model's choice";
-  const JsonValue mine = JsonValue::parse(entry.trial.schedule);
-  const JsonValue other = base ? JsonValue::parse(base->trial.schedule) : JsonValue::object();
-  std::string text;
-  for (const auto& [name, value] : mine.members()) {
-    if (const JsonValue* there = other.find(name); there && *there == value) continue;
-    text +=
-        fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value.is_string() ? value.as_string() : value.dump(-1));
-  }
-  return text;
+  return differing_fields(JsonValue::parse(entry.trial.schedule),
+                          base ? JsonValue::parse(base->trial.schedule) : JsonValue::object());
 }
 
 TunedUnits read_tuned_units(std::string_view log) {

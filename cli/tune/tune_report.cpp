@@ -33,15 +33,6 @@ bool lead_alike(const GemmPlan& a, const GemmPlan& b, const TunedFor<GemmConfig>
   return of_a.spec == of_b.spec && of_a.bands_of_n == of_b.bands_of_n;
 }
 
-/// "mlp", "mlp, 17 to 32 rows"
-std::string heading(const Style& style, const TuneResult<AttentionConfig>& result) {
-  return style.bold(result.named->name());
-}
-std::string heading(const Style& style, const TuneResult<GemmConfig>& result) {
-  const RowRange rows = result.launches.rows;
-  return style.bold(result.named->name()) + fmt::format(", {} to {} rows", rows.least, rows.most);
-}
-
 void describe_launches(JsonValue&, const TunedFor<AttentionConfig>&) {}
 void describe_launches(JsonValue& object, const TunedFor<GemmConfig>& launches) {
   RowRange rows = launches.rows;
@@ -91,13 +82,7 @@ std::string refusals_text(const std::vector<Trial>& trials) {
 template <class Schedule>
 std::string differences(const Schedule& schedule, const Schedule& base) {
   Schedule mine = schedule, other = base;
-  const JsonValue a = detail::to_json(mine), b = detail::to_json(other);
-  std::string text;
-  for (const auto& [name, value] : a.members()) {
-    if (const JsonValue* there = b.find(name); there && *there == value) continue;
-    const std::string word = value.is_string() ? value.as_string() : value.dump(-1);
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, word);
-  }
+  const std::string text = differing_fields(detail::to_json(mine), detail::to_json(other));
   return text.empty() ? "the model's choice" : text;
 }
 
@@ -189,7 +174,7 @@ std::string report_text(const TuneResult<KindOfConfig>& result, Decision decisio
                         const TuneMachine& machine, const Style& style) {
   const auto& candidates = result.candidates;
   std::string out = fmt::format(
-      "{}  {}\n", heading(style, result),
+      "{}  {}\n", style.bold(result.named->name()) + unit_name("", range_of(result.launches)),
       style.dim(fmt::format("{} combinations, {} feasible kernels, {} kept, {} checked{}{}, on {}{}", candidates.tried,
                             candidates.kept.size() + candidates.cut, candidates.kept.size(), result.verified,
                             result.resumed ? fmt::format(", {} settled by the log", result.resumed) : "",

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 
 #include "cli/kinds.h"
 #include "cli/terminal.h"
+#include "cli/tune/race_view.h"
 #include "cli/tune/timed_shape.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/work.h"
@@ -250,13 +250,14 @@ class Tuning final : private Stopwatch {
     const std::vector<std::size_t> others(entrants_.begin() + 1, entrants_.end());
     RaceOptions race_options;
     race_options.budget_s = std::max(0.0, options_.budget_s - seconds_since(began_));
-    std::optional<Progress> progress;
-    race_options.on_round = [&](int round, const std::vector<const Standing*>& in) { log_round(round, in); };
-    race_options.on_pass = [&](int round, int pass, std::size_t in) {
-      const double share = seconds_since(began_) / std::max(options_.budget_s, 1e-3);
-      if (!progress) progress.emplace("measuring", 100);
-      progress->at(static_cast<std::size_t>(100 * std::min(1.0, share)),
-                   fmt::format("round {}, pass {}, {} in", round + 1, pass + 1, in));
+    RaceView view(stderr, unit_name(named_.name(), range_of(result_.launches)));
+    const auto label = [this](const Standing& standing) { return label_of(standing.entrant); };
+    race_options.on_round = [&](int round, const std::vector<const Standing*>& in) {
+      log_round(round, in);
+      view.round(round, in, label);
+    };
+    race_options.on_pass = [&](int round, int pass, const std::vector<const Standing*>& in) {
+      view.pass(round, pass, in, seconds_since(began_) / std::max(options_.budget_s, 1e-3), label);
     };
     result_.race = race(0, others, result_.shapes.size(), *this, race_options);
     result_.left += result_.race.left;
@@ -266,6 +267,12 @@ class Tuning final : private Stopwatch {
     if (const auto binary = binary_of(kernels_[0]); result_.compiler.empty() && binary)
       result_.compiler = binary->compiler;
     shapes_on_device_.clear();
+  }
+
+  std::string label_of(std::size_t i) const {
+    if (i == 0) return "the model's choice";
+    auto schedule = kept()[i].schedule, model = kept()[0].schedule;
+    return differing_fields(detail::to_json(schedule), detail::to_json(model));
   }
 
   Trial trial_of(const Standing& standing, int round) const {
@@ -345,17 +352,6 @@ class Tuning final : private Stopwatch {
 };
 
 }  // namespace
-
-std::optional<RowRange> range_of(const TunedFor<AttentionConfig>&) { return std::nullopt; }
-std::optional<RowRange> range_of(const TunedFor<GemmConfig>& launches) { return launches.rows; }
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
-                     utc.tm_hour, utc.tm_min, utc.tm_sec);
-}
 
 std::vector<std::vector<AttentionShape>> groups_of(const AttentionConfig&, std::vector<AttentionShape> shapes) {
   return {std::move(shapes)};

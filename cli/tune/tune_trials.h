@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/engine_for.h"
+#include "cli/tune/unit_words.h"
 #include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/gemm/candidates.h"
 #include "kernelwright/generator/plan/machine.h"
@@ -50,13 +51,6 @@ struct TuneResult {
   /// The model's own choice is not usable: it does not compile, or its output is wrong. Then there was no race.
   bool model_failed() const { return !trials.empty() && trials[0].is_settled() && trials[0].round < 0; }
 };
-
-/// The range of rows that a row speaks for; of attention there is none.
-std::optional<RowRange> range_of(const TunedFor<AttentionConfig>& launches);
-std::optional<RowRange> range_of(const TunedFor<GemmConfig>& launches);
-
-/// "2026-11-21T12:00:00Z"
-std::string utc_now();
 
 /// Groups of shapes for which one schedule is chosen. For attention all shapes are one group; for a GEMM each range of
 /// rows is a group. Work without rows is in no group.

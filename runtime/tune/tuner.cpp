@@ -120,7 +120,7 @@ class Runner {
       for (std::size_t i = 0; i < in_.size(); ++i)
         for (std::size_t shape = 0; shape < shapes_; ++shape)
           race_.standings[in_[i]].samples[shape].push_back(samples[i][shape]);
-      if (options_.on_pass) options_.on_pass(round, pass, in_.size());
+      if (options_.on_pass) options_.on_pass(round, pass, entrants_in());
     }
   }
 
@@ -130,11 +130,14 @@ class Runner {
     });
   }
 
-  void report(int round) {
-    if (!options_.on_round) return;
+  std::vector<const Standing*> entrants_in() const {
     std::vector<const Standing*> in;
     for (const std::size_t i : in_) in.push_back(&race_.standings[i]);
-    options_.on_round(round, in);
+    return in;
+  }
+
+  void report(int round) {
+    if (options_.on_round) options_.on_round(round, entrants_in());
   }
 
   void halve(int round) {

@@ -48,8 +48,8 @@ struct RaceOptions {
   int max_passes = 200;      // of a round
   /// Called after each round, with its entrants, the best first. For a log that must survive an interruption.
   std::function<void(int round, const std::vector<const Standing*>& in)> on_round;
-  /// Called after each pass, with its number and the number of entrants. For a progress bar.
-  std::function<void(int round, int pass, std::size_t in)> on_pass;
+  /// Called after each pass, with its number and the round's entrants, in no order. For a person who watches.
+  std::function<void(int round, int pass, const std::vector<const Standing*>& in)> on_pass;
 };
 
 /// The time of the baseline over that of an entrant, pass by pass of the last round. It is the geometric mean over
