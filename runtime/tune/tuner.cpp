@@ -15,14 +15,14 @@ double median_of(std::vector<double> values) {
   return (upper + *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half))) / 2;
 }
 
-/// The largest rank k so that the k-th smallest and k-th largest of n values enclose the median with probability 95 %
-/// or more; 0 if none does.
-std::size_t interval_rank(std::size_t n) {
+/// The largest rank k so that the k-th smallest of n values lies above the true median with probability `tail` at most.
+/// The same holds for the k-th largest, below it. 0 if there is no such rank.
+std::size_t interval_rank(std::size_t n, double tail) {
   double probability = std::pow(0.5, static_cast<double>(n)), below = 0;  // P(X = 0), P(X < k), X ~ B(n, 1/2)
   std::size_t rank = 0;
   for (std::size_t k = 0; k < n; ++k) {
     below += probability;
-    if (below > 0.025) break;
+    if (below > tail) break;
     rank = k + 1;
     probability *= static_cast<double>(n - k) / static_cast<double>(k + 1);
   }
@@ -165,7 +165,7 @@ class Runner {
     });
     race_.order.insert(race_.order.end(), out.begin(), out.end());
     if (const Standing* best = race_.best(); best && !race_.interrupted)
-      race_.best_over_baseline = paired_ratio(race_.standings[0], *best, first_pass_);
+      race_.best_over_baseline = paired_ratio(race_.standings[0], *best, first_pass_, in_.size() - 1);
   }
 
   const std::size_t shapes_;
@@ -190,7 +190,7 @@ double Standing::mean_us() const {
   return samples.empty() ? 0 : std::exp(sum / static_cast<double>(samples.size()));
 }
 
-Ratio paired_ratio(const Standing& baseline, const Standing& entrant, std::size_t first_pass) {
+Ratio paired_ratio(const Standing& baseline, const Standing& entrant, std::size_t first_pass, std::size_t among) {
   std::vector<double> ratios;
   const std::size_t shapes = std::min(baseline.samples.size(), entrant.samples.size());
   for (std::size_t pass = first_pass;; ++pass) {
@@ -207,7 +207,7 @@ Ratio paired_ratio(const Standing& baseline, const Standing& entrant, std::size_
   if (ratios.empty()) return ratio;
   std::sort(ratios.begin(), ratios.end());
   ratio.median = median_of(ratios);
-  const std::size_t rank = interval_rank(ratios.size());
+  const std::size_t rank = interval_rank(ratios.size(), 0.025 / static_cast<double>(std::max<std::size_t>(among, 1)));
   if (rank == 0) return ratio;
   ratio.low = ratios[rank - 1];
   ratio.high = ratios[ratios.size() - rank];

@@ -44,7 +44,7 @@ struct RaceOptions {
   double budget_s = 120;     // from the call on
   int finalists = 3;         // entrants of the last round, beside the baseline
   int min_passes = 2;        // of a round, whatever the budget
-  int min_final_passes = 8;  // of the last round: an interval of 95 % needs six pairs
+  int min_final_passes = 8;  // of the last round: an interval of 95 % needs seven pairs among three
   int max_passes = 200;      // of a round
   /// Called after each round, with its entrants, the best first. For a log that must survive an interruption.
   std::function<void(int round, const std::vector<const Standing*>& in)> on_round;
@@ -54,12 +54,15 @@ struct RaceOptions {
 
 /// The time of the baseline over that of an entrant, pass by pass of the last round. It is the geometric mean over
 /// shapes, then the median over passes with its distribution-free 95 % interval (order statistics of the binomial).
-/// Fewer than six passes give no interval: low is 0.
+/// Fewer than six passes give no interval: low is 0. The entrant may be the best of `among` that were compared, and the
+/// luckiest of several equal ones looks fast. The interval is then wide enough to hold for all of them at once
+/// (Bonferroni). Among three it takes seven passes.
 struct Ratio {
   double median = 1, low = 0, high = 0;
   std::size_t pairs = 0;
 };
-Ratio paired_ratio(const Standing& baseline, const Standing& entrant, std::size_t first_pass = 0);
+Ratio paired_ratio(const Standing& baseline, const Standing& entrant, std::size_t first_pass = 0,
+                   std::size_t among = 1);
 
 struct Race {
   std::vector<Standing> standings;  // in the order of `entrants`, the baseline first
