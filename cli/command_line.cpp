@@ -81,22 +81,7 @@ CommandLine::CommandLine(Options& options)
   whole(bench_verb, "--repetitions", options_.repetitions, "Timed rounds", 20, 10000);
   finite(bench_verb, "--minimum", options_.minimum, "TFLOP/s or GB/s that every row must reach, else exit 1", 1e9);
 
-  CLI::App* tune_verb = add("tune", "Measure schedules on the GPU, and keep the fastest that is right as a row", tune);
-  configs(tune_verb);
-  device(tune_verb);
-  claimed_arch(tune_verb);
-  shapes(tune_verb);
-  seed(tune_verb);
-  CLI::Option* each = word(tune_verb, "--budget", options_.budget, "Time for each config: 120s, 5m, 1h", "TIME");
-  word(tune_verb, "--total-budget", options_.total_budget, "Time for all configs together, as of a plan", "TIME")
-      ->excludes(each);
-  whole(tune_verb, "--candidates", options_.candidates,
-        "Schedules to compile and measure, the likeliest first: 64, of a GEMM 32", 2, 100000);
-  tune_verb->add_flag("--resume", options_.resume, "Leave out what the log has settled on this device");
-  word(tune_verb, "--output", options_.outputs,
-       "Folder for rows, ARCH/NAME.json; else the overlay, else ./configs/tuned", "DIR");
-  word(tune_verb, "--log", options_.log,
-       "A line of JSON for each trial is added here; else tune/NAME.tune.jsonl in the cache directory", "FILE");
+  add_tune();
 
   CLI::App* explain_verb =
       add("explain", "The Spec, why it was chosen, shared memory, registers, predicted bound", explain);
@@ -128,6 +113,36 @@ CommandLine::CommandLine(Options& options)
   add_cache();
   add("doctor", "What is installed, what is missing, and what would do", doctor);
   add_about();
+}
+
+void CommandLine::add_tune() {
+  CLI::App* verb = add("tune", "Measure schedules on the GPU, and keep the fastest that is right as a row", tune);
+  word(verb, "CONFIG", options_.configs, "Config files, plans or folders", "FILE");
+  problem(verb);
+  device(verb);
+  claimed_arch(verb);
+  shapes(verb);
+  seed(verb);
+  CLI::Option* each = word(verb, "--budget", options_.budget, "Time for each config: 120s, 5m, 1h", "TIME");
+  word(verb, "--total-budget", options_.total_budget, "Time for all configs together, as of a plan", "TIME")
+      ->excludes(each);
+  whole(verb, "--candidates", options_.candidates,
+        "Schedules to compile and measure, the likeliest first: 64, of a GEMM 32", 2, 100000);
+  verb->add_flag("--resume", options_.resume, "Leave out what the log has settled on this device");
+  word(verb, "--output", options_.outputs, "Folder for rows, ARCH/NAME.json; else the overlay, else ./configs/tuned",
+       "DIR");
+  word(verb, "--log", options_.log,
+       "A line of JSON for each trial is added here; else tune/NAME.tune.jsonl in the cache directory", "FILE");
+  verb->add_flag("--list-units", options_.lists_units, "Print the configs' units as a list for --units, and tune none");
+  word(verb, "--units", options_.units, "Tune the units of this list, instead of CONFIG", "FILE");
+  word(verb, "--shard", options_.shard, "Of --units, every n-th from i on: 0/4 to 3/4", "I/N");
+  verb->add_flag("--compile-only", options_.compiles_only,
+                 "Only compile the schedules into the cache, for --arch; needs no GPU");
+  word(verb, "--confirm", options_.confirm,
+       "Race the winners of these rows again on another GPU, and write those that win again", "DIR");
+  word(verb, "--merge", options_.merge, "Tune nothing: write the best rows of these folders to --output", "DIR")
+      ->take_all()
+      ->expected(1);
 }
 
 void CommandLine::add_pack() {

@@ -32,6 +32,7 @@ class CommandLine {
 
   CLI::App* add_plain(const char* name, const char* text, Verb verb);
   CLI::App* add(const char* name, const char* text, Verb verb);
+  void add_tune();
   void add_pack();
   void add_plan();
   void add_report();

@@ -39,10 +39,12 @@ struct Options {
   std::optional<double> max_age_days;
   // tune
   std::string budget = "120s", total_budget, log;
-  bool resume = false;
-  int candidates = 0;          // 0: as many as the kind has
-  std::string tuned_dir;       // all verbs: rows that override the library's
-  bool no_tuned_rows = false;  // set by the verb
+  bool resume = false, lists_units = false, compiles_only = false;
+  std::string units, shard, confirm;  // a list's file, "i/n" of it, a folder of rows
+  std::vector<std::string> merge;     // folders of rows
+  int candidates = 0;                 // 0: as many as the kind has
+  std::string tuned_dir;              // all verbs: rows that override the library's
+  bool no_tuned_rows = false;         // set by the verb
   // emulate
   std::string ptx_file, entry, fill = "zero";
   bool check = false;  // decode all entries, run none

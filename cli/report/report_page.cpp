@@ -74,6 +74,7 @@ std::string decision_text(const std::optional<UnitOutcome>& outcome) {
   if (outcome->decision == "row") return "a row";
   if (outcome->decision == "pinned") return "the model, pinned";
   if (outcome->decision == "model") return "the model";
+  if (outcome->decision == "slowed") return "none: the GPU was slowed down";
   return "none";
 }
 

@@ -58,6 +58,7 @@ std::string_view decision_word(Decision decision) {
     case Decision::kRow: return "row";
     case Decision::kPinned: return "pinned";
     case Decision::kNothing: return "model";
+    case Decision::kSlowed: return "slowed";
     case Decision::kNone: return "none";
   }
   return "?";
@@ -87,11 +88,16 @@ std::string differences(const Schedule& schedule, const Schedule& base) {
 }
 
 /// The config's name, with the class of the device where another class stands for the architecture: "mlp-h200".
+std::string name_on_device(const std::string& config, Arch arch, DeviceClass device) {
+  if (device == usual_machine(arch).device) return config;
+  return fmt::format("{}-{}", config, to_string(device));
+}
+
 template <class KindOfConfig>
-std::string name_on_device(const TuneResult<KindOfConfig>& result) {
-  const MachineClass& machine = *result.machine;
-  if (machine.device == usual_machine(machine.arch).device) return result.named->name();
-  return fmt::format("{}-{}", result.named->name(), to_string(machine.device));
+int median_clock_mhz(const TuneResult<KindOfConfig>& result) {
+  std::vector<int> clocks = result.clocks_mhz;
+  std::ranges::sort(clocks);
+  return clocks.empty() ? 0 : clocks[clocks.size() / 2];
 }
 
 }  // namespace
@@ -99,13 +105,21 @@ std::string name_on_device(const TuneResult<KindOfConfig>& result) {
 template <class KindOfConfig>
 Decision decide(const TuneResult<KindOfConfig>& result, const PlanOf<KindOfConfig>& current) {
   if (result.race.interrupted || result.model_failed() || !result.race.best()) return Decision::kNone;
+  if (!result.slowdowns.empty()) return Decision::kSlowed;
   if (result.race.baseline_is_beaten()) return Decision::kRow;
   return lead_alike(current, result.candidates.kept[0].plan, result.launches) ? Decision::kNothing : Decision::kPinned;
 }
 
-std::string row_name(const TuneResult<AttentionConfig>& result) { return name_on_device(result); }
+std::string row_name(const TunedRow& row) { return name_on_device(row.provenance.config, row.arch, row.device); }
+std::string row_name(const GemmTunedRow& row) {
+  return fmt::format("{}-m{}", name_on_device(row.provenance.config, row.arch, row.device), row.launches.rows.most);
+}
+std::string row_name(const TuneResult<AttentionConfig>& result) {
+  return name_on_device(result.named->name(), result.machine->arch, result.machine->device);
+}
 std::string row_name(const TuneResult<GemmConfig>& result) {
-  return fmt::format("{}-m{}", name_on_device(result), result.launches.rows.most);
+  return fmt::format("{}-m{}", name_on_device(result.named->name(), result.machine->arch, result.machine->device),
+                     result.launches.rows.most);
 }
 
 template <class KindOfConfig>
@@ -133,6 +147,8 @@ TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision
   from.speedup_low = decision == Decision::kRow ? result.race.best_over_baseline.low : 1;
   from.model = without_arch(result.candidates.kept[0].schedule);
   if (runner_up) from.runner_up = without_arch(candidate_of(result, *runner_up).schedule);
+  from.gpus = {{result.gpu_id.empty() ? kUnknownGpu : result.gpu_id, median_clock_mhz(result),
+                cli::listed({result.limits.begin(), result.limits.end()})}};
   for (std::size_t s = 0; s < result.shapes.size(); ++s)
     from.shapes.push_back(
         {result.shapes[s], chosen.median_us(s), model.median_us(s), runner_up ? runner_up->median_us(s) : 0});
@@ -154,11 +170,10 @@ UnitOutcome outcome_of(const TuneResult<KindOfConfig>& result, Decision decision
     const PredictedBound bound = predict(result.config().problem, shape, *result.machine);
     outcome.shapes.push_back({shape.name, bound.operations, bound.bytes, bound.compute_us, bound.memory_us});
   }
-  if (std::vector<int> clocks = result.clocks_mhz; !clocks.empty()) {
-    std::ranges::sort(clocks);
-    outcome.clock_least_mhz = clocks.front();
-    outcome.clock_median_mhz = clocks[clocks.size() / 2];
-    outcome.clock_most_mhz = clocks.back();
+  if (!result.clocks_mhz.empty()) {
+    outcome.clock_least_mhz = std::ranges::min(result.clocks_mhz);
+    outcome.clock_median_mhz = median_clock_mhz(result);
+    outcome.clock_most_mhz = std::ranges::max(result.clocks_mhz);
   }
   outcome.seconds = result.seconds;
   outcome.compiler = result.compiler;
@@ -221,6 +236,11 @@ std::string report_text(const TuneResult<KindOfConfig>& result, Decision decisio
       out += fmt::format("  {} x the model's choice: within noise, or less than 1 %; the model stands{}\n",
                          interval_text(race.best_over_baseline),
                          decision == Decision::kPinned ? ", and a row keeps others away from it" : "");
+      break;
+    case Decision::kSlowed:
+      out += fmt::format("  {}: the GPU was slowed down by {}, so no row is written; a cooler one would do\n",
+                         style.bad("nothing was decided"),
+                         cli::listed({result.slowdowns.begin(), result.slowdowns.end()}));
       break;
     case Decision::kNone: out += race.interrupted ? "  interrupted: nothing was decided\n" : "  nothing to compare\n";
   }

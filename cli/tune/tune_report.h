@@ -21,6 +21,7 @@ enum class Decision {
   kRow,      // a schedule is faster than the model's choice, beyond noise; the row has it
   kPinned,   // none is faster, but another row would apply to the problem; the row has the model's choice
   kNothing,  // none is faster, and the plan of today is the model's choice: no row is needed
+  kSlowed,   // a fault of the GPU held its clock down, so the race says nothing; no row is written
   kNone,     // interrupted, or the model's choice could not be measured
 };
 
@@ -34,6 +35,8 @@ template <class KindOfConfig>
 TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision decision, const TuneMachine& machine);
 std::string row_name(const TuneResult<AttentionConfig>& result);
 std::string row_name(const TuneResult<GemmConfig>& result);
+std::string row_name(const TunedRow& row);
+std::string row_name(const GemmTunedRow& row);
 
 /// What the log says of the race once it has ended.
 template <class KindOfConfig>

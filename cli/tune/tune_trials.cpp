@@ -12,14 +12,12 @@
 
 #include "cli/kinds.h"
 #include "cli/terminal.h"
+#include "cli/tune/candidate_facts.h"
 #include "cli/tune/race_view.h"
 #include "cli/tune/timed_shape.h"
-#include "kernelwright/generator/attention/launch.h"
-#include "kernelwright/generator/attention/work.h"
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/value.h"
-#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -32,58 +30,12 @@ constexpr std::size_t kMostAhead = 16;  // kernels that are compiled ahead of th
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Adds what identifies a candidate's machine code and its launch.
-void add_to_key(DigestBuilder& digest, KernelStore& store, const AttentionPlan& plan) {
-  digest.field(store.key(plan.main).digest().hex());
-  if (plan.combine) digest.field(store.key(*plan.combine).digest().hex());
-  digest.field(static_cast<std::uint64_t>(plan.splits));
-}
-void add_to_key(DigestBuilder& digest, KernelStore& store, const GemmPlan& plan) {
-  digest.field(store.key(plan.variants.back().spec).digest().hex());
-  digest.field(static_cast<std::uint64_t>(plan.variants.back().bands_of_n));
-}
-
-/// Sorts the likeliest candidates to the front. A GEMM's candidates come already ranked by the model that predicts
-/// their times.
-void order_by_prediction(std::vector<Candidate>& kept, const AttentionConfig& config,
-                         const std::vector<AttentionShape>& shapes) {
-  order_by_prediction(kept, config.problem, shapes);
-}
-void order_by_prediction(std::vector<GemmCandidate>&, const GemmConfig&, const std::vector<GemmShape>&) {}
-
-TunedFor<AttentionConfig> launches_of(const AttentionConfig&, const std::vector<AttentionShape>&, const DeviceInfo&) {
-  return {};
-}
-TunedFor<GemmConfig> launches_of(const GemmConfig& config, const std::vector<GemmShape>& shapes,
-                                 const DeviceInfo& device) {
-  return {device.num_sms, gemm_row_range(planned_rows(config.problem, shapes.at(0)))};
-}
-
-/// What the planner's model predicts of a launch; 0 if it has no model. Of a GEMM that is the estimate that ranks.
-double predicted_us(const Candidate& candidate) { return candidate.predicted_us; }
-double predicted_us(const GemmCandidate& candidate) { return candidate.cost; }
-
-/// CTAs that an SM holds at once.
-int held_by_sm(const MachineClass& machine, const LaunchPlan& launch, const ResourceUsage& usage) {
-  return occupancy(arch_info(machine.arch), static_cast<int>(launch.shared_bytes) + usage.static_shared,
-                   static_cast<int>(launch.block), usage.registers)
-      .ctas;
-}
-int ctas_per_sm(const MachineClass& machine, const AttentionPlan& plan, const AttentionProblem& problem,
-                const AttentionShape& shape, const ResourceUsage& usage) {
-  return held_by_sm(machine, plan_launch(plan.main, detail::extent_of(problem, shape), machine.sms, plan.splits).main,
-                    usage);
-}
-int ctas_per_sm(const MachineClass& machine, const GemmPlan& plan, const GemmProblem&, const GemmShape&,
-                const ResourceUsage& usage) {
-  return held_by_sm(machine, plan_launch(plan.variants.back().spec, {}, machine.sms, machine.sms), usage);
-}
-
-/// The binary of a candidate's kernel; null while there is none.
-std::shared_ptr<const Binary> binary_of(const AttentionKernel& kernel) { return kernel ? kernel.binary() : nullptr; }
-std::shared_ptr<const Binary> binary_of(const GemmKernel& kernel) {
-  const auto binaries = kernel ? kernel.binaries() : std::vector<std::shared_ptr<const Binary>>{};
-  return binaries.empty() ? nullptr : binaries.back();
+/// One rival is looked for among all feasible schedules, whatever their estimates.
+CandidateOptions candidate_options(const Place& place, const TuneOptions& options) {
+  constexpr std::size_t kAll = 1 << 20;
+  CandidateOptions chosen{.num_sms = place.device.info().num_sms, .most = options.candidates, .within = {}};
+  if (!options.rival.empty()) chosen.most = kAll, chosen.within = 1e9;
+  return chosen;
 }
 
 template <class KindOfConfig>
@@ -109,9 +61,9 @@ class Tuning final : private Stopwatch {
   }
 
   TuneResult<KindOfConfig> run() {
-    result_.candidates =
-        enumerate_candidates(config_.problem, config_.schedule, result_.machine->arch, result_.shapes,
-                             {.num_sms = place_.device.info().num_sms, .most = options_.candidates, .within = {}});
+    result_.candidates = enumerate_candidates(config_.problem, config_.schedule, result_.machine->arch, result_.shapes,
+                                              candidate_options(place_, options_));
+    if (!options_.rival.empty()) keep_rival();
     order_by_prediction(result_.candidates.kept, config_, result_.shapes);
     kernels_.resize(kept().size());
     result_.trials.resize(kept().size());
@@ -124,6 +76,23 @@ class Tuning final : private Stopwatch {
   }
 
  private:
+  void keep_rival() {
+    auto& candidates = result_.candidates.kept;
+    const auto is_rival = [&](const auto& candidate) {
+      auto schedule = candidate.schedule;
+      schedule.arch = {};
+      return canonical_text(schedule) == options_.rival;
+    };
+    const auto found = std::find_if(candidates.begin() + 1, candidates.end(), is_rival);
+    if (found == candidates.end())
+      throw ConfigError("--confirm",
+                        fmt::format("{}: the row's schedule is no candidate here but the model's choice; a "
+                                    "row of this build would do: {}",
+                                    named_.name(), options_.rival));
+    std::iter_swap(candidates.begin() + 1, found);
+    candidates.erase(candidates.begin() + 2, candidates.end());
+  }
+
   const std::vector<CandidateOf<KindOfConfig>>& kept() const { return result_.candidates.kept; }
 
   /// Equal keys mean the same machine code, the same launch, and times on the same shapes.
@@ -321,11 +290,16 @@ class Tuning final : private Stopwatch {
     // Asked right after work on the GPU; an idle GPU would report another clock. Once a pass, when the model's choice
     // is measured.
     if (entrant == 0 && shape == 0)
-      if (const std::optional<int> mhz = place_.device.sm_clock_mhz()) {
-        result_.clocks_mhz.push_back(*mhz);
-        clock_in_round_ = *mhz;
-      }
+      if (const std::optional<GpuReading> reading = place_.device.reading()) take(*reading);
     return us;
+  }
+  void take(const GpuReading& reading) {
+    clock_in_round_ = reading.sm_clock_mhz;
+    result_.clocks_mhz.push_back(reading.sm_clock_mhz);
+    result_.limits.insert(reading.limits.begin(), reading.limits.end());
+    result_.slowdowns.insert(reading.slowdowns.begin(), reading.slowdowns.end());
+    // A log may leave the house, so it does not name the GPU.
+    if (result_.gpu_id.empty() && !reading.uuid.empty()) result_.gpu_id = sha256(reading.uuid).hex().substr(0, 16);
   }
   double now_s() override { return seconds_since(began_) - race_began(); }
   bool interrupted() override { return options_.interrupted(); }
@@ -372,6 +346,31 @@ TuneResult<KindOfConfig> tune_config(const Place& place, const NamedConfig& name
                                      const std::vector<ShapeOf<KindOfConfig>>& checks, const TuneOptions& options) {
   return Tuning<KindOfConfig>(place, named, shapes, checks, options).run();
 }
+
+template <class KindOfConfig>
+std::size_t compile_candidates(const Place& place, const NamedConfig& named,
+                               const std::vector<ShapeOf<KindOfConfig>>& shapes, const TuneOptions& options) {
+  const auto& config = std::get<KindOfConfig>(named.config);
+  const auto candidates = enumerate_candidates(config.problem, config.schedule, place.device.info().arch.value(),
+                                               shapes, candidate_options(place, options));
+  std::vector<typename Kind<KindOfConfig>::Kernel> kernels;
+  for (const auto& candidate : candidates.kept)
+    kernels.push_back(place.engine.prepare(config.problem, candidate.schedule,
+                                           {.device = place.device.ordinal(), .background = true}));
+  std::size_t compiled = 0;
+  for (auto& kernel : kernels) try {
+      if (options.interrupted()) break;
+      kernel.wait();
+      ++compiled;
+    } catch (const CompileError&) {
+      // The race meets it again, and logs it.
+    }
+  return compiled;
+}
+template std::size_t compile_candidates<AttentionConfig>(const Place&, const NamedConfig&,
+                                                         const std::vector<AttentionShape>&, const TuneOptions&);
+template std::size_t compile_candidates<GemmConfig>(const Place&, const NamedConfig&, const std::vector<GemmShape>&,
+                                                    const TuneOptions&);
 template TuneResult<AttentionConfig> tune_config(const Place&, const NamedConfig&, const std::vector<AttentionShape>&,
                                                  const std::vector<AttentionShape>&, const TuneOptions&);
 template TuneResult<GemmConfig> tune_config(const Place&, const NamedConfig&, const std::vector<GemmShape>&,

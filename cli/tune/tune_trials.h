@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct TuneOptions {
   std::uint64_t seed = 0;
   std::optional<std::size_t> candidates;  // most candidates, including the model's choice; else as many as the kind has
   bool resume = false;
+  std::string rival;  // a schedule's canonical text: it alone races the model's choice; "": all candidates do
   std::string log;
   std::function<bool()> interrupted;
 };
@@ -42,10 +44,13 @@ struct TuneResult {
   std::size_t resumed = 0;    // how many of those the log has settled
   std::size_t left = 0;       // how many of those were not compiled and checked within the budget
   std::size_t verified = 0;
-  Race race;                    // entrants are indices of candidates.kept
-  int clock_mhz = 0;            // after the last round; 0: not known
-  std::vector<int> clocks_mhz;  // of the SMs, a reading each pass of the race; empty: not known
-  std::string compiler;         // that compiled the fastest kernel
+  Race race;                        // entrants are indices of candidates.kept
+  int clock_mhz = 0;                // after the last round; 0: not known
+  std::string gpu_id;               // tells this GPU from others; "" on the emulator
+  std::set<std::string> limits;     // what held the SM clock down during the race
+  std::set<std::string> slowdowns;  // those that are a fault of the machine
+  std::vector<int> clocks_mhz;      // of the SMs, a reading each pass of the race; empty: not known
+  std::string compiler;             // that compiled the fastest kernel
   double seconds = 0;
   const KindOfConfig& config() const { return std::get<KindOfConfig>(named->config); }
   /// The model's own choice is not usable: it does not compile, or its output is wrong. Then there was no race.
@@ -64,5 +69,11 @@ template <class KindOfConfig>
 TuneResult<KindOfConfig> tune_config(const Place& place, const NamedConfig& named,
                                      const std::vector<ShapeOf<KindOfConfig>>& shapes,
                                      const std::vector<ShapeOf<KindOfConfig>>& checks, const TuneOptions& options);
+
+/// Compiles the candidates that tune_config() would race, into the cache, and returns how many compiled. Nothing is
+/// launched, so the emulator is as good a place as a GPU of its architecture.
+template <class KindOfConfig>
+std::size_t compile_candidates(const Place& place, const NamedConfig& named,
+                               const std::vector<ShapeOf<KindOfConfig>>& shapes, const TuneOptions& options);
 
 }  // namespace kernelwright::cli

@@ -16,11 +16,14 @@
 #include "cli/exit_code.h"
 #include "cli/targets.h"
 #include "cli/terminal.h"
+#include "cli/tune/row_folder.h"
 #include "cli/tune/tune_report.h"
 #include "cli/tune/tune_trials.h"
+#include "cli/tune/tune_work.h"
 #include "cli/verbs/verbs.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/kernels.h"
+#include "kernelwright/generator/tuned/merge.h"
 #include "kernelwright/runtime/cuda/cuda_backend.h"
 #include "kernelwright/runtime/process/files.h"
 
@@ -55,19 +58,6 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
 }
 
-/// A row is for its problem, whichever config asks: fields that a config fixes are not part of the row.
-template <class KindOfConfig>
-void require_open_schedule(const NamedConfig& named, const KindOfConfig& config) {
-  auto schedule = config.schedule;
-  std::vector<Violation> violations;
-  visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
-    if (value.is_auto() || std::string_view(name) == "arch" || std::string_view(name) == "family") return;
-    violations.push_back(
-        {std::string("/schedule/") + name, "is fixed, and tune is there to choose it; \"auto\" would do"});
-  });
-  if (!violations.empty()) throw in_file(named.path, ConfigError(std::move(violations)));
-}
-
 /// Where rows are written: to --output, else to $KERNELWRIGHT_TUNED_DIR, else to the repository's own folder if there
 /// is one here. On the emulator only to --output: a row with the emulator's times must be an explicit wish.
 std::string row_folder(const Options& options) {
@@ -81,25 +71,6 @@ std::string row_folder(const Options& options) {
                     "for rows; --output DIR would do");
 }
 
-/// What one config is tuned on: groups of shapes, with a row for each group, and shapes for the check.
-template <class KindOfConfig>
-struct TuneWork {
-  const NamedConfig* named;
-  std::vector<std::vector<ShapeOf<KindOfConfig>>> groups;
-  std::vector<ShapeOf<KindOfConfig>> checks;
-};
-using AnyWork = std::variant<TuneWork<AttentionConfig>, TuneWork<GemmConfig>>;
-
-template <class KindOfConfig>
-TuneWork<KindOfConfig> work_of(const NamedConfig& named, const KindOfConfig& config, const Options& options) {
-  require_valid(named, std::nullopt);
-  require_open_schedule(named, config);
-  TuneWork<KindOfConfig> work{&named, groups_of(config, choose_shapes(named.path, config, options.shapes, false)),
-                              choose_shapes(named.path, config, {}, true)};
-  if (work.groups.empty()) throw in_file(named.path, ConfigError("/shapes", "have no rows; one to measure would do"));
-  return work;
-}
-
 /// What all configs share.
 struct Session {
   const Options& options;
@@ -108,8 +79,37 @@ struct Session {
   TuneOptions tune;
   JsonValue results = JsonValue::array();
   std::vector<double> gains;  // of each group: the model's time over the row's, or 1
+  std::vector<AnyTunedRow> to_confirm;
   int code = kDone;
+
+  /// Whether --resume finds that the unit's race has ended, according to the log. Then its outcome is a result.
+  bool is_done(const std::string& device, const std::string& config, const std::optional<RowRange>& unit_rows,
+               const std::string& log) {
+    if (!options.resume || options.units.empty()) return false;
+    const std::optional<UnitOutcome> outcome = TuningLog::outcome_of(log, device, config, unit_rows);
+    if (!outcome || outcome->decision == "none" || outcome->decision == "slowed") return false;
+    gains.push_back(outcome->decision == "row" ? outcome->best_over_model.median : 1);
+    if (options.json)
+      results.push(JsonValue::parse(write_outcome(*outcome)).set("settled_by_log", true));
+    else
+      fmt::print("{}: done before, by {}\n", unit_name(config, unit_rows), log);
+    return true;
+  }
 };
+
+/// The row of --confirm for the unit, which another GPU of the kind measured; nullopt if there is none.
+template <class KindOfConfig>
+std::optional<TunedRowOf<KindOfConfig>> row_to_confirm(const Session& session, const Place& place,
+                                                       const KindOfConfig& config,
+                                                       const std::vector<ShapeOf<KindOfConfig>>& shapes) {
+  for (const AnyTunedRow& any : session.to_confirm) {
+    const auto* row = std::get_if<TunedRowOf<KindOfConfig>>(&any);
+    if (row && row->problem == config.problem && row->provenance.gpu == place.device.info().name &&
+        range_of(row->launches) == rows_of(config, shapes))
+      return *row;
+  }
+  return std::nullopt;
+}
 
 /// Tunes one group of one config. Returns false if a person has interrupted it.
 template <class KindOfConfig>
@@ -121,13 +121,26 @@ bool tune_group(Session& session, const Place& place, const TuneWork<KindOfConfi
                           .kernelwright = KERNELWRIGHT_VERSION,
                           .date = today(),
                           .emulator = place.emulator != nullptr};
-  const auto result = tune_config<KindOfConfig>(place, named, shapes, work.checks, tune_options);
+  TuneOptions options = tune_options;
+  const std::optional<TunedRowOf<KindOfConfig>> first = row_to_confirm(session, place, config, shapes);
+  if (!session.options.confirm.empty() && !first) return true;
+  if (first && first->provenance.speedup_low <= 1) {
+    // The row pins the model's choice: no schedule won, so there is nothing to race again.
+    write_tuned_file(session.folder, row_name(*first), *first);
+    return true;
+  }
+  if (first) options.rival = canonical_text(first->schedule);
+  if (session.is_done(place.device.info().name, named.name(), rows_of(config, shapes), options.log)) return true;
+  const auto result = tune_config<KindOfConfig>(place, named, shapes, work.checks, options);
   const Decision decision = decide(result, plan_for(named, config, *result.machine, session.rows));
-  TuningLog(tune_options.log).add(outcome_of(result, decision, about));
-  const bool has_row = decision == Decision::kRow || decision == Decision::kPinned;
+  const bool has_row = decision == Decision::kRow || (decision == Decision::kPinned && !first);
   std::string written;
-  if (has_row && !session.folder.empty())
-    written = write_tuned_file(session.folder, row_name(result), row_of(result, decision, about));
+  if (has_row && !session.folder.empty()) {
+    const auto row = row_of(result, decision, about);
+    written = write_tuned_file(session.folder, row_name(result), first ? confirmed_row(*first, row) : row);
+  }
+  // After the row: a unit with an outcome is done, and its row must not be missing.
+  TuningLog(options.log).add(outcome_of(result, decision, about));
   if (result.model_failed()) session.code = kMismatch;
   session.gains.push_back(decision == Decision::kRow ? result.race.best_over_baseline.median : 1);
   const Style style(stdout);
@@ -152,13 +165,28 @@ std::string default_log(const Options& options, const NamedConfig& named) {
   for (const std::string& path : {directory, folder})
     if (const TrustedDirectory opened = open_trusted_directory(path, /*create=*/true, Trust::kOwnOnly); !opened.fd)
       throw ConfigError("--log", opened.reason + "; --log FILE would do");
-  return folder + "/" + named.name() + ".tune.jsonl";
+  return folder + "/" + named.name() + (options.confirm.empty() ? ".tune.jsonl" : ".confirm.jsonl");
+}
+
+/// --compile-only: the candidates of each group.
+template <class KindOfConfig>
+void compile_one(Session& session, const Place& place, const TuneWork<KindOfConfig>& work) {
+  const auto& config = std::get<KindOfConfig>(work.named->config);
+  for (const auto& shapes : work.groups) {
+    const std::size_t count = compile_candidates<KindOfConfig>(place, *work.named, shapes, session.tune);
+    const std::string name = unit_name(work.named->name(), rows_of(config, shapes));
+    if (session.options.json)
+      session.results.push(JsonValue::object().set("unit", name).set("compiled", count));
+    else
+      fmt::print("{}: {} schedules are compiled\n", name, count);
+  }
 }
 
 /// Tunes one config; its groups share its budget.
 template <class KindOfConfig>
 bool tune_one(Session& session, const Place& place, const TuneWork<KindOfConfig>& work) {
   require_valid(*work.named, place.device.info().arch);
+  if (session.options.compiles_only) return compile_one(session, place, work), !g_interrupted;
   if (place.emulator)
     fmt::print(stderr, "{} {}\n", Style(stderr).bad("kernelwright:"),
                fmt::format("{} is the emulator: its times say nothing about any GPU. This tries the tuner, and {}",
@@ -215,9 +243,45 @@ template <>
 constexpr const char* kNoRows<MoeCombineConfig> =
     "\"moe_combine\" has no rows to tune yet; its schedule takes threads, which bench compares";
 
+/// --merge: the rows of several folders become those of --output.
+int merge(const Options& options) {
+  if (options.outputs.empty()) throw ConfigError("--merge", "needs --output DIR");
+  std::vector<AnyTunedRow> rows;
+  for (const std::string& folder : options.merge) {
+    std::vector<AnyTunedRow> more = read_row_folder(folder);
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  const std::vector<AnyTunedRow> merged = merge_rows(rows);
+  for (const AnyTunedRow& row : merged)
+    write_tuned_file(options.outputs, std::visit([](const auto& any) { return row_name(any); }, row), row);
+  if (options.json)
+    fmt::print("{}\n", JsonValue::object()
+                           .set("read", rows.size())
+                           .set("written", merged.size())
+                           .set("folder", options.outputs)
+                           .dump());
+  else
+    fmt::print("{} rows of {} folders became {}: {}\n", rows.size(), options.merge.size(), merged.size(),
+               options.outputs);
+  return kDone;
+}
+
 }  // namespace
 
-int tune(const Options& options) {
+int tune(const Options& given) {
+  if (!given.merge.empty()) return merge(given);
+  Options options = given;
+  std::vector<ListedUnit> units;
+  if (!options.units.empty()) {
+    if (!options.configs.empty())
+      throw ConfigError("--units", "names its configs itself; no CONFIG beside it would do");
+    units = shard_of(read_unit_list(options.units), options.shard);
+    options.configs = files_of(units);
+  } else if (!options.shard.empty()) {
+    throw ConfigError("--shard", "takes its part of --units, which is not given");
+  }
+  if (options.configs.empty() && !options.units.empty()) return kDone;  // a shard without units
+  if (options.configs.empty()) throw ConfigError("command line", "tune needs CONFIG, --units LIST or --merge DIR");
   Configs configs = read_configs(options);
   std::vector<AnyWork> work;
   for (const NamedConfig& named : configs.usable)
@@ -232,7 +296,13 @@ int tune(const Options& options) {
   if (work.empty() && !configs.skipped.empty() && configs.skipped.back().reason.ends_with("which bench compares"))
     throw in_file(configs.skipped.back().path, ConfigError("/kind", configs.skipped.back().reason));
   if (work.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
+  if (options.lists_units) return fmt::print("{}\n", to_json(units_of(work)).dump()), kDone;
+  if (!units.empty()) work = listed_work(work, units);
+  if (options.compiles_only) options.device = "emulator";  // nothing is launched
   Session session{options, row_folder(options), tuned_rows(options), {}};
+  if (!options.confirm.empty() && session.folder.empty())
+    throw ConfigError("--confirm", "needs --output DIR, for the rows that win again");
+  if (!options.confirm.empty()) session.to_confirm = read_row_folder(options.confirm);
   session.tune.budget_s = parse_seconds("--budget", options.budget);
   session.tune.seed = options.seed;
   session.tune.resume = options.resume;

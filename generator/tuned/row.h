@@ -31,6 +31,23 @@ void visit_fields(TunedShape<KindOfConfig>& measured, Visitor&& field) {
   field("runner_up_us", measured.runner_up_us, real_range{0, 1e12}, "of the second best schedule; 0: there was none");
 }
 
+/// The id of a GPU that nothing tells from others: on the emulator, and where NVML is missing.
+inline constexpr const char* kUnknownGpu = "unknown";
+
+/// One GPU on which the race was run.
+struct MeasuredGpu {
+  std::string id;      // 16 digits that tell it from others, and do not name it
+  int clock_mhz = 0;   // of the SMs during the race, the median; 0: not known
+  std::string limits;  // what held the clock down: "power cap"
+  bool operator==(const MeasuredGpu&) const = default;
+};
+template <class Visitor>
+void visit_fields(MeasuredGpu& gpu, Visitor&& field) {
+  field("id", gpu.id, required{text{64}}, "tells it from other GPUs");
+  field("clock_mhz", gpu.clock_mhz, range{0, 1 << 20}, "SM clock during the race, the median; 0: not known");
+  field("limits", gpu.limits, text{160}, "what held the clock down, as NVML says");
+}
+
 /// Where a row comes from. Nothing here changes a kernel.
 template <class KindOfConfig>
 struct Provenance {
@@ -40,6 +57,8 @@ struct Provenance {
   double speedup = 0, speedup_low = 0;
   ScheduleOf<KindOfConfig> model, runner_up;
   std::vector<TunedShape<KindOfConfig>> shapes;
+  std::vector<MeasuredGpu> gpus;
+  bool confirmed = false;  // raced again on another GPU, with the same winner; the speedups are the lesser ones
   bool operator==(const Provenance&) const = default;
 };
 template <class KindOfConfig, class Visitor>
@@ -57,6 +76,8 @@ void visit_fields(Provenance<KindOfConfig>& from, Visitor&& field) {
   field("model", from.model, any{}, "the schedule that the model chose then");
   field("runner_up", from.runner_up, any{}, "the second best schedule");
   field("shapes", from.shapes, any{}, "what was measured");
+  field("gpus", from.gpus, any{}, "the GPUs on which it was raced");
+  field("confirmed", from.confirmed, any{}, "whether it won on a second GPU too");
 }
 
 /// Rows of the result, from `least` to `most`.

@@ -369,12 +369,12 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   }
   const Driver& driver() const { return *driver_; }
 
-  std::optional<int> sm_clock_mhz() override {
+  std::optional<GpuReading> reading() override {
     char bus_id[32] = {};
     if (!driver_->cuDeviceGetPCIBusId ||
         driver_->cuDeviceGetPCIBusId(bus_id, sizeof bus_id - 1, device_) != CUDA_SUCCESS)
       return std::nullopt;
-    return nvml_sm_clock_mhz(bus_id);
+    return nvml_reading(bus_id);
   }
 
  private:

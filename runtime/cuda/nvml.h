@@ -5,11 +5,13 @@
 #include <optional>
 #include <string>
 
+#include "kernelwright/runtime/device/backend.h"
+
 namespace kernelwright {
 
-/// The SM clock, now, of the GPU with that PCI bus id ("0000:3b:00.0"), in MHz. nullopt if there is no NVML, or if it
-/// knows no such GPU or no clock. `path` "": $KERNELWRIGHT_NVML, else libnvidia-ml.so.1. Safe from any number of
-/// threads; the first call opens the library.
-std::optional<int> nvml_sm_clock_mhz(const std::string& pci_bus_id, const std::string& path = {});
+/// The state, now, of the GPU with that PCI bus id ("0000:3b:00.0"). nullopt if there is no NVML, or if it knows no
+/// such GPU or no clock. A library that does not tell the UUID or the limits leaves them empty. `path` "":
+/// $KERNELWRIGHT_NVML, else libnvidia-ml.so.1. Safe from any number of threads; the first call opens the library.
+std::optional<GpuReading> nvml_reading(const std::string& pci_bus_id, const std::string& path = {});
 
 }  // namespace kernelwright

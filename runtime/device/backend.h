@@ -119,6 +119,14 @@ enum class CaptureState { kNone, kActive, kInvalidated };
 class DeviceEvent;  // opaque
 
 /// One device of a backend. Backend::device() returns it; it lives as long as the backend.
+/// What a GPU's monitor says of it.
+struct GpuReading {
+  int sm_clock_mhz = 0;
+  std::string uuid;                    // "GPU-..."; "": not known
+  std::vector<std::string> limits;     // what holds the SM clock down: "power cap"
+  std::vector<std::string> slowdowns;  // those of `limits` that are a fault of the machine: "thermal slowdown"
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -172,8 +180,8 @@ class Device {
   };
   virtual std::unique_ptr<Graph> end_capture(Stream stream) = 0;
 
-  /// The SMs' clock at this moment, for logs of measurements; nullopt if it is not known. May take milliseconds.
-  virtual std::optional<int> sm_clock_mhz() { return std::nullopt; }
+  /// The device's state at this moment, for logs of measurements; nullopt if it is not known. May take milliseconds.
+  virtual std::optional<GpuReading> reading() { return std::nullopt; }
 };
 
 class Backend {

@@ -42,6 +42,18 @@ std::optional<RowRange> read_rows(const JsonValue& json) {
   return RowRange{static_cast<int>(rows->at("/least").as_int()), static_cast<int>(rows->at("/most").as_int())};
 }
 
+/// Calls take(line) for each line of a log that is not empty. A missing file has none.
+template <class Take>
+void each_line(const std::string& path, const Take& take) {
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) return;
+  if (!std::filesystem::is_regular_file(path, code)) throw ConfigError(path, "is no file; a log of trials would do");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw ConfigError(path, "cannot be read");
+  for (std::string line; std::getline(in, line);)
+    if (!line.empty()) take(line);
+}
+
 /// Calls read(the line's JSON). What a line lacks is a ConfigError.
 template <class Read>
 auto read_line(std::string_view line, const Read& read) {
@@ -197,23 +209,32 @@ void TuningLog::add(const UnitOutcome& outcome) { write_all(descriptor_, write_o
 
 TuningLog::Contents TuningLog::read(const std::string& path, const std::string& device) {
   Contents contents;
-  std::error_code code;
-  if (!std::filesystem::exists(path, code)) return contents;
-  if (!std::filesystem::is_regular_file(path, code)) throw ConfigError(path, "is no file; a log of trials would do");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw ConfigError(path, "cannot be read");
-  for (std::string line; std::getline(in, line);) {
-    if (line.empty()) continue;
+  each_line(path, [&](const std::string& line) {
     ++contents.lines;
-    if (is_outcome(line)) continue;
+    if (is_outcome(line)) return;
     try {
       Trial trial = read_trial(line);
       if (trial.device == device) contents.trials.insert_or_assign(trial.key, std::move(trial));
     } catch (const ConfigError&) {
       ++contents.unreadable;
     }
-  }
+  });
   return contents;
+}
+
+std::optional<UnitOutcome> TuningLog::outcome_of(const std::string& path, const std::string& device,
+                                                 const std::string& config, const std::optional<RowRange>& rows) {
+  std::optional<UnitOutcome> last;
+  each_line(path, [&](const std::string& line) {
+    if (!is_outcome(line)) return;
+    try {
+      UnitOutcome outcome = read_outcome(line);
+      if (outcome.device == device && outcome.config == config && outcome.rows == rows) last = std::move(outcome);
+    } catch (const ConfigError&) {
+      // Cut off: the race is run again.
+    }
+  });
+  return last;
 }
 
 }  // namespace kernelwright

@@ -100,6 +100,9 @@ class TuningLog {
   /// The trials of `device`. A missing file has no lines; an unreadable line is counted and skipped. Throws
   /// ConfigError if the file exists and cannot be read.
   static Contents read(const std::string& path, const std::string& device);
+  /// The last outcome of a unit in a log; nullopt if there is none. Throws as read() does.
+  static std::optional<UnitOutcome> outcome_of(const std::string& path, const std::string& device,
+                                               const std::string& config, const std::optional<RowRange>& rows);
 
  private:
   std::string path_;

@@ -1,4 +1,4 @@
-// The SM clock, from a library that may be missing.
+// The state of a GPU, from a library that may be missing.
 #include "kernelwright/runtime/cuda/nvml.h"
 
 #include <gtest/gtest.h>
@@ -6,14 +6,19 @@
 namespace kernelwright {
 namespace {
 
-TEST(Nvml, TellsTheClockOfTheGpuThatIsNamed) {
-  EXPECT_EQ(nvml_sm_clock_mhz("0000:3b:00.0", KERNELWRIGHT_STUB_NVML), 1755);
-  EXPECT_EQ(nvml_sm_clock_mhz("0000:00:00.0", KERNELWRIGHT_STUB_NVML), std::nullopt);
+TEST(Nvml, TellsTheStateOfTheGpuThatIsNamed) {
+  const std::optional<GpuReading> reading = nvml_reading("0000:3b:00.0", KERNELWRIGHT_STUB_NVML);
+  ASSERT_TRUE(reading);
+  EXPECT_EQ(reading->sm_clock_mhz, 1755);
+  EXPECT_EQ(reading->uuid, "GPU-0123");
+  EXPECT_EQ(reading->limits, (std::vector<std::string>{"power cap", "thermal slowdown"}));
+  EXPECT_EQ(reading->slowdowns, std::vector<std::string>{"thermal slowdown"});
+  EXPECT_FALSE(nvml_reading("0000:00:00.0", KERNELWRIGHT_STUB_NVML));
 }
 
 TEST(Nvml, AMachineWithoutItGetsUnknown) {
-  EXPECT_EQ(nvml_sm_clock_mhz("0000:3b:00.0", "/nonexistent/libnvidia-ml.so.1"), std::nullopt);
-  EXPECT_EQ(nvml_sm_clock_mhz("0000:3b:00.0", KERNELWRIGHT_STUB_CUDA), std::nullopt) << "a library without the calls";
+  EXPECT_FALSE(nvml_reading("0000:3b:00.0", "/nonexistent/libnvidia-ml.so.1"));
+  EXPECT_FALSE(nvml_reading("0000:3b:00.0", KERNELWRIGHT_STUB_CUDA)) << "a library without the calls";
 }
 
 }  // namespace

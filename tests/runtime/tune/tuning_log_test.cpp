@@ -97,6 +97,9 @@ TEST_F(Log, AnOutcomeReadsBackAndIsNoTrial) {
     log.add(trial("a"));
     log.add(outcome);
   }
+  EXPECT_TRUE(TuningLog::outcome_of(path(), outcome.device, "mlp", RowRange{17, 32}));
+  EXPECT_FALSE(TuningLog::outcome_of(path(), outcome.device, "mlp", RowRange{1, 16})) << "another range";
+  EXPECT_FALSE(TuningLog::outcome_of(path(), "NVIDIA H200", "mlp", RowRange{17, 32})) << "another device";
   const TuningLog::Contents contents = TuningLog::read(path(), "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(contents.trials.size(), 1u);
   EXPECT_EQ(contents.lines, 2u);
