@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""kernelwright.tune_fleet: a fake Ray whose actors die when the test says so; and, with KERNELWRIGHT_RAY=1, the real one on
+emulators, whose actors, nodes and driver are killed. ctest sets PYTHONPATH and KERNELWRIGHT_COMMAND."""
+import collections
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+from kernelwright import tune_fleet
+from kernelwright.tune_fleet import AGAIN, FIRST, Fleet, State, unit_key
+
+UNITS = [{"config": "/plan.json", "problem": name, "rows": {"least": least, "most": 2 * least}}
+         for name in ("qkv", "down") for least in (1, 16, 64)]
+
+
+class FakeRayError(Exception):
+    pass
+
+
+class Handle:
+    """Of an actor."""
+
+
+class Method:
+    def __init__(self, remote):
+        self.remote = remote
+
+
+class FakeRay:
+    """Runs a call when it is waited for, in a random order. `dies` decides whether an actor dies in a call."""
+
+    def __init__(self, gpus, seed=0, dies=lambda call: False):
+        self.gpus, self.random, self.dies = gpus, random.Random(seed), dies
+        self.pending, self.ended, self.alive, self.made = {}, {}, set(), 0
+        self.races = collections.Counter()
+
+    def cluster_resources(self):
+        return {"GPU": self.gpus}
+
+    def remote(self, what):
+        ray = self
+
+        class Options:
+            def options(self, **_):
+                return self
+
+            def remote(self, *arguments):
+                return ray.actor(what, arguments) if isinstance(what, type) else ray.call(None, what, arguments)
+
+        return Options()
+
+    def actor(self, kind, _arguments):
+        self.made += 1
+        name = f"actor {self.made}"
+        self.alive.add(name)
+        about = {"gpu": "H100", "id": f"gpu {self.made % self.gpus}"}
+        handle = Handle()
+        handle.hello = Method(lambda *arguments: self.call(name, lambda: about, arguments))
+        handle.race = Method(lambda *arguments: self.call(name, fake_race, arguments))
+        handle.kill = lambda: self.alive.discard(name)
+        return handle
+
+    def call(self, actor, function, arguments):
+        reference = object()
+        self.pending[reference] = (actor, function, arguments)
+        return reference
+
+    def wait(self, references, num_returns, timeout):
+        del num_returns, timeout
+        reference = self.random.choice([one for one in references if one in self.pending])
+        actor, function, arguments = self.pending.pop(reference)
+        if function is fake_race:
+            self.races[unit_key(arguments[0]), "again" if arguments[2] else "first"] += 1
+        if actor and (actor not in self.alive or (function is fake_race and self.dies(self.races))):
+            self.alive.discard(actor)
+            self.ended[reference] = FakeRayError("the actor died")
+        else:
+            try:
+                self.ended[reference] = function(*arguments)
+            except Exception as error:
+                self.ended[reference] = error
+        return [reference], []
+
+    def get(self, reference):
+        value = self.ended.pop(reference)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    def kill(self, actor):
+        actor.kill()
+
+
+def fake_race(unit, folder, rows_to_confirm, options):
+    """Units of qkv win, and those of down do not. The rows of a unit are always the same."""
+    del folder, options
+    won = unit["problem"] == "qkv"
+    name = f"sm_90a/{unit['problem']}-m{unit['rows']['most']}.json"
+    return {"result": {"decision": "row" if won else "model"}, "code": 0, "log": "",
+            "rows": {name: f"row of {unit_key(unit)}, {'twice' if rows_to_confirm else 'once'}"} if won else {}}
+
+
+class FakeFleetTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        compiles = mock.patch.object(tune_fleet, "compile_unit", lambda *_: {"code": 0})
+        compiles.start()
+        self.addCleanup(compiles.stop)
+
+    def fleet(self, ray, name="state", **more):
+        return Fleet(ray, UNITS, State(pathlib.Path(self.folder.name, name)), patience_s=0.01, **more)
+
+    def rows(self, name="state"):
+        return sorted(State(pathlib.Path(self.folder.name, name)).rows())
+
+    def serial_rows(self):
+        return sorted((f"sm_90a/qkv-m{unit['rows']['most']}.json", f"row of {unit_key(unit)}, twice")
+                      for unit in UNITS if unit["problem"] == "qkv")
+
+    def test_every_winner_is_raced_twice_on_two_gpus(self):
+        ray = FakeRay(gpus=2)
+        fleet = self.fleet(ray)
+        self.assertTrue(fleet.run())
+        self.assertEqual(self.rows(), self.serial_rows())
+        for unit in UNITS:
+            first, again = (fleet.state.read(unit, "H100", race) for race in (FIRST, AGAIN))
+            if unit["problem"] == "qkv":
+                self.assertNotEqual(first["on"], again["on"])
+            else:
+                self.assertIsNone(again)
+
+    def test_killed_actors_lose_no_unit_and_change_no_row(self):
+        for seed in range(60):
+            ray = FakeRay(gpus=3, seed=seed)
+            # At most two deaths of one race: a third would be a failure of the unit.
+            deaths = collections.Counter()
+
+            def dies(races, deaths=deaths, random_=random.Random(seed)):
+                race = max(races, key=lambda key: (races[key], key))
+                if deaths[race] >= 1 or random_.random() < 0.5:
+                    return False
+                deaths[race] += 1
+                return True
+
+            ray.dies = dies
+            name = f"state {seed}"
+            with self.subTest(seed=seed):
+                fleet = self.fleet(ray, name)
+                done = fleet.run()
+                if done:
+                    self.assertEqual(self.rows(name), self.serial_rows())
+                else:  # the same race died three times: the failure is told, and the others' rows are there
+                    self.assertTrue(fleet.failed)
+                    self.assertTrue(all(job.attempts == tune_fleet.MOST_ATTEMPTS for job in fleet.failed))
+                    self.assertTrue(set(self.rows(name)) <= set(self.serial_rows()))
+
+    def test_a_race_that_always_dies_is_run_three_times_and_told(self):
+        ray = FakeRay(gpus=2, dies=lambda races: True)
+        fleet = self.fleet(ray)
+        self.assertFalse(fleet.run())
+        self.assertEqual(len(fleet.failed), len(UNITS))
+        self.assertEqual(set(ray.races.values()), {3})
+
+    def test_a_second_driver_races_only_what_is_left(self):
+        class Killed(BaseException):
+            pass
+
+        class KilledDriver(FakeRay):
+            def wait(self, references, num_returns, timeout):
+                if sum(self.races.values()) == 4:
+                    raise Killed
+                return super().wait(references, num_returns, timeout)
+
+        with self.assertRaises(Killed):
+            self.fleet(KilledDriver(gpus=2)).run()
+        state = State(pathlib.Path(self.folder.name, "state"))
+        done = sum(state.read(unit, "H100", race) is not None for unit in UNITS for race in (FIRST, AGAIN))
+        self.assertGreater(done, 0)
+        ray = FakeRay(gpus=2, seed=5)
+        self.assertTrue(self.fleet(ray).run())
+        self.assertEqual(self.rows(), self.serial_rows())
+        self.assertEqual(sum(ray.races.values()), len(UNITS) + 3 - done)
+
+    def test_one_gpu_confirms_nothing_and_says_so(self):
+        fleet = self.fleet(FakeRay(gpus=1))
+        self.assertFalse(fleet.run())
+        self.assertEqual({unit_key(job.unit) for job in fleet.unconfirmed}, {unit_key(unit) for unit in UNITS if unit["problem"] == "qkv"})
+        self.assertEqual(self.rows(), [])
+
+    def test_without_a_gpu_it_ends(self):
+        self.assertFalse(self.fleet(FakeRay(gpus=0)).run())
+
+
+class CommandTest(unittest.TestCase):
+    def test_wrong_input_and_missing_ray(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch("sys.stderr"):
+            base = ["--state", folder + "/state", "--output", folder + "/rows", "--units"]
+            self.assertEqual(tune_fleet.main([*base, folder + "/none.json"], ray=object()), 2)
+            pathlib.Path(folder, "units.json").write_text('{"version": 1, "units": []}')
+            with mock.patch.dict(sys.modules, {"ray": None}):
+                self.assertEqual(tune_fleet.main([*base, folder + "/units.json"]), 3)
+
+
+CONFIG = {"version": 1, "kind": "attention", "problem": {"head_dim": {"qk": 64, "v": 64}, "heads": {"q": 2, "kv": 2}, "max_q_len": 1},
+          "shapes": [{"name": "check", "batch": 1, "q_len": 1, "kv_len": 9, "check": True},
+                     {"name": "long", "batch": 1, "q_len": 1, "kv_len": 300}]}
+
+
+@unittest.skipUnless(os.environ.get("KERNELWRIGHT_RAY"), "KERNELWRIGHT_RAY is not set")
+class RealRayTest(unittest.TestCase):
+    """On emulators. Their times are this machine's, so only units with a clear winner are compared."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        for number, heads in enumerate((1, 2, 4)):
+            config = json.loads(json.dumps(CONFIG))
+            config["name"] = f"decode{number}"
+            config["problem"]["heads"] = {"q": heads, "kv": heads}
+            (self.folder / f"decode{number}.json").write_text(json.dumps(config))
+        listed = subprocess.run([os.environ["KERNELWRIGHT_COMMAND"], "tune", *sorted(self.folder.glob("decode*.json")), "--list-units"],
+                                check=True, capture_output=True, text=True)
+        (self.folder / "units.json").write_text(listed.stdout)
+        self.units = json.loads(listed.stdout)["units"]
+        self.options = ["--budget", "6s", "--candidates", "3", "--cache-dir", str(self.folder / "cache")]
+
+    def schedules(self, folder):
+        return {path.name: json.loads(path.read_text())["schedule"] for path in pathlib.Path(folder).rglob("*.json")}
+
+    def serial(self):
+        """The rows of one process without Ray."""
+        for race, more in (("once", []), ("twice", ["--confirm", self.folder / "once"])):
+            subprocess.run([os.environ["KERNELWRIGHT_COMMAND"], "tune", "--units", self.folder / "units.json", "--device", "emulator",
+                            "--log", self.folder / f"{race}.jsonl", "--output", self.folder / race, *self.options, *more],
+                           check=True, capture_output=True)
+        return self.schedules(self.folder / "twice")
+
+    def test_killed_actor_node_and_driver(self):
+        import ray
+        from ray.cluster_utils import Cluster
+        serial = self.serial()
+        self.assertEqual(len(serial), len(self.units), "each unit has a clear winner on the emulator")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "resources": {tune_fleet.FAKE_GPU: 1}})
+        lost = cluster.add_node(num_cpus=1, resources={tune_fleet.FAKE_GPU: 1})
+        cluster.add_node(num_cpus=1, resources={tune_fleet.FAKE_GPU: 1})
+        words = [sys.executable, "-m", "kernelwright.tune_fleet", "--units", self.folder / "units.json", "--state", self.folder / "state",
+                 "--output", self.folder / "rows", "--address", cluster.address, "--fake-gpus", "3", *self.options]
+        state = self.folder / "state"
+
+        def racers(title):
+            """The processes of actors, by the titles that Ray gives them."""
+            lines = subprocess.run(["ps", "-eo", "pid,args"], check=True, capture_output=True, text=True).stdout.splitlines()
+            return [int(line.split()[0]) for line in lines if title in line and " ps " not in line]
+
+        racing = lambda: [path for path in state.glob("emulator/*/*/unit.json") if not path.parent.with_suffix(".json").exists()]
+
+        def until(condition, seconds=120):
+            end = time.monotonic() + seconds
+            while not condition():
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.1)
+
+        driver = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        until(racing)
+        cluster.remove_node(lost)  # a node is lost while it races
+        until(lambda: list(state.glob("emulator/*/first.json")))
+        driver.send_signal(signal.SIGKILL)  # the driver dies after a race has ended
+        driver.communicate()
+        self.assertFalse((self.folder / "rows").exists())
+        until(lambda: not racers("ray::Racer"))  # Ray ends the actors of a driver that is gone
+        driver = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+        until(lambda: racers("ray::Racer.race"))
+        workers = racers("ray::Racer.race")
+        os.kill(workers[0], signal.SIGKILL)  # an actor is killed while it races
+        _, said = driver.communicate(timeout=240)
+        ray.shutdown()
+        cluster.shutdown()
+        self.assertEqual(driver.returncode, 0, said)
+        self.assertIn("it is run again", said)
+        self.assertEqual(self.schedules(self.folder / "rows"), serial)
+
+
+if __name__ == "__main__":
+    unittest.main()
