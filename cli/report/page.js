@@ -154,7 +154,8 @@ function roofline(points) {
       for (const [peak, bandwidth] of roofs.values()) {
         parts.push(svg("polyline", { class: "roof", points: [near, peak / bandwidth, far].map((at) => `${x(at)},${y(Math.min(peak, at * bandwidth))}`).join(" ") }));
         parts.push(text(box.right, y(peak) - 7, `${number(peak)} TFLOP/s`, { "text-anchor": "end", class: "soft" }));
-        parts.push(text(x(near) + 4, y(near * bandwidth) + 18, `${number(bandwidth)} TB/s`, { class: "soft" }));
+        const middle = Math.sqrt(near * peak / bandwidth);
+        parts.push(text(x(middle) - 8, y(middle * bandwidth) - 8, `${number(bandwidth)} TB/s`, { "text-anchor": "end", class: "soft" }));
       }
       for (const point of usable) {
         const at = x(intensity(point)), bound = Math.max(point.compute_us, point.memory_us), high = y(rate(point, bound)), low = y(rate(point, point.us));

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "cli/terminal.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/message.h"
 
@@ -90,8 +91,9 @@ std::string tables_of(const TunedUnits& tuned) {
                      best ? unit.label(*best) : "", best ? std::to_string(best->trial.registers) : "",
                      std::to_string(unit.entries.size())});
     if (const auto& outcome = unit.outcome)
-      from.push_back({unit.name(), outcome->device, outcome->arch, clocks_text(*outcome), outcome->compiler,
-                      outcome->driver, outcome->kernelwright, fmt::format("{:.0f}", outcome->seconds), outcome->date});
+      from.push_back({unit.name(), outcome->device, outcome->gpu_id.empty() ? "unknown" : outcome->gpu_id,
+                      clocks_text(*outcome), cli::listed(outcome->limits), outcome->compiler, outcome->driver,
+                      outcome->kernelwright, fmt::format("{:.0f}", outcome->seconds), outcome->date});
     for (const TunedUnit::Entry& entry : unit.entries)
       if (!entry.trial.reason.empty())
         refused.push_back(
@@ -102,8 +104,8 @@ std::string tables_of(const TunedUnits& tuned) {
                                units);
   if (!from.empty())
     out += "<h3>Where the numbers come from</h3>\n" +
-           html_table({"unit", "device", "arch", "SM MHz: least / median / most", "compiler", "driver", "kernelwright",
-                       "seconds", "date"},
+           html_table({"unit", "device", "GPU", "SM MHz: least / median / most", "held down by", "compiler", "driver",
+                       "kernelwright", "seconds", "date"},
                       from);
   if (!refused.empty())
     out += folded(fmt::format("{} schedules were refused", refused.size()),

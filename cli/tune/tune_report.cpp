@@ -175,6 +175,8 @@ UnitOutcome outcome_of(const TuneResult<KindOfConfig>& result, Decision decision
     outcome.clock_median_mhz = median_clock_mhz(result);
     outcome.clock_most_mhz = std::ranges::max(result.clocks_mhz);
   }
+  outcome.gpu_id = result.gpu_id;
+  outcome.limits.assign(result.limits.begin(), result.limits.end());
   outcome.seconds = result.seconds;
   outcome.compiler = result.compiler;
   outcome.driver = machine.driver;

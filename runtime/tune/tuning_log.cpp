@@ -152,6 +152,9 @@ std::string write_outcome(const UnitOutcome& outcome) {
                             .set("least", clock_json(outcome.clock_least_mhz))
                             .set("median", clock_json(outcome.clock_median_mhz))
                             .set("most", clock_json(outcome.clock_most_mhz)));
+  JsonValue limits = JsonValue::array();
+  for (const std::string& limit : outcome.limits) limits.push(limit);
+  json.set("gpu_id", outcome.gpu_id).set("limits", std::move(limits));
   json.set("seconds", outcome.seconds).set("compiler", outcome.compiler).set("driver", outcome.driver);
   json.set("kernelwright", outcome.kernelwright).set("times_mean_something", outcome.times_mean_something);
   return json.set("date", outcome.date).dump(-1);
@@ -177,6 +180,8 @@ UnitOutcome read_outcome(std::string_view line) {
     outcome.clock_least_mhz = read_clock(json.at("/clock_mhz/least"));
     outcome.clock_median_mhz = read_clock(json.at("/clock_mhz/median"));
     outcome.clock_most_mhz = read_clock(json.at("/clock_mhz/most"));
+    outcome.gpu_id = json.at("/gpu_id").as_string();
+    for (const JsonValue& limit : json.at("/limits").elements()) outcome.limits.push_back(limit.as_string());
     outcome.seconds = json.at("/seconds").as_double();
     outcome.compiler = json.at("/compiler").as_string();
     outcome.driver = json.at("/driver").as_string();

@@ -66,6 +66,8 @@ struct UnitOutcome {
   };
   std::vector<Shape> shapes;
   int clock_least_mhz = 0, clock_median_mhz = 0, clock_most_mhz = 0;  // of the SMs, during the race; 0: not known
+  std::string gpu_id;                                                 // tells the GPU from others; "": not known
+  std::vector<std::string> limits;                                    // what held the SM clock down: "power cap"
   double seconds = 0;
   std::string compiler, driver, kernelwright;
   bool times_mean_something = true;  // false on the emulator

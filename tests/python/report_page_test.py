@@ -19,7 +19,7 @@ LOG = """\
 OUTCOME = """\
 {"outcome":"row","config":"mlp","device":"d","arch":"sm_90a","rows":{"least":1,"most":16},"best_over_model":{"median":1.25,\
 "low":1.2,"high":1.3,"pairs":40},"model":"a","best":"b","shapes":[{"shape":"m8","operations":1e9,"bytes":1e6,\
-"compute_us":1,"memory_us":0.3}],"clock_mhz":{"least":1700,"median":1755,"most":1980},"seconds":3,"compiler":"c",\
+"compute_us":1,"memory_us":0.3}],"clock_mhz":{"least":1700,"median":1755,"most":1980},"gpu_id":"","limits":[],"seconds":3,"compiler":"c",\
 "driver":"13.0","kernelwright":"0.1.0","times_mean_something":true,"date":"2026-11-21T12:00:00Z"}
 """
 

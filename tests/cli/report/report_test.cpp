@@ -47,6 +47,8 @@ UnitOutcome outcome_of(const std::string& decision) {
   outcome.clock_least_mhz = 1700;
   outcome.clock_median_mhz = 1755;
   outcome.clock_most_mhz = 1980;
+  outcome.gpu_id = "0123456789abcdef";
+  outcome.limits = {"power cap"};
   outcome.seconds = 49.5;
   outcome.compiler = "NVRTC 13.0";
   outcome.driver = "13.0";
@@ -128,6 +130,7 @@ TEST_F(ReportPage, TablesNeedNoScript) {
   EXPECT_THAT(text, HasSubstr("<td class=\"number\">1.123 (1.100 .. 1.200)"));
   EXPECT_THAT(text, HasSubstr("<td>block_n 96"));
   EXPECT_THAT(text, HasSubstr("1700 / 1755 / 1980"));
+  EXPECT_THAT(text, HasSubstr("power cap"));
   EXPECT_THAT(text, HasSubstr("<noscript>"));
 }
 

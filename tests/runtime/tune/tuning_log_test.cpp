@@ -84,6 +84,8 @@ TEST_F(Log, AnOutcomeReadsBackAndIsNoTrial) {
   outcome.clock_least_mhz = 1700;
   outcome.clock_median_mhz = 1755;
   outcome.clock_most_mhz = 1980;
+  outcome.gpu_id = "0123456789abcdef";
+  outcome.limits = {"power cap", "sync boost"};
   outcome.date = "2026-11-21T12:00:00Z";
   const std::string line = write_outcome(outcome);
   EXPECT_TRUE(is_outcome(line));
@@ -91,6 +93,7 @@ TEST_F(Log, AnOutcomeReadsBackAndIsNoTrial) {
   const UnitOutcome back = read_outcome(line);
   EXPECT_EQ(write_outcome(back), line);
   EXPECT_EQ(back.rows, outcome.rows);
+  EXPECT_EQ(back.limits, outcome.limits);
   EXPECT_EQ(back.best_over_model.pairs, 40u);
   {
     TuningLog log(path());
