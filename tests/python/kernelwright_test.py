@@ -422,6 +422,17 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, 'event_level: "loud" is not one of debug, info, warning, error'):
             kernelwright.Engine("emulator", event_level="loud")
 
+    def test_compiles_in_worker_processes_that_leave_no_compiler_here(self):
+        with self.assertRaisesRegex(ConfigError, '/compile_in: "child" is not one of process, workers, auto'):
+            kernelwright.Engine("emulator", compile_in="child")
+        program = (
+            "import kernelwright\n"
+            "with kernelwright.Engine('emulator', compile_in='workers', memory_only_cache=True) as engine:\n"
+            "    engine.prepare({'kind': 'row_op', 'problem': {'width': 256, 'norm': {'kind': 'rms'}}})\n"
+            "    print(engine.kernels()[0]['source'], 'libnvrtc' in open('/proc/self/maps').read())\n")
+        done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout, "compiled False\n", done.stderr)
+
     def test_configs_come_as_dicts_text_and_paths(self):
         path = HEADER.parents[2] / "configs" / "problems" / "causal-d64.json"
         keys = {self.engine.prepare(config).key for config in (path, str(path), path.read_text())}
