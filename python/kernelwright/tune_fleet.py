@@ -49,6 +49,12 @@ def run_command(words, timeout_s=None):
         return {"error": done.stderr.strip()[-2000:]}, done.returncode
 
 
+def seconds_of(text):
+    """"120s", "5m", "1h" or a number of seconds, as the command takes them."""
+    number, factor = (text[:-1], {"s": 1, "m": 60, "h": 3600}[text[-1]]) if text[-1:] in ("s", "m", "h") else (text, 1)
+    return float(number) * factor
+
+
 def unit_key(unit):
     """A name for the unit's folder: its problem, its rows, and digits of its config's path."""
     rows = unit.get("rows")
@@ -72,15 +78,15 @@ def compile_unit(unit, folder, options):
 class Racer:
     """One GPU. Ray makes it an actor with num_gpus=1, which sees that GPU alone."""
 
-    def __init__(self, device, identity=None):
-        self.device, self.identity = device, identity
+    def __init__(self, device, identity=None, timeout_s=None):
+        self.device, self.identity, self.timeout_s = device, identity, timeout_s
 
     def hello(self):
         """The name of the GPU, and what tells it from others."""
         if self.device == "emulator":
             return {"gpu": "emulator", "id": self.identity or f"{os.uname().nodename}-{os.getpid()}"}
         about, code = run_command(["doctor", "--json"])
-        devices = about.get("driver", {}).get("devices") or about.get("devices") or []
+        devices = about.get("devices") or []
         if code or not devices:
             raise MissingError(f"an actor sees no GPU: {json.dumps(about)[:400]}")
         # Ray gives an actor its GPU by this variable: an index of the node, or a UUID.
@@ -100,7 +106,7 @@ class Racer:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
             words += ["--confirm", folder / "to-confirm"]
-        result, code = run_command(words)
+        result, code = run_command(words, self.timeout_s)  # a kernel that hangs costs its actor
         log = folder / "log.jsonl"
         return {"result": result, "code": code, "log": log.read_text() if log.exists() else "",
                 "rows": {str(path.relative_to(rows)): path.read_text() for path in sorted(rows.rglob("*.json"))}}
@@ -157,10 +163,11 @@ class Job:
 class Fleet:
     """Deals jobs to actors. `ray` is the module, so that a test can bring its own."""
 
-    def __init__(self, ray, units, state, *, options=(), compile_options=(), fake=False, say=lambda text: None,
-                 clock=time.monotonic, patience_s=SECONDS_WITHOUT_GPUS):
+    def __init__(self, ray, units, state, *, options=(), compile_options=(), fake=False, timeout_s=None,
+                 say=lambda text: None, clock=time.monotonic, patience_s=SECONDS_WITHOUT_GPUS):
         self.ray, self.units, self.state, self.fake, self.say = ray, units, state, fake, say
-        self.options, self.compile_options, self.clock, self.patience_s = list(options), list(compile_options), clock, patience_s
+        self.options, self.compile_options, self.timeout_s = list(options), list(compile_options), timeout_s
+        self.clock, self.patience_s = clock, patience_s
         self.racers = {}  # actor -> what hello() said; None until it has
         self.calls = {}  # reference -> ("hello", actor), ("compile", unit key) or ("race", actor, job)
         self.waiting = collections.deque()
@@ -177,7 +184,7 @@ class Fleet:
         for number in range(len(self.racers), self._wanted()):
             placed = {"num_gpus": 0, "resources": {FAKE_GPU: 1}} if self.fake else {"num_gpus": 1}
             actor = self.ray.remote(Racer).options(num_cpus=0, max_restarts=0, max_concurrency=1, **placed).remote(
-                "emulator" if self.fake else "cuda", f"fake-{number}-{time.monotonic_ns()}" if self.fake else None)
+                "emulator" if self.fake else "cuda", f"fake-{number}-{time.monotonic_ns()}" if self.fake else None, self.timeout_s)
             self.racers[actor] = None
             self.calls[actor.hello.remote()] = ("hello", actor)
 
@@ -355,6 +362,11 @@ def main(words=None, ray=None):
         return 2
     base = pathlib.Path(args.units).resolve().parent
     units = [{**unit, "config": str(base / unit["config"])} for unit in units]
+    try:
+        timeout_s = 4 * seconds_of(args.budget) + 600  # a race keeps its budget within a fifth; setting up comes on top
+    except ValueError:
+        print(f"--budget: {args.budget} is no time; 120s, 5m or 1h would do", file=sys.stderr)
+        return 2
     if ray is None:
         try:
             import ray
@@ -368,8 +380,9 @@ def main(words=None, ray=None):
         local = {} if args.address else {"resources": {FAKE_GPU: args.fake_gpus}} if args.fake_gpus else {}
         ray.init(address=args.address, log_to_driver=False, include_dashboard=False, **local)
     state = State(args.state)
-    fleet = Fleet(ray, units, state, options=["--budget", args.budget, *counted, *shared], compile_options=[*counted, *shared, *compiled_for],
-                  fake=args.fake_gpus > 0, say=lambda text: print(text, file=sys.stderr, flush=True))
+    fleet = Fleet(ray, units, state, options=["--budget", args.budget, *counted, *shared],
+                  compile_options=[*counted, *shared, *compiled_for], fake=args.fake_gpus > 0, timeout_s=timeout_s,
+                  say=lambda text: print(text, file=sys.stderr, flush=True))
     done = fleet.run()
     merged = write_rows(state, args.output, shared)
     for job in fleet.failed:

@@ -14,6 +14,7 @@ import time
 import unittest
 from unittest import mock
 
+import kernelwright
 from kernelwright import tune_fleet
 from kernelwright.tune_fleet import AGAIN, FIRST, Fleet, State, unit_key
 
@@ -206,8 +207,39 @@ class CommandTest(unittest.TestCase):
             base = ["--state", folder + "/state", "--output", folder + "/rows", "--units"]
             self.assertEqual(tune_fleet.main([*base, folder + "/none.json"], ray=object()), 2)
             pathlib.Path(folder, "units.json").write_text('{"version": 1, "units": []}')
+            self.assertEqual(tune_fleet.main([*base, folder + "/units.json", "--budget", "soon"], ray=object()), 2)
             with mock.patch.dict(sys.modules, {"ray": None}):
                 self.assertEqual(tune_fleet.main([*base, folder + "/units.json"]), 3)
+
+
+class RacerTest(unittest.TestCase):
+    def test_a_racer_is_named_by_its_gpu_and_told_from_others(self):
+        doctor = {"driver": "13.0", "devices": [{"name": "NVIDIA H100 80GB HBM3"}]}
+        with mock.patch.object(tune_fleet, "run_command", return_value=(doctor, 0)):
+            about = []
+            for visible in ("0", "1"):
+                with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": visible}):
+                    about.append(tune_fleet.Racer("cuda").hello())
+        self.assertEqual({one["gpu"] for one in about}, {"NVIDIA H100 80GB HBM3"})
+        self.assertNotEqual(about[0]["id"], about[1]["id"])
+        with mock.patch.object(tune_fleet, "run_command", return_value=({"driver": None, "devices": []}, 0)):
+            self.assertRaises(kernelwright.MissingError, tune_fleet.Racer("cuda").hello)
+
+    def test_budgets_are_read_as_the_command_reads_them(self):
+        self.assertEqual([tune_fleet.seconds_of(text) for text in ("90", "120s", "1.5m", "2h")], [90, 120, 90, 7200])
+
+    def test_a_child_dies_with_its_parent(self):
+        parent = subprocess.Popen([sys.executable, "-c", "import subprocess, sys\nfrom kernelwright import tune_fleet\n"
+                                   "child = subprocess.Popen(['sleep', '60'], preexec_fn=tune_fleet._die_with_parent)\n"
+                                   "print(child.pid, flush=True)\nchild.wait()"], stdout=subprocess.PIPE, text=True)
+        child = int(parent.stdout.readline())
+        parent.kill()
+        parent.communicate()
+        end = time.monotonic() + 5
+        stat = pathlib.Path(f"/proc/{child}/stat")
+        while stat.exists() and stat.read_text().split()[2] != "Z":
+            self.assertLess(time.monotonic(), end, "the child lives on")
+            time.sleep(0.02)
 
 
 CONFIG = {"version": 1, "kind": "attention", "problem": {"head_dim": {"qk": 64, "v": 64}, "heads": {"q": 2, "kv": 2}, "max_q_len": 1},
