@@ -266,23 +266,22 @@ int merge(const Options& options) {
   return kDone;
 }
 
-}  // namespace
-
-int tune(const Options& given) {
-  if (!given.merge.empty()) return merge(given);
-  Options options = given;
-  std::vector<ListedUnit> units;
-  if (!options.units.empty()) {
-    if (!options.configs.empty())
-      throw ConfigError("--units", "names its configs itself; no CONFIG beside it would do");
-    units = shard_of(read_unit_list(options.units), options.shard);
-    options.configs = files_of(units);
-  } else if (!options.shard.empty()) {
-    throw ConfigError("--shard", "takes its part of --units, which is not given");
+/// The units of --units and --shard, whose files become the configs of `options`. A shard may have none. Empty where
+/// configs are named themselves.
+std::vector<ListedUnit> choose_units(Options& options) {
+  if (options.units.empty()) {
+    if (!options.shard.empty()) throw ConfigError("--shard", "takes its part of --units, which is not given");
+    if (options.configs.empty()) throw ConfigError("command line", "tune needs CONFIG, --units LIST or --merge DIR");
+    return {};
   }
-  if (options.configs.empty() && !options.units.empty()) return kDone;  // a shard without units
-  if (options.configs.empty()) throw ConfigError("command line", "tune needs CONFIG, --units LIST or --merge DIR");
-  Configs configs = read_configs(options);
+  if (!options.configs.empty()) throw ConfigError("--units", "names its configs itself; no CONFIG beside it would do");
+  std::vector<ListedUnit> units = shard_of(read_unit_list(options.units), options.shard);
+  options.configs = files_of(units);
+  return units;
+}
+
+/// What there is to tune. Configs of a kind without rows are passed over. Throws ConfigError if nothing is left.
+std::vector<AnyWork> work_of_all(Configs& configs, const Options& options) {
   std::vector<AnyWork> work;
   for (const NamedConfig& named : configs.usable)
     std::visit(
@@ -296,8 +295,23 @@ int tune(const Options& given) {
   if (work.empty() && !configs.skipped.empty() && configs.skipped.back().reason.ends_with("which bench compares"))
     throw in_file(configs.skipped.back().path, ConfigError("/kind", configs.skipped.back().reason));
   if (work.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
+  return work;
+}
+
+}  // namespace
+
+int tune(const Options& given) {
+  if (!given.merge.empty()) return merge(given);
+  Options options = given;
+  const std::vector<ListedUnit> units = choose_units(options);
+  Configs configs;
+  std::vector<AnyWork> work;
+  if (!options.configs.empty()) {
+    configs = read_configs(options);
+    work = work_of_all(configs, options);
+  }
   if (options.lists_units) return fmt::print("{}\n", to_json(units_of(work)).dump()), kDone;
-  if (!units.empty()) work = listed_work(work, units);
+  if (!options.units.empty()) work = listed_work(work, units);
   if (options.compiles_only) options.device = "emulator";  // nothing is launched
   Session session{options, row_folder(options), tuned_rows(options), {}};
   if (!options.confirm.empty() && session.folder.empty())

@@ -62,6 +62,12 @@ TEST_F(UnitList, EveryUnitIsInExactlyOneShard) {
     EXPECT_THROW(shard_of(units, bad), ConfigError) << bad;
 }
 
+TEST_F(UnitList, AShardWithoutUnitsHasNoResults) {
+  const CommandResult result = run({"tune", "--units", list(), "--shard", "5/6", "--device", "emulator", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(JsonValue::parse(result.out).at("/configs").elements().empty());
+}
+
 TEST_F(UnitList, RefusesWhatIsNoList) {
   expect_refused({"tune", "--units", write("a", "{}")}, {"a: "});
   expect_refused({"tune", "--units", write("b", R"({"version": 1, "units": []})")}, {"b: /units: is empty"});
