@@ -3,6 +3,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 
 // Whether a speed is above or below even beyond noise.
 function sideOf(row) {
+  if (row.kind) return row.kind;
   if (row.low === undefined || row.low === 0) return "even";
   return row.low > 1 ? "good" : row.high < 1 ? "bad" : "even";
 }
@@ -144,19 +145,25 @@ function roofline(points) {
   return figure("Roofline", "A filled dot is what was measured. The hollow dot above it is the most that the device could do: its matrix rate, or its memory's bandwidth.",
     `Roofline of ${usable.length} shapes`, (width) => {
       const box = { left: 60, right: width - 14, top: 30, bottom: 330 };
-      const roofs = new Map(usable.map((point) => [[rate(point, point.compute_us), point.bytes / point.memory_us].map((v) => v.toPrecision(4)).join(), [rate(point, point.compute_us), point.bytes / point.memory_us * 1e-6]]));
-      const ridge = [...roofs.values()].map(([peak, bandwidth]) => peak / bandwidth);
+      // One roof for each matrix rate; times in a file are rounded, so rates within a fiftieth are one.
+      const roofs = [], alike = (a, b) => Math.abs(a / b - 1) < 0.02;
+      for (const point of usable) {
+        const peak = rate(point, point.compute_us), bandwidth = point.bytes / point.memory_us * 1e-6;
+        if (!roofs.some(([p, b]) => alike(p, peak) && alike(b, bandwidth))) roofs.push([peak, bandwidth]);
+      }
+      const ridge = roofs.map(([peak, bandwidth]) => peak / bandwidth);
       const x = logScale(...logExtent([...usable.map(intensity), ...ridge], 2), box.left, box.right);
-      const y = logScale(...logExtent([...usable.flatMap((point) => [rate(point, point.us), rate(point, Math.max(point.compute_us, point.memory_us))]), ...[...roofs.values()].map(([peak]) => peak)], 1.6), box.bottom, box.top);
+      const y = logScale(...logExtent([...usable.flatMap((point) => [rate(point, point.us), rate(point, Math.max(point.compute_us, point.memory_us))]), ...roofs.map(([peak]) => peak)], 1.6), box.bottom, box.top);
       const parts = [svg("g")], marks = [];
       axes(parts[0], { ...box, x, y, xLabel: "operations for each byte of memory", yLabel: "TFLOP/s" });
       const xs = [...usable.map(intensity), ...ridge], far = Math.max(...xs) * 2, near = Math.min(...xs) / 2;
-      for (const [peak, bandwidth] of roofs.values()) {
+      roofs.forEach(([peak, bandwidth], index) => {
         parts.push(svg("polyline", { class: "roof", points: [near, peak / bandwidth, far].map((at) => `${x(at)},${y(Math.min(peak, at * bandwidth))}`).join(" ") }));
         parts.push(text(box.right, y(peak) - 7, `${number(peak)} TFLOP/s`, { "text-anchor": "end", class: "soft" }));
+        if (roofs.slice(0, index).some((other) => alike(other[1], bandwidth))) return;
         const middle = Math.sqrt(near * peak / bandwidth);
         parts.push(text(x(middle) - 8, y(middle * bandwidth) - 8, `${number(bandwidth)} TB/s`, { "text-anchor": "end", class: "soft" }));
-      }
+      });
       for (const point of usable) {
         const at = x(intensity(point)), bound = Math.max(point.compute_us, point.memory_us), high = y(rate(point, bound)), low = y(rate(point, point.us));
         parts.push(line(at, high, at, low, "grid"), dot(at, high, "bound"), dot(at, low, "good"));
@@ -284,7 +291,7 @@ function showBench(source, place) {
   const points = bench.rows.map((row) => ({ ...row, bytes: row.bytes || row.kv_bytes, name: `${row.config}, ${row.shape}`, us: row.median_us }));
   const chart = roofline(points.filter((point) => point.compute_us));
   if (chart) place.append(chart);
-  const shares = points.filter((row) => row.bound_us > 0).map((row) => ({ label: row.name, ratio: row.bound_us / row.us, low: row.bound_us / row.p90_us, high: row.bound_us / row.p10_us,
+  const shares = points.filter((row) => row.bound_us > 0).map((row) => ({ label: row.name, kind: "even", ratio: row.bound_us / row.us, low: row.bound_us / row.p90_us, high: row.bound_us / row.p10_us,
     words: `${duration(row.us)}, at best ${duration(row.bound_us)}; ${row.registers} registers` }));
   if (shares.length) place.append(speedChart("Share of the best that the device could do", "The predicted bound over the median time. The line spans the 10th and the 90th percentile.", shares, "of the best"));
 }
