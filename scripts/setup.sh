@@ -52,6 +52,8 @@ missing_choices() {
   # libsodium-dev: bundles are signed, and signatures are checked
   printf '#if !__has_include(<sodium.h>)\nmissing libsodium-dev\n#endif\n' | "$cxx" -x c++ -std=c++20 -E -P - 2>/dev/null |
     sed -n 's/^missing //p' | tr -d ' '
+  # redis-server: tests of the remote cache start one. A person's machine gets no server unasked.
+  [ "${CI:-}" != true ] || command -v redis-server >/dev/null || echo redis-server
 }
 
 # install_packages <package...>: installs with apt-get, as root or through sudo. Otherwise prints one sentence that says

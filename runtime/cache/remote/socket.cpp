@@ -1,0 +1,133 @@
+#include "kernelwright/runtime/cache/remote/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace kernelwright {
+namespace {
+
+constexpr const char* kNoAnswer = "no answer in time";
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+/// Waits until `fd` is ready for `events`. False at the deadline.
+bool wait_for(int fd, short events, Deadline deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - RemoteClock::now()).count();
+    if (left <= 0) return false;
+    pollfd one{fd, events, 0};
+    const int ready = poll(&one, 1, static_cast<int>(std::min<long long>(left, 60'000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return true;  // the next call on `fd` tells what is wrong
+  }
+}
+
+Connection connect_to(const sockaddr* address, socklen_t bytes, Deadline deadline) {
+  Fd fd(socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return {Fd(), text_of(errno)};
+  int error = ::connect(fd.get(), address, bytes) == 0 ? 0 : errno;
+  if (error == EINPROGRESS || error == EINTR) {
+    if (!wait_for(fd.get(), POLLOUT, deadline)) return {Fd(), kNoAnswer};
+    socklen_t size = sizeof error;
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  }
+  if (error != 0) return {Fd(), text_of(error)};
+  const int on = 1;
+  if (address->sa_family != AF_UNIX) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return {std::move(fd), ""};
+}
+
+/// A name's addresses, looked up by a thread that nobody has to wait for.
+struct Lookup {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  int error = 0;
+  addrinfo* found = nullptr;
+  ~Lookup() {
+    if (found) freeaddrinfo(found);
+  }
+};
+
+std::shared_ptr<Lookup> look_up(const std::string& host, int port, Deadline deadline) {
+  const auto lookup = std::make_shared<Lookup>();
+  const auto run = [lookup, host, port](int flags) {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_family = AF_UNSPEC, hints.ai_socktype = SOCK_STREAM, hints.ai_flags = flags | AI_NUMERICSERV;
+    const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+    std::lock_guard hold(lookup->mutex);
+    lookup->error = error, lookup->found = found, lookup->done = true;
+    lookup->ended.notify_all();
+  };
+  run(AI_NUMERICHOST);  // asks no server
+  if (lookup->error == 0) return lookup;
+  lookup->done = false;
+  std::thread(run, AI_ADDRCONFIG).detach();
+  std::unique_lock hold(lookup->mutex);
+  lookup->ended.wait_until(hold, deadline, [&] { return lookup->done; });
+  return lookup;
+}
+
+}  // namespace
+
+Connection connect_tcp(const std::string& host, int port, Deadline deadline) try {
+  const std::shared_ptr<Lookup> lookup = look_up(host, port, deadline);
+  std::lock_guard hold(lookup->mutex);
+  if (!lookup->done) return {Fd(), "its name was not found in time"};
+  if (lookup->error != 0) return {Fd(), gai_strerror(lookup->error)};
+  Connection connection{Fd(), "its name has no address"};
+  for (const addrinfo* at = lookup->found; at && !connection.fd; at = at->ai_next)
+    connection = connect_to(at->ai_addr, at->ai_addrlen, deadline);
+  return connection;
+} catch (const std::system_error& error) {  // no thread
+  return {Fd(), error.what()};
+}
+
+Connection connect_unix(const std::string& path, Deadline deadline) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return {Fd(), "its path is too long for a socket"};
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return connect_to(reinterpret_cast<const sockaddr*>(&address), sizeof address, deadline);
+}
+
+std::string send_all(int fd, std::span<const std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t count = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN) {
+      if (!wait_for(fd, POLLOUT, deadline)) return kNoAnswer;
+    } else if (errno != EINTR) {
+      return text_of(errno);
+    }
+  }
+  return "";
+}
+
+std::size_t receive_some(int fd, std::span<std::byte> into, Deadline deadline, std::string& reason) {
+  for (;;) {
+    // The deadline comes first: a server that sends one byte at a time keeps the socket ready.
+    if (RemoteClock::now() >= deadline || !wait_for(fd, POLLIN, deadline)) return reason = kNoAnswer, 0;
+    const ssize_t count = recv(fd, into.data(), into.size(), 0);
+    if (count > 0) return static_cast<std::size_t>(count);
+    if (count == 0) return reason = "the server closed the connection", 0;
+    if (errno != EAGAIN && errno != EINTR) return reason = text_of(errno), 0;
+  }
+}
+
+}  // namespace kernelwright

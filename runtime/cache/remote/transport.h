@@ -1,0 +1,64 @@
+/// How a remote cache is reached: four operations on a server of names and values. docs/fleet.md has the protocols.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kernelwright {
+
+using RemoteClock = std::chrono::steady_clock;
+using Deadline = RemoteClock::time_point;
+
+/// No value is larger, in either direction. The largest kernel seen so far makes an entry of 0.2 MB.
+inline constexpr std::size_t kMaxRemoteValueBytes = std::size_t{8} << 20;
+/// How long one attempt to connect may take.
+inline constexpr std::chrono::milliseconds kRemoteConnectTime{150};
+
+/// What the transfer of a value may take beyond its operation's deadline: its size at 20 MB/s. So the largest value
+/// has 420 ms.
+inline std::chrono::milliseconds transfer_time(std::size_t bytes) { return std::chrono::milliseconds(bytes / 20'000); }
+
+enum class RemoteOutcome {
+  kDone,
+  kAbsent,   // get: the server has no such name. remove_if_equal: it has none, or another value
+  kPresent,  // put_if_absent: the server has the name already
+  kRefused,  // the server does not accept the credentials, or they do not permit the operation
+  kFailed,   // no answer before the deadline, no connection, or an answer that is none
+};
+
+struct RemoteReply {
+  RemoteOutcome outcome = RemoteOutcome::kFailed;
+  std::vector<std::byte> value{};  // of get(), if kDone
+  std::string detail{};            // for people, of kRefused and kFailed; it has no credentials
+};
+
+/// One server. Any number of threads may call it at once. Calls throw nothing but std::bad_alloc, and return by their
+/// deadline, plus transfer_time() of the value. A call tries to connect at most twice. It repeats an operation only
+/// where a connection that lay idle turns out to be closed.
+class RemoteTransport {
+ public:
+  virtual ~RemoteTransport() = default;
+  /// The address, without credentials: for events and pages.
+  virtual const std::string& name() const = 0;
+  /// Whether the server is on this host: a socket of the file system, or a loopback address.
+  virtual bool is_local() const = 0;
+  virtual RemoteReply get(std::string_view name, Deadline deadline) = 0;
+  virtual RemoteReply put(std::string_view name, std::span<const std::byte> value, Deadline deadline) = 0;
+  /// Writes the value unless the name exists. The server removes it after `time_to_live`, if the server can.
+  virtual RemoteReply put_if_absent(std::string_view name, std::span<const std::byte> value,
+                                    std::chrono::milliseconds time_to_live, Deadline deadline) = 0;
+  /// Removes the name if its value is `value`.
+  virtual RemoteReply remove_if_equal(std::string_view name, std::span<const std::byte> value, Deadline deadline) = 0;
+};
+
+/// The transport of "redis://[USER:PASSWORD@]HOST[:PORT]" or "redis+unix:///PATH". USER and PASSWORD may have %XX. It
+/// connects at the first call. Throws ConfigError that names `field` for other addresses, and never repeats a password.
+std::unique_ptr<RemoteTransport> make_remote_transport(const std::string& address, const std::string& field);
+
+}  // namespace kernelwright
