@@ -111,7 +111,8 @@ class Engine:
                  completion=None, seed=0, hazards=False, emulator_threads=0,
                  tuned_dir=None, event_level="debug", launch_sampling=0, check_data=False,
                  lock_timeout_ms=0, bundles=(), bundle_keys=(), fallback_first=False, compile_in=None,
-                 compile_worker=None, compile_time_limit_ms=0, compile_memory_bytes=0, compiles_per_host=0):
+                 compile_worker=None, compile_time_limit_ms=0, compile_memory_bytes=0, compiles_per_host=0,
+                 remote=None, remote_keys=(), remote_signing_key=None, remote_allow_unsigned=False):
         if event_level not in LEVELS:
             raise ConfigError(f'event_level: "{event_level}" is not one of {", ".join(LEVELS)}')
         self._lib = lib.load(library)
@@ -123,7 +124,8 @@ class Engine:
             launch_sampling=launch_sampling, check_data=check_data, lock_timeout_ms=lock_timeout_ms,
             fallback_first=fallback_first, compile_in=_encoded(compile_in), compile_worker=_encoded(compile_worker),
             compile_time_limit_ms=compile_time_limit_ms, compile_memory_bytes=compile_memory_bytes,
-            compiles_per_host=compiles_per_host)
+            compiles_per_host=compiles_per_host, remote=_encoded(remote), remote_signing_key=_encoded(remote_signing_key),
+            remote_allow_unsigned=remote_allow_unsigned)
         if read_only_layers:
             layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
             options.read_only_layers, options.num_read_only_layers = layers, len(layers)
@@ -133,6 +135,9 @@ class Engine:
         if bundle_keys:
             keys = (c_char_p * len(bundle_keys))(*map(_encoded, bundle_keys))
             options.bundle_keys, options.num_bundle_keys = keys, len(keys)
+        if remote_keys:
+            trusted = (c_char_p * len(remote_keys))(*map(_encoded, remote_keys))
+            options.remote_keys, options.num_remote_keys = trusted, len(trusted)
         if on_event is not None:
             def tell(event, _):
                 told = event.contents

@@ -134,6 +134,12 @@ typedef struct kernelwright_engine_options {
   int32_t compile_time_limit_ms; /* of one compile by a worker; 0: two minutes */
   int32_t compiles_per_host;     /* at once, by the workers of all processes of this user; 0: as many as cores */
   uint64_t compile_memory_bytes; /* that a worker may have; 0: 2 GiB */
+  /* A server from which hosts share binaries: docs/fleet.md. NULL: that of $KERNELWRIGHT_REMOTE, else none. */
+  const char* remote;
+  const char* const* remote_keys; /* files of public keys; none: those of $KERNELWRIGHT_REMOTE_KEYS */
+  size_t num_remote_keys;
+  const char* remote_signing_key; /* a private key's file, to send too; NULL: $KERNELWRIGHT_REMOTE_SIGNING_KEY's */
+  int32_t remote_allow_unsigned;  /* 1: no signature is needed; whoever writes to the server chooses what runs here */
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */

@@ -69,6 +69,10 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   options.cache.bundle_keys = paths_of(c.bundle_keys, c.num_bundle_keys, "bundle_keys");
   options.fallback_first = c.fallback_first != 0;
   options.compile_workers = compile_workers_of(c);
+  if (c.remote) options.cache.remote.address = c.remote;
+  options.cache.remote.keys = paths_of(c.remote_keys, c.num_remote_keys, "remote_keys");
+  if (c.remote_signing_key) options.cache.remote.signing_key = c.remote_signing_key;
+  options.cache.remote.allow_unsigned = c.remote_allow_unsigned != 0;
   if (c.max_cache_bytes) options.cache.max_bytes = c.max_cache_bytes;
   if (c.nvrtc_path) options.nvrtc_path = c.nvrtc_path;
   options.cache.disk = c.memory_only_cache == 0;

@@ -20,6 +20,7 @@
 #include "kernelwright/runtime/binary/cache_key.h"
 #include "kernelwright/runtime/cache/entry.h"
 #include "kernelwright/runtime/cache/options.h"
+#include "kernelwright/runtime/cache/remote/counters.h"
 #include "kernelwright/runtime/process/latency.h"
 
 namespace kernelwright {
@@ -79,10 +80,15 @@ class CubinCache {
   /// with it in all other fields. The compiler's id decides which, and not its age.
   std::shared_ptr<const Binary> find(const CacheKey& key, CacheSource* source = nullptr);
 
+  /// From now on no remote cache is asked, and nothing is sent to it.
+  void stop_remote();
+
   /// Keeps `binary` in memory and on disk. A failed write shows in counters() and as an event.
   void put(const CacheKey& key, Binary binary);
 
   CacheCounters counters() const;
+  /// Of the remote cache; all 0 if there is none.
+  RemoteCounters remote_counters() const;
   /// The directory's statistics, with everything that this cache has done.
   CacheStats stats() const;
   /// The latency of `compile` alone, without lookups and without waits for others.
@@ -97,6 +103,11 @@ class CubinCache {
   /// Without a value, removes the limit. Returns "", or why the limit could not be kept. prune() then brings the
   /// directory below it.
   std::string set_max_bytes(std::optional<std::uint64_t> bytes);
+
+  /// Each layer behind the memory, by its status, and whether it has `key`. The remote cache is asked too.
+  std::vector<std::pair<std::string, bool>> layer_answers(const CacheKey& key);
+  /// Proves that the remote cache can be used: see RemoteLayer::probe(). Nothing if there is none.
+  std::optional<RemoteProbe> probe_remote();
 
   /// The directory in use or wanted; "" if no directory could be named.
   const std::string& directory() const;

@@ -28,4 +28,10 @@ std::vector<std::string> paths_or_environment(const std::vector<std::string>& gi
   return paths;
 }
 
+std::string text_or_environment(const std::string& given, const char* variable) {
+  if (!given.empty()) return given;
+  const char* text = secure_getenv(variable);
+  return text ? text : "";
+}
+
 }  // namespace kernelwright

@@ -1,5 +1,5 @@
 /// A place that may have binaries. CubinCache asks it between its memory and the compiler. Directories and bundles are
-/// layers; remote caches can be.
+/// layers, and so is a server that hosts share.
 #pragma once
 
 #include <optional>

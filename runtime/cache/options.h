@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernelwright/runtime/cache/layer.h"
+#include "kernelwright/runtime/cache/remote/options.h"
 #include "kernelwright/runtime/process/events.h"
 
 namespace kernelwright {
@@ -26,7 +27,8 @@ struct CacheOptions {
   /// those of $KERNELWRIGHT_BUNDLE_KEYS, which a colon separates.
   std::vector<std::string> bundle_keys;
   std::vector<std::string> read_only_layers;             // cache directories asked after `directory`, never written
-  std::vector<std::shared_ptr<CacheLayer>> more_layers;  // asked after those: packs, remote caches
+  std::vector<std::shared_ptr<CacheLayer>> more_layers;  // asked after those
+  RemoteOptions remote;                                  // a server that hosts share, asked before a compile
   bool disk = true;                                      // false: memory only, silently
   bool ptx = true;  // false: binaries from disk come without PTX, which is neither read nor checked
   /// The limit of entries in `directory`. If absent: the limit that set_max_bytes() has kept in the directory, else

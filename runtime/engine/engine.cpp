@@ -94,7 +94,10 @@ void Engine::moe_combine(const MoeCombineProblem& problem, const MoeCombineTenso
   MoeCombineKernel(state_->for_call<MoeCombineKind>(problem, stream, device)).launch(tensors, stream);
 }
 
-void Engine::seal() { state_->sealed = true; }
+void Engine::seal() {
+  state_->sealed = true;
+  state_->store->cache().stop_remote();
+}
 bool Engine::sealed() const { return state_->sealed; }
 
 void Engine::stop() { state_->stop(); }
@@ -141,6 +144,7 @@ EngineCounters Engine::counters() const {
   counters.sealed_misses = state_->sealed_misses;
   counters.promotions = state_->promotions;
   counters.cache = state_->store->cache().counters();
+  counters.remote = state_->store->cache().remote_counters();
   return counters;
 }
 

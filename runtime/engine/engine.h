@@ -29,6 +29,7 @@
 #include "kernelwright/runtime/attention/kernel.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/cache/options.h"
+#include "kernelwright/runtime/cache/remote/counters.h"
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/device/emulator_options.h"
 #include "kernelwright/runtime/gemm/kernel.h"
@@ -92,6 +93,7 @@ struct EngineCounters {
   std::uint64_t capture_misses = 0;                  // launches refused because the stream captured
   std::uint64_t promotions = 0;
   CacheCounters cache;
+  RemoteCounters remote;  // operations of the remote cache
 };
 
 /// How long the steps of an engine's work took so far.
@@ -214,6 +216,7 @@ class Engine {
   /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set. Cached kernels are still loaded.
   /// Each missing kernel is reported once, as kSealedMiss, up to a thousand of them. For further ones nothing is kept,
   /// and prepare() throws NotReadyError at once. Compiles that are queued already go on.
+  /// A remote cache is not asked any more.
   void seal();
   bool sealed() const;
 

@@ -57,6 +57,21 @@ void add_rows(std::vector<KernelRow>& rows, const KernelSlot<Kind>& slot, std::s
   }
 }
 
+void add_remote(PrometheusText& text, const RemoteCounters& remote) {
+  text.counter("kernelwright_remote_results_total", "What came of asking the remote cache.");
+  text.sample(remote.hits, {{"result", "hit"}});
+  text.sample(remote.misses, {{"result", "miss"}});
+  text.sample(remote.rejected, {{"result", "rejected"}});
+  text.sample(remote.failures, {{"result", "failed"}});
+  text.sample(remote.skipped, {{"result", "not asked"}});
+  text.counter("kernelwright_remote_writes_total", "Binaries for the remote cache, by what became of them.");
+  text.sample(remote.writes, {{"result", "written"}});
+  text.sample(remote.write_failures, {{"result", "failed"}});
+  text.sample(remote.dropped, {{"result", "dropped"}});
+  text.counter("kernelwright_remote_lease_waits_total", "Compilations of other hosts that were waited for.");
+  text.sample(remote.lease_waits);
+}
+
 }  // namespace
 
 std::vector<KernelRow> Engine::kernels() const {
@@ -124,6 +139,7 @@ std::string Engine::metrics() const {
   counter("kernelwright_cache_lock_waits_total", "Compilations of other processes that were waited for.",
           now.cache.lock_waits);
   counter("kernelwright_cache_lock_timeouts_total", "Such waits that were given up.", now.cache.lock_timeouts);
+  add_remote(text, now.remote);
   text.histogram("kernelwright_prepare_seconds", "From prepare() until the kernel is ready.", latency.prepare);
   text.histogram("kernelwright_compile_seconds", "One compilation by NVRTC.", latency.compile);
   text.histogram("kernelwright_load_seconds", "Loading one binary onto a device.", latency.load);

@@ -11,6 +11,7 @@ std::string_view to_string(EventKind kind) {
     case EventKind::kCacheMiss: return "cache miss";
     case EventKind::kCacheQuarantine: return "cache quarantine";
     case EventKind::kCacheDegraded: return "cache degraded";
+    case EventKind::kCacheRestored: return "cache restored";
     case EventKind::kLockWait: return "lock wait";
     case EventKind::kLockTimeout: return "lock timeout";
     case EventKind::kFallback: return "fallback";
@@ -28,6 +29,7 @@ EventLevel level_of(EventKind kind) {
   switch (kind) {
     case EventKind::kCacheHit:
     case EventKind::kCacheMiss: return EventLevel::kDebug;
+    case EventKind::kCacheRestored:
     case EventKind::kCompile:
     case EventKind::kLockWait:
     case EventKind::kFallback: return EventLevel::kInfo;

@@ -13,7 +13,8 @@ enum class EventKind {
   kCacheHit,         // found on disk
   kCacheMiss,        // not found; `detail` has the field that differs from the nearest entry, if one is known
   kCacheQuarantine,  // a damaged entry was set aside
-  kCacheDegraded,    // the disk layer is off; `detail` says why. Once per cause
+  kCacheDegraded,    // a layer of the cache is off, or has bad data; `detail` says why. Once per cause
+  kCacheRestored,    // a remote cache that was off answers again
   kLockWait,         // another process compiles this key, and we have waited for a second; `milliseconds` so far
   kLockTimeout,      // another process held a key's lock for too long; compiled alone
   kFallback,         // a launch was served by the portable kernel while a better one compiles

@@ -189,6 +189,10 @@ class Calls {
     options.num_bundles = in_.below(3);
     options.bundle_keys = in_.one_in(2) ? kLayers : nullptr;
     options.num_bundle_keys = in_.below(3);
+    options.remote = in_.one_in(2) ? "redis://127.0.0.1:1" : nullptr;  // nobody listens there
+    options.remote_keys = in_.one_in(2) ? kLayers : nullptr;
+    options.num_remote_keys = in_.below(3);
+    options.remote_signing_key = in_.one_in(2) ? kLayers[0] : nullptr;
     options.memory_only_cache = 1;
     options.event_callback = in_.one_in(2) ? on_event : nullptr;
     options.emulator_arch = word(kArchs);

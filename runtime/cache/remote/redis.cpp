@@ -49,7 +49,8 @@ class RedisTransport : public RemoteTransport {
                             std::chrono::milliseconds time_to_live, Deadline deadline) override {
     const std::string milliseconds = std::to_string(time_to_live.count());
     const std::string_view words[] = {"SET", name, text_of(value), "NX", "PX", milliseconds};
-    RemoteReply reply = ask(words, deadline + transfer_time(value.size()));
+    const std::size_t count = time_to_live.count() > 0 ? 6 : 4;
+    RemoteReply reply = ask(std::span(words).first(count), deadline + transfer_time(value.size()));
     if (reply.outcome == RemoteOutcome::kAbsent) reply.outcome = RemoteOutcome::kPresent;  // a null: it was not set
     return reply;
   }

@@ -50,7 +50,7 @@ class RemoteTransport {
   virtual bool is_local() const = 0;
   virtual RemoteReply get(std::string_view name, Deadline deadline) = 0;
   virtual RemoteReply put(std::string_view name, std::span<const std::byte> value, Deadline deadline) = 0;
-  /// Writes the value unless the name exists. The server removes it after `time_to_live`, if the server can.
+  /// Writes the value unless the name exists. The server removes it after `time_to_live`, if the server can; 0: never.
   virtual RemoteReply put_if_absent(std::string_view name, std::span<const std::byte> value,
                                     std::chrono::milliseconds time_to_live, Deadline deadline) = 0;
   /// Removes the name if its value is `value`.

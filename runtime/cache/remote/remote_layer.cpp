@@ -1,0 +1,418 @@
+#include "kernelwright/runtime/cache/remote/remote_layer.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <ctime>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/cache/environment.h"
+#include "kernelwright/runtime/cache/remote/breaker.h"
+#include "kernelwright/runtime/process/fork_guard.h"
+
+namespace kernelwright {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kOperationTime{500}, kDrainTime{2'000};
+constexpr milliseconds kLeaseTime{30'000}, kLeaseWait{5'000}, kFirstPoll{50}, kLongestPoll{500}, kSlice{20};
+constexpr milliseconds kForgetAbsent{60'000};
+constexpr std::size_t kMaxQueued = 64, kMaxQueuedBytes = std::size_t{32} << 20, kMaxAbsent = 4096;
+constexpr std::string_view kLeaseSuffix = ":lease";
+
+/// The names of a key on the server. A build is found by its key, and by its key without the compiler.
+struct RemoteName {
+  explicit RemoteName(const CacheKey& key, bool any_compiler)
+      : digest(any_compiler ? key.digest_without_compiler() : key.digest()),
+        text(fmt::format("kw{}/{}/{}{}", kEntryFormatVersion, key.arch, any_compiler ? "any-" : "", digest.hex())),
+        lease(text + std::string(kLeaseSuffix)) {}
+  Digest digest;
+  std::string text, lease;
+};
+
+struct Sending {
+  CacheKey key;
+  std::vector<std::byte> entry;  // empty: there is nothing to send
+  std::string lease_token;       // "": there is no lease to give back
+};
+
+std::uint64_t random_number() {
+  std::uint64_t bits = 0;
+  if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits)
+    bits = static_cast<std::uint64_t>(RemoteClock::now().time_since_epoch().count());
+  return bits;
+}
+
+/// What nobody else has, so that a lease is given back by its holder alone.
+std::string new_token() { return fmt::format("{:016x}{:016x}", random_number(), random_number()); }
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+}  // namespace
+
+struct RemoteLayer::State {
+  State(std::unique_ptr<RemoteTransport> server, Access granted, EventSink report)
+      : transport(std::move(server)), access(std::move(granted)), sink(std::move(report)) {}
+
+  const std::unique_ptr<RemoteTransport> transport;
+  const Access access;
+  const EventSink sink;
+  Breaker breaker{random_number()};
+  std::atomic<std::uint64_t> hits{0}, misses{0}, failures{0}, rejected{0}, skipped{0}, writes{0}, write_failures{0},
+      dropped{0}, lease_waits{0};
+
+  // A forked child has no sending thread, and sends nothing of its parent's.
+  ForkSafeMutex mutex{[this] { queue.clear(), leases.clear(), queued_bytes = 0, sending = false; }};
+  std::deque<Sending> queue;
+  std::size_t queued_bytes = 0;
+  bool sending = false;                     // a thread empties the queue
+  std::map<Digest, std::string> leases;     // that this process holds, by their key
+  std::map<Digest, Deadline> absent_until;  // until when a name is taken to be absent
+  std::atomic<Deadline::rep> drained_by{Deadline::max().time_since_epoch().count()};
+
+  /// Runs one operation if the breaker admits it, and tells the breaker how it ended.
+  template <class Operation>
+  RemoteReply run(const Operation& operation);
+  void tell_change(bool changed, const RemoteReply& reply);
+  /// The entry. If there is none, `absent` tells whether the server has said so.
+  std::optional<DecodedEntry> fetch(const CacheKey& key, const RemoteName& name, bool& absent);
+  /// The same, unless the name was absent a moment ago.
+  std::optional<DecodedEntry> look(const CacheKey& key, const RemoteName& name, bool& absent);
+  bool known_absent(const Digest& name);
+  void remember_absent(const Digest& name);
+  enum class Lead { kMine, kOthers, kNobody };
+  Lead take_lease(const RemoteName& name);
+  void enqueue(const CacheKey& key, std::vector<std::byte> entry);
+  static void send_all_queued(const std::shared_ptr<State>& state);
+  void send(const Sending& sending);
+};
+
+template <class Operation>
+RemoteReply RemoteLayer::State::run(const Operation& operation) {
+  if (!breaker.admits(RemoteClock::now())) {
+    ++skipped;
+    return {.detail = "it is off"};
+  }
+  const Deadline last{Deadline::duration(drained_by.load(std::memory_order_relaxed))};
+  RemoteReply reply = operation(std::min(RemoteClock::now() + kOperationTime, last));
+  bool changed = false;
+  if (reply.outcome == RemoteOutcome::kFailed || reply.outcome == RemoteOutcome::kRefused) {
+    ++failures;
+    changed = reply.outcome == RemoteOutcome::kFailed ? breaker.failed(RemoteClock::now())
+                                                      : breaker.refused(RemoteClock::now());
+  } else {
+    changed = breaker.succeeded();
+  }
+  tell_change(changed, reply);
+  return reply;
+}
+
+void RemoteLayer::State::tell_change(bool changed, const RemoteReply& reply) {
+  if (!changed || !sink) return;
+  if (const auto left = breaker.left(RemoteClock::now()); left.count() > 0)
+    sink({EventKind::kCacheDegraded, "", transport->name(),
+          fmt::format("remote cache {}: {}; it is not asked for {:.0f} s, and kernels are compiled here",
+                      transport->name(), reply.detail, static_cast<double>(left.count()) * 1e-3)});
+  else
+    sink({EventKind::kCacheRestored, "", transport->name(),
+          fmt::format("remote cache {}: it answers again", transport->name())});
+}
+
+bool RemoteLayer::State::known_absent(const Digest& name) {
+  std::lock_guard hold(mutex);
+  const auto found = absent_until.find(name);
+  return found != absent_until.end() && RemoteClock::now() < found->second;
+}
+
+void RemoteLayer::State::remember_absent(const Digest& name) {
+  std::lock_guard hold(mutex);
+  if (absent_until.size() >= kMaxAbsent) absent_until.clear();
+  absent_until[name] = RemoteClock::now() + kForgetAbsent;
+}
+
+std::optional<DecodedEntry> RemoteLayer::State::fetch(const CacheKey& key, const RemoteName& name, bool& absent) {
+  RemoteReply reply = run([&](Deadline deadline) { return transport->get(name.text, deadline); });
+  absent = reply.outcome == RemoteOutcome::kAbsent;
+  if (absent) ++misses;
+  if (reply.outcome != RemoteOutcome::kDone) return std::nullopt;
+  EnvelopeResult result = open_envelope(reply.value, name.digest, access.trust);
+  if (result.envelope) {
+    DecodeResult decoded = decode_entry(result.envelope->entry, Payload::kUnpack);
+    const auto digest_of = [&](const CacheKey& found) {
+      return key.compiler.empty() ? found.digest_without_compiler() : found.digest();
+    };
+    if (decoded.entry && digest_of(decoded.entry->key) == name.digest) {
+      ++hits;
+      return std::move(decoded.entry);
+    }
+    result.reason = decoded.entry ? "is of another kernel" : decoded.reason;
+  }
+  if (rejected++ == 0 && sink)
+    sink(
+        {EventKind::kCacheDegraded, name.digest.hex(), key.entry_stem,
+         fmt::format("remote cache {}: {} {}; such values are not used", transport->name(), name.text, result.reason)});
+  return std::nullopt;
+}
+
+std::optional<DecodedEntry> RemoteLayer::State::look(const CacheKey& key, const RemoteName& name, bool& absent) {
+  absent = false;
+  if (known_absent(name.digest)) return std::nullopt;
+  std::optional<DecodedEntry> found = fetch(key, name, absent);
+  if (absent) remember_absent(name.digest);
+  return found;
+}
+
+RemoteLayer::State::Lead RemoteLayer::State::take_lease(const RemoteName& name) {
+  if (!access.writes) {
+    const RemoteReply reply = run([&](Deadline deadline) { return transport->get(name.lease, deadline); });
+    return reply.outcome == RemoteOutcome::kDone ? Lead::kOthers : Lead::kNobody;
+  }
+  const std::string token = new_token();
+  const RemoteReply reply = run(
+      [&](Deadline deadline) { return transport->put_if_absent(name.lease, bytes_of(token), kLeaseTime, deadline); });
+  if (reply.outcome == RemoteOutcome::kPresent) return Lead::kOthers;
+  if (reply.outcome != RemoteOutcome::kDone) return Lead::kNobody;
+  std::lock_guard hold(mutex);
+  leases[name.digest] = token;
+  return Lead::kMine;
+}
+
+void RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> entry) {
+  std::lock_guard hold(mutex);
+  Sending item{key, std::move(entry), ""};
+  if (const auto lease = leases.extract(key.digest())) item.lease_token = lease.mapped();
+  if (queue.size() >= kMaxQueued || queued_bytes + item.entry.size() > kMaxQueuedBytes) {
+    ++dropped;  // the lease ends by its time to live
+    return;
+  }
+  if (item.entry.empty() && item.lease_token.empty()) return;
+  queued_bytes += item.entry.size();
+  queue.push_back(std::move(item));
+}
+
+void RemoteLayer::State::send(const Sending& item) {
+  if (!item.entry.empty()) {
+    for (const bool any_compiler : {false, true}) {
+      const RemoteName name(item.key, any_compiler);
+      const std::vector<std::byte> value =
+          make_envelope(name.digest, item.entry, std::time(nullptr), access.key ? &*access.key : nullptr);
+      // The first build that any compiler has sent stays, so that hosts without a compiler run the same cubin.
+      const RemoteReply reply = run([&](Deadline deadline) {
+        return any_compiler ? transport->put_if_absent(name.text, value, milliseconds(0), deadline)
+                            : transport->put(name.text, value, deadline);
+      });
+      if (any_compiler) continue;
+      ++(reply.outcome == RemoteOutcome::kDone ? writes : write_failures);
+    }
+  }
+  if (item.lease_token.empty()) return;
+  const RemoteName name(item.key, false);
+  run([&](Deadline deadline) { return transport->remove_if_equal(name.lease, bytes_of(item.lease_token), deadline); });
+}
+
+void RemoteLayer::State::send_all_queued(const std::shared_ptr<State>& state) {
+  for (;;) {
+    Sending item;
+    {
+      std::lock_guard hold(state->mutex);
+      if (RemoteClock::now().time_since_epoch().count() >= state->drained_by) {
+        state->dropped += state->queue.size();
+        state->queue.clear();
+      }
+      state->sending = !state->queue.empty();
+      if (!state->sending) return;
+      item = std::move(state->queue.front());
+      state->queue.pop_front();
+      state->queued_bytes -= item.entry.size();
+    }
+    try {
+      state->send(item);
+    } catch (const std::exception&) {  // no memory
+      ++state->write_failures;
+    }
+  }
+}
+
+RemoteLayer::RemoteLayer(std::unique_ptr<RemoteTransport> transport, Access access, EventSink report)
+    : state_(std::make_shared<State>(std::move(transport), std::move(access), std::move(report))) {}
+
+RemoteLayer::~RemoteLayer() {
+  state_->drained_by = (RemoteClock::now() + kDrainTime).time_since_epoch().count();
+  const auto is_sending = [&] {
+    std::lock_guard hold(state_->mutex);
+    return state_->sending;
+  };
+  while (is_sending()) std::this_thread::sleep_for(milliseconds(1));
+}
+
+std::unique_ptr<RemoteLayer> RemoteLayer::of_options(const RemoteOptions& options, EventSink report,
+                                                     std::string& fault) try {
+  const std::string address = text_or_environment(options.address, "KERNELWRIGHT_REMOTE");
+  if (address.empty()) return nullptr;
+  auto transport = make_remote_transport(address, "remote");
+  Access access;
+  for (const std::string& path : paths_or_environment(options.keys, "KERNELWRIGHT_REMOTE_KEYS"))
+    access.trust.keys.push_back(read_public_key(path));
+  const std::string signing = text_or_environment(options.signing_key, "KERNELWRIGHT_REMOTE_SIGNING_KEY");
+  if (!signing.empty()) access.key.emplace(read_signing_key(signing));
+  if (access.key && access.trust.keys.empty()) access.trust.keys.push_back(access.key->public_key());
+  const bool keyless = access.trust.keys.empty();
+  if (!keyless && !can_sign()) throw MissingError("this build has no libsodium, by which it would check signatures");
+  access.trust.allow_unsigned = options.allow_unsigned || (keyless && transport->is_local());
+  access.writes = access.key.has_value() || access.trust.allow_unsigned;
+  if (keyless && !access.trust.allow_unsigned)
+    throw ConfigError("remote", "no public key is given, and the server is not on this host; name the builder's key");
+  if (options.allow_unsigned && report)
+    report({EventKind::kCacheDegraded, "", transport->name(),
+            fmt::format("remote cache {}: binaries without a signature are used; whoever can write to it chooses what "
+                        "runs here",
+                        transport->name())});
+  return std::make_unique<RemoteLayer>(std::move(transport), std::move(access), std::move(report));
+} catch (const Error& error) {
+  fault = error.what();
+  return nullptr;
+}
+
+std::string RemoteLayer::status() const {
+  const std::string& name = state_->transport->name();
+  if (stopped_) return fmt::format("remote: {}: not asked any more", name);
+  const auto left = state_->breaker.left(RemoteClock::now());
+  if (left.count() > 0)
+    return fmt::format("remote: {}: off for {:.0f} s, because it failed", name,
+                       static_cast<double>(left.count()) * 1e-3);
+  return fmt::format("remote: {}: {}", name, state_->access.writes ? "read and written" : "read only");
+}
+
+std::optional<DecodedEntry> RemoteLayer::find_entry(const CacheKey& key) try {
+  if (stopped_) return std::nullopt;
+  bool absent = false;
+  return state_->look(key, RemoteName(key, key.compiler.empty()), absent);
+} catch (const std::exception&) {  // no memory
+  return std::nullopt;
+}
+
+std::optional<Binary> RemoteLayer::find(const CacheKey& key) {
+  std::optional<DecodedEntry> entry = find_entry(key);
+  return entry ? std::optional<Binary>(std::move(entry->binary)) : std::nullopt;
+}
+
+std::optional<DecodedEntry> RemoteLayer::find_or_lead(const CacheKey& key, const std::function<bool()>& give_up) try {
+  if (stopped_) return std::nullopt;
+  const RemoteName name(key, key.compiler.empty());
+  bool absent = false;
+  // A lease needs a server that answers. Without a compiler there is nothing to lead.
+  if (auto found = state_->look(key, name, absent); found || !absent || key.compiler.empty()) return found;
+  const Deadline until = RemoteClock::now() + kLeaseWait;
+  std::minstd_rand random(static_cast<std::minstd_rand::result_type>(random_number()));
+  bool waited = false;
+  for (milliseconds poll = kFirstPoll;; poll = std::min(poll * 2, kLongestPoll)) {
+    const State::Lead lead = state_->take_lease(name);
+    if (lead == State::Lead::kNobody) return std::nullopt;
+    // Its last holder may have sent the entry between our look and our lease.
+    if (lead == State::Lead::kMine || waited)
+      if (std::optional<DecodedEntry> found = state_->fetch(key, name, absent)) {
+        if (lead == State::Lead::kMine) abandon(key);
+        return found;
+      }
+    if (lead == State::Lead::kMine) return std::nullopt;
+    if (!std::exchange(waited, true)) ++state_->lease_waits;
+    std::uniform_real_distribution<double> jitter(0.5, 1.5);
+    const Deadline next = RemoteClock::now() + std::chrono::duration_cast<RemoteClock::duration>(poll * jitter(random));
+    while (RemoteClock::now() < std::min(next, until)) {
+      if (give_up && give_up()) return std::nullopt;
+      std::this_thread::sleep_for(kSlice);
+    }
+    if (RemoteClock::now() >= until) return std::nullopt;
+  }
+} catch (const std::exception&) {
+  return std::nullopt;
+}
+
+void RemoteLayer::start_sending() {
+  {
+    std::lock_guard hold(state_->mutex);
+    if (state_->queue.empty() || state_->sending) return;
+    state_->sending = true;
+  }
+  try {
+    std::thread([state = state_] { State::send_all_queued(state); }).detach();
+  } catch (const std::exception&) {
+    std::lock_guard hold(state_->mutex);
+    state_->sending = false;  // the next call tries again
+  }
+}
+
+void RemoteLayer::publish(const CacheKey& key, const Binary& binary) try {
+  std::vector<std::byte> entry;
+  if (state_->access.writes && !stopped_ && !key.compiler.empty()) {
+    entry = encode_entry(key, binary);
+    if (entry.size() + kEnvelopeHeadBytes > kMaxRemoteValueBytes) {
+      entry.clear();
+      ++state_->dropped;
+    }
+  }
+  state_->enqueue(key, std::move(entry));
+  start_sending();
+} catch (const std::exception&) {
+  ++state_->write_failures;
+}
+
+void RemoteLayer::abandon(const CacheKey& key) {
+  {
+    std::lock_guard hold(state_->mutex);
+    if (!state_->leases.contains(key.digest())) return;
+  }
+  state_->enqueue(key, {});
+  start_sending();
+}
+
+RemoteProbe RemoteLayer::probe() {
+  RemoteTransport& server = *state_->transport;
+  const Access& access = state_->access;
+  RemoteProbe probe{.server = server.name()};
+  const std::string name = fmt::format("kw{}/probe/{}", kEntryFormatVersion, new_token());
+  const auto soon = [] { return RemoteClock::now() + kOperationTime; };
+  const auto start = RemoteClock::now();
+  RemoteReply reply = server.get(name, soon());
+  probe.milliseconds = std::chrono::duration<double, std::milli>(RemoteClock::now() - start).count();
+  probe.read = reply.outcome == RemoteOutcome::kAbsent;
+  if (!probe.read) return probe.fault = "get: " + reply.detail, probe;
+  if (!access.writes) return probe;
+  const Digest digest = sha256(name);
+  const std::vector<std::byte> value =
+      make_envelope(digest, bytes_of(name), std::time(nullptr), access.key ? &*access.key : nullptr);
+  reply = server.put(name, value, soon());
+  if (reply.outcome != RemoteOutcome::kDone) return probe.fault = "put: " + reply.detail, probe;
+  reply = server.get(name, soon());
+  if (reply.outcome != RemoteOutcome::kDone) return probe.fault = "get of what was put: " + reply.detail, probe;
+  const EnvelopeResult result = open_envelope(reply.value, digest, access.trust);
+  probe.wrote = result.envelope.has_value();
+  if (!probe.wrote) probe.fault = "what was put " + result.reason;
+  server.remove_if_equal(name, value, soon());
+  return probe;
+}
+
+RemoteCounters RemoteLayer::counters() const {
+  const State& state = *state_;
+  return {.hits = state.hits,
+          .misses = state.misses,
+          .failures = state.failures,
+          .rejected = state.rejected,
+          .skipped = state.skipped,
+          .writes = state.writes,
+          .write_failures = state.write_failures,
+          .dropped = state.dropped,
+          .lease_waits = state.lease_waits};
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,307 @@
+// The remote cache: envelopes, the breaker, and caches of several hosts on one Redis. A host is a cache directory and a
+// lock directory of its own.
+#include "kernelwright/runtime/cache/remote/remote_layer.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <thread>
+
+#include "kernelwright/runtime/cache/remote/breaker.h"
+#include "runtime/cache/testing.h"
+#include "support/local_server.h"
+#include "support/signing.h"
+
+namespace kernelwright::remote_layer_test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::test_binary, test::test_key, test::write_file;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+const Digest kName = sha256("name");
+const EnvelopeTrust kNoKeys{{}, true};
+
+EnvelopeTrust trust_in(const char* pem) { return {{*public_key_of_pem(pem)}, false}; }
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::vector<std::byte> signed_envelope() {
+  const std::optional<SigningKey> key = signing_key_of_pem(test::kSigningPem);
+  return make_envelope(kName, bytes_of("entry"), 1234, &*key);
+}
+
+TEST(Envelope, OpensWhatATrustedBuilderMade) {
+  if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
+  const std::vector<std::byte> bytes = signed_envelope();
+  const EnvelopeResult result = open_envelope(bytes, kName, trust_in(test::kPublicPem));
+  ASSERT_EQ(result.reason, "");
+  EXPECT_EQ(result.envelope->builder, public_key_of_pem(test::kPublicPem));
+  EXPECT_EQ(result.envelope->created_s, 1234);
+  EXPECT_TRUE(std::ranges::equal(result.envelope->entry, bytes_of("entry")));
+}
+
+TEST(Envelope, RefusesEveryFlippedByteAndEveryPrefix) {
+  if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
+  const EnvelopeTrust trust = trust_in(test::kPublicPem);
+  const std::vector<std::byte> bytes = signed_envelope();
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    std::vector<std::byte> altered = bytes;
+    altered[i] ^= std::byte{1};
+    EXPECT_NE(open_envelope(altered, kName, trust).reason, "") << i;
+    EXPECT_NE(open_envelope(std::span(bytes).first(i), kName, trust).reason, "") << i;
+  }
+}
+
+TEST(Envelope, RefusesOtherKernelsOtherBuildersAndNoSignature) {
+  if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
+  const EnvelopeTrust trust = trust_in(test::kPublicPem);
+  EXPECT_EQ(open_envelope(signed_envelope(), sha256("other"), trust).reason, "is of another kernel");
+  EXPECT_EQ(open_envelope(signed_envelope(), kName, trust_in(test::kOtherPublicPem)).reason,
+            "is signed by none of the keys that are trusted");
+  const std::vector<std::byte> plain = make_envelope(kName, bytes_of("entry"), 0, nullptr);
+  EXPECT_EQ(open_envelope(plain, kName, trust).reason, "is not signed, and a signature is asked for");
+  EXPECT_EQ(open_envelope(plain, kName, kNoKeys).reason, "");
+}
+
+TEST(Breaker, OpensAfterThreeFailuresAndLetsOneCallTry) {
+  Breaker breaker(7);
+  Breaker::Time now{};
+  EXPECT_FALSE(breaker.failed(now));
+  EXPECT_FALSE(breaker.failed(now));
+  EXPECT_FALSE(breaker.succeeded());  // three in a row are meant
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(breaker.failed(now));
+  EXPECT_TRUE(breaker.failed(now));
+  for (milliseconds span(10'000); span < seconds(600); span *= 2) {
+    const milliseconds expected = std::min(span, milliseconds(300'000));
+    EXPECT_GE(breaker.left(now), expected * 8 / 10);
+    EXPECT_LE(breaker.left(now), expected * 12 / 10);
+    EXPECT_FALSE(breaker.admits(now));
+    now += breaker.left(now);
+    EXPECT_TRUE(breaker.admits(now));
+    EXPECT_FALSE(breaker.admits(now));
+    EXPECT_FALSE(breaker.failed(now));  // it stays open, which is no change
+  }
+  now += breaker.left(now);
+  EXPECT_TRUE(breaker.admits(now));
+  EXPECT_TRUE(breaker.succeeded());
+  EXPECT_TRUE(breaker.admits(now));
+  EXPECT_TRUE(breaker.refused(now));
+  EXPECT_GE(breaker.left(now), seconds(240));
+}
+
+class RemoteCache : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    KERNELWRIGHT_NEEDS_REDIS();
+    if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
+    port_ = test::free_port();
+    server_.emplace(test::redis_words(port_), port_);
+    ASSERT_TRUE(server_->ready());
+    write_file(folder_ / "key.pem", test::kSigningPem);
+    write_file(folder_ / "key.pub", test::kPublicPem);
+    write_file(folder_ / "other.pub", test::kOtherPublicPem);
+    chmod((folder_ / "key.pem").c_str(), 0600);
+    for (const char* name : {"key.pub", "other.pub"}) chmod((folder_ / name).c_str(), 0644);
+  }
+
+  std::string address() const { return "redis://127.0.0.1:" + std::to_string(port_); }
+
+  /// A host that writes, or one that has the public key alone.
+  CacheOptions host(const std::string& name, bool writes, const std::string& key = "key.pub") {
+    const std::string locks = folder_ / (name + "-locks");
+    mkdir(locks.c_str(), 0700);
+    CacheOptions options{.directory = folder_ / name};
+    options.lock_directory = locks;
+    options.remote = {.address = address(),
+                      .keys = {folder_ / key},
+                      .signing_key = writes ? folder_ / "key.pem" : "",
+                      .allow_unsigned = false};
+    options.sink = [this](const Event& event) {
+      std::lock_guard hold(mutex_);
+      if (event.kind == EventKind::kCacheDegraded || event.kind == EventKind::kCacheRestored) told_.push_back(event);
+    };
+    return options;
+  }
+
+  /// Compiles kernel `variant` on a host that writes, and sends it.
+  void build(int variant) {
+    CubinCache cache(host("builder", true));
+    cache.get_or_compile(test_key(variant), [&] { return test_binary(variant); });
+  }
+
+  std::vector<Event> told() {
+    std::lock_guard hold(mutex_);
+    return told_;
+  }
+
+  /// Asks for kernels 0 to `count` on `cache`, and returns how long the slowest and the last one took. Every one must
+  /// be right.
+  std::pair<double, double> ask(CubinCache& cache, int count) {
+    double slowest = 0, last = 0;
+    for (int variant = 0; variant < count; ++variant) {
+      const auto start = RemoteClock::now();
+      EXPECT_EQ(cache.get_or_compile(test_key(variant), [&] { return test_binary(variant); })->entry,
+                test_binary(variant).entry);
+      last = std::chrono::duration<double>(RemoteClock::now() - start).count();
+      slowest = std::max(slowest, last);
+    }
+    return {slowest, last};
+  }
+
+  test::TempFolder folder_;
+  int port_ = 0;
+  std::optional<test::LocalServer> server_;
+  std::mutex mutex_;
+  std::vector<Event> told_;
+};
+
+TEST_F(RemoteCache, AnotherHostStartsWithoutACompileAndKeepsWhatItFound) {
+  for (int variant = 0; variant < 8; ++variant) build(variant);
+  for (int start = 0; start < 2; ++start) {  // the second time from its disk
+    CubinCache cache(host("reader", false));
+    for (int variant = 0; variant < 8; ++variant)
+      EXPECT_EQ(*cache.get_or_compile(test_key(variant), [] { return test_binary(99); }), test_binary(variant));
+    EXPECT_EQ(cache.counters().compiles, 0u);
+    EXPECT_EQ(cache.remote_counters().hits, start == 0 ? 8u : 0u);
+  }
+  EXPECT_THAT(told(), SizeIs(0));
+}
+
+TEST_F(RemoteCache, AHostWithoutACompilerFindsTheFirstBuild) {
+  build(0);
+  CubinCache cache(host("reader", false));
+  CacheKey key = test_key(0);
+  key.compiler.clear();
+  EXPECT_EQ(*cache.get_or_compile(key, [] { return test_binary(99); }), test_binary(0));
+  EXPECT_EQ(cache.counters().compiles, 0u);
+}
+
+TEST_F(RemoteCache, AReaderSendsNothing) {
+  CubinCache(host("reader", false)).get_or_compile(test_key(), [] { return test_binary(0); });
+  CubinCache cache(host("other", false));
+  cache.get_or_compile(test_key(), [] { return test_binary(0); });
+  EXPECT_EQ(cache.remote_counters().misses, 1u);
+  EXPECT_EQ(cache.remote_counters().writes, 0u);
+}
+
+TEST_F(RemoteCache, ABinaryOfAnotherBuilderIsNotUsedAndTouchesNoDisk) {
+  build(0);
+  build(1);
+  CubinCache cache(host("reader", false, "other.pub"));
+  ask(cache, 2);
+  EXPECT_EQ(cache.counters().compiles, 2u);
+  EXPECT_EQ(cache.remote_counters().rejected, 2u);
+  ASSERT_THAT(told(), SizeIs(1));  // one event
+  EXPECT_THAT(told()[0].detail, HasSubstr("is signed by none of the keys that are trusted"));
+}
+
+TEST_F(RemoteCache, AValueOfAnotherKeyIsNotUsed) {
+  build(0);
+  const auto redis = make_remote_transport(address(), "");
+  const auto name_of = [](int variant) { return "kw2/sm_90a/" + test_key(variant).digest().hex(); };
+  const auto soon = [] { return RemoteClock::now() + seconds(2); };
+  ASSERT_EQ(redis->put(name_of(1), redis->get(name_of(0), soon()).value, soon()).outcome, RemoteOutcome::kDone);
+  CubinCache cache(host("reader", false));
+  EXPECT_EQ(*cache.get_or_compile(test_key(1), [] { return test_binary(1); }), test_binary(1));
+  ASSERT_THAT(told(), SizeIs(1));
+  EXPECT_THAT(told()[0].detail, HasSubstr("is of another kernel"));
+}
+
+TEST_F(RemoteCache, AServerThatHangsCostsASecondAtMostThenNothing) {
+  build(0);
+  server_->signal(SIGSTOP);
+  CubinCache cache(host("reader", false));
+  const auto [slowest, last] = ask(cache, 6);
+  EXPECT_LT(slowest, 1.0);
+  EXPECT_LT(last, 0.1);
+  ASSERT_THAT(told(), SizeIs(1));
+  EXPECT_THAT(told()[0].detail, HasSubstr("no answer in time; it is not asked for"));
+  server_->signal(SIGCONT);
+}
+
+TEST_F(RemoteCache, AServerThatIsGoneCostsNothing) {
+  server_->end();
+  CubinCache cache(host("builder", true));
+  const auto [slowest, last] = ask(cache, 6);
+  EXPECT_LT(slowest, 1.0);
+  EXPECT_LT(last, 0.1);
+  ASSERT_THAT(told(), SizeIs(1));
+  EXPECT_THAT(told()[0].detail, HasSubstr("cannot connect"));
+}
+
+TEST_F(RemoteCache, HostsCompileAKeyOnce) {
+  constexpr int kHosts = 8;
+  std::atomic<int> compiles{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kHosts; ++i)
+    threads.emplace_back([&, options = host("host" + std::to_string(i), true)] {
+      CubinCache cache(options);
+      cache.get_or_compile(test_key(), [&] {
+        ++compiles;
+        std::this_thread::sleep_for(milliseconds(200));
+        return test_binary(0);
+      });
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(compiles, 1);
+}
+
+TEST_F(RemoteCache, AFailedCompileGivesTheLeaseBack) {
+  CubinCache first(host("first", true)), second(host("second", true));
+  EXPECT_THROW(first.get_or_compile(test_key(), []() -> Binary { throw std::runtime_error("no"); }),
+               std::runtime_error);
+  const auto start = RemoteClock::now();
+  second.get_or_compile(test_key(), [] { return test_binary(0); });
+  EXPECT_LT(RemoteClock::now() - start, seconds(2));
+}
+
+TEST_F(RemoteCache, IsNotAskedAfterItWasStopped) {
+  build(0);
+  CubinCache cache(host("reader", false));
+  cache.stop_remote();
+  cache.get_or_compile(test_key(0), [] { return test_binary(0); });
+  EXPECT_EQ(cache.counters().compiles, 1u);
+  EXPECT_EQ(cache.remote_counters().misses, 0u);
+}
+
+TEST_F(RemoteCache, AProbeProvesWhatAHostMayDo) {
+  const RemoteProbe writer = CubinCache(host("builder", true)).probe_remote().value();
+  EXPECT_EQ(writer.fault, "");
+  EXPECT_TRUE(writer.wrote);
+  EXPECT_EQ(writer.server, address());
+  const RemoteProbe reader = CubinCache(host("reader", false)).probe_remote().value();
+  EXPECT_EQ(reader.fault, "");
+  EXPECT_TRUE(reader.read);
+  EXPECT_FALSE(reader.wrote);
+  EXPECT_THAT(CubinCache(host("mixed", true, "other.pub")).probe_remote()->fault,
+              HasSubstr("is signed by none of the keys that are trusted"));
+  server_->end();
+  EXPECT_THAT(CubinCache(host("late", true)).probe_remote()->fault, HasSubstr("get: cannot connect"));
+}
+
+TEST_F(RemoteCache, EachLayerTellsWhetherItHasAKey) {
+  build(0);
+  CubinCache cache(host("reader", false));
+  const auto answers = cache.layer_answers(test_key(0));
+  ASSERT_THAT(answers, SizeIs(2));
+  EXPECT_FALSE(answers[0].second);
+  EXPECT_TRUE(answers[1].second);
+  EXPECT_THAT(answers[1].first, HasSubstr("remote: redis://127.0.0.1:"));
+}
+
+TEST_F(RemoteCache, WithoutAKeyOnlyAServerOfThisHostIsUsed) {
+  std::string fault;
+  EXPECT_NE(RemoteLayer::of_options({.address = address()}, {}, fault), nullptr);
+  EXPECT_EQ(RemoteLayer::of_options({.address = "redis://a:sesame@cache.example"}, {}, fault), nullptr);
+  EXPECT_THAT(fault, HasSubstr("no public key is given, and the server is not on this host"));
+  EXPECT_THAT(fault, Not(HasSubstr("sesame")));
+  chmod((folder_ / "key.pem").c_str(), 0644);
+  fault.clear();
+  EXPECT_EQ(RemoteLayer::of_options({.address = address(), .signing_key = folder_ / "key.pem"}, {}, fault), nullptr);
+  EXPECT_THAT(fault, HasSubstr("is readable by others (mode 0644); chmod 600 it"));
+}
+
+}  // namespace
+}  // namespace kernelwright::remote_layer_test
