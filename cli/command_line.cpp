@@ -111,7 +111,10 @@ CommandLine::CommandLine(Options& options)
   add_emulate();
   add_trace();
   add_cache();
-  add("doctor", "What is installed, what is missing, and what would do", doctor);
+  CLI::App* doctor_verb = add("doctor", "What is installed, what is missing, and what would do", doctor);
+  doctor_verb->add_flag("--remote", options_.probe_remote,
+                        "Prove that the server of $KERNELWRIGHT_REMOTE answers and, with a signing key, that it keeps "
+                        "a value");
   add_about();
 }
 

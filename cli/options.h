@@ -29,6 +29,7 @@ struct Options {
   std::string inputs, outputs;
   std::string cache_dir;
   std::vector<std::string> bundles, bundle_keys;  // all verbs with a cache
+  bool probe_remote = false;                      // doctor
   int lock_timeout_s = 60;                        // all verbs with a cache
   std::string kernel = "main";                    // source, ptx, sass: a PlannedKernel's role
   int repetitions = 30;                           // bench

@@ -104,16 +104,22 @@ int why(const Options& options) {
   const CacheKey key = store.key(spec);
   const bool found = store.find(spec) != nullptr;
   const std::string reason = found ? "" : store.cache().why_missed(key);
+  const auto answers = store.cache().layer_answers(key);
+  JsonValue layers = JsonValue::array();
+  for (const auto& [layer, has] : answers) layers.push(JsonValue::object().set("layer", layer).set("found", has));
   if (options.json)
     fmt::print("{}\n", JsonValue::object()
                            .set("key", key.digest().hex())
                            .set("arch", to_string(arch))
                            .set("found", found)
                            .set("why", reason)
+                           .set("layers", std::move(layers))
                            .dump());
   else
     fmt::print("{} for {}, key {}: {}\n", named.name(), to_string(arch), key.digest().hex().substr(0, 12),
                found ? "in the cache" : "not in the cache; " + reason);
+  if (!options.json)
+    for (const auto& [layer, has] : answers) fmt::print("  {}  {}\n", has ? "has it " : "has not", layer);
   return kDone;
 }
 

@@ -185,6 +185,34 @@ void find_cache(const Options& options, std::vector<Finding>& findings, JsonValu
   findings.push_back({"", true, status, ""});
 }
 
+/// Returns whether the server does what is asked of it.
+bool find_remote(const Options& options, std::vector<Finding>& findings, JsonValue& object) {
+  CubinCache cache(cache_options(options));
+  const std::optional<RemoteProbe> probe = cache.probe_remote();
+  constexpr const char* kRemedy =
+      "KERNELWRIGHT_REMOTE names the server, and KERNELWRIGHT_REMOTE_KEYS the builders' keys";
+  if (!probe) {
+    object.set("remote", JsonValue());
+    findings.push_back({"remote", false, "no server is named, or it cannot be used", kRemedy});
+    return false;
+  }
+  object.set("remote", JsonValue::object()
+                           .set("server", probe->server)
+                           .set("read", probe->read)
+                           .set("wrote", probe->wrote)
+                           .set("fault", probe->fault)
+                           .set("milliseconds", probe->milliseconds));
+  const bool works = probe->fault.empty();
+  findings.push_back({"remote", works,
+                      fmt::format("{}: {}{}{} ({:.1f} ms)", probe->server,
+                                  probe->wrote ? "a value was put, read, proved and removed"
+                                  : works      ? "answers; nothing is written without a signing key"
+                                               : "failed",
+                                  probe->fault.empty() ? "" : "; ", probe->fault, probe->milliseconds),
+                      kRemedy});
+  return works;
+}
+
 /// Plans each row of one kind for its own problem. Returns how many rows could be planned, and adds the others to
 /// `unusable`.
 template <class Match>
@@ -239,6 +267,7 @@ int doctor(const Options& options) {
   if (can_compile) find_compile_workers(findings, object);
   find_python(findings, object);
   find_cache(options, findings, object);
+  const bool remote_works = !options.probe_remote || find_remote(options, findings, object);
   find_tuned_rows(options, findings, object);
   const auto disassembler = find_disassembler();
   findings.push_back({"sass", disassembler.has_value(),
@@ -253,7 +282,7 @@ int doctor(const Options& options) {
     object.set("works_without_compiler", std::move(list));
   }
 
-  const int code = can_compile || can_run ? kDone : kMissing;
+  const int code = (can_compile || can_run) && remote_works ? kDone : kMissing;
   if (options.json) {
     fmt::print("{}\n", object.set("verdict", code == kDone ? "ok" : "missing").dump());
     return code;
