@@ -74,8 +74,8 @@ class Engine:
         bundle_keys: Sequence[_Path] = (), fallback_first: bool = False,
         compile_in: Literal["process", "workers", "auto"] | None = None, compile_worker: _Path | None = None,
         compile_time_limit_ms: int = 0, compile_memory_bytes: int = 0, compiles_per_host: int = 0,
-        remote: str | None = None,
-        remote_keys: Sequence[_Path] = (), remote_signing_key: _Path | None = None, remote_allow_unsigned: bool = False,
+        remote: str | None = None, remote_keys: Sequence[_Path] = (), remote_signing_key: _Path | None = None,
+        remote_allow_unsigned: bool = False,
     ) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Engine: ...

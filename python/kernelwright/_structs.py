@@ -43,9 +43,9 @@ class EngineOptions(Struct):
                 ("lock_timeout_ms", c_int32), ("bundles", POINTER(c_char_p)), ("num_bundles", c_size_t),
                 ("bundle_keys", POINTER(c_char_p)), ("num_bundle_keys", c_size_t), ("fallback_first", c_int32),
                 ("compile_in", c_char_p), ("compile_worker", c_char_p), ("compile_time_limit_ms", c_int32),
-                ("compiles_per_host", c_int32), ("compile_memory_bytes", c_uint64),
-                ("remote", c_char_p), ("remote_keys", POINTER(c_char_p)), ("num_remote_keys", c_size_t),
-                ("remote_signing_key", c_char_p), ("remote_allow_unsigned", c_int32)]
+                ("compiles_per_host", c_int32), ("compile_memory_bytes", c_uint64), ("remote", c_char_p),
+                ("remote_keys", POINTER(c_char_p)), ("num_remote_keys", c_size_t), ("remote_signing_key", c_char_p),
+                ("remote_allow_unsigned", c_int32)]
 
 
 class Counters(Struct):
