@@ -139,7 +139,7 @@ typedef struct kernelwright_engine_options {
   const char* const* remote_keys; /* files of public keys; none: those of $KERNELWRIGHT_REMOTE_KEYS */
   size_t num_remote_keys;
   const char* remote_signing_key; /* a private key's file, to send too; NULL: $KERNELWRIGHT_REMOTE_SIGNING_KEY's */
-  int32_t remote_allow_unsigned;  /* 1: no signature is needed; whoever writes to the server chooses what runs here */
+  int32_t remote_allow_unsigned;  /* 1: no signature is needed: a person who writes there chooses what runs here */
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */

@@ -20,7 +20,6 @@
 #include "kernelwright/runtime/binary/cache_key.h"
 #include "kernelwright/runtime/cache/entry.h"
 #include "kernelwright/runtime/cache/options.h"
-#include "kernelwright/runtime/cache/remote/counters.h"
 #include "kernelwright/runtime/process/latency.h"
 
 namespace kernelwright {

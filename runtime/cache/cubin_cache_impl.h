@@ -23,7 +23,7 @@
 #include "kernelwright/runtime/cache/directory.h"
 #include "kernelwright/runtime/cache/file_lock.h"
 #include "kernelwright/runtime/cache/names.h"
-#include "kernelwright/runtime/cache/remote/remote_layer.h"
+#include "kernelwright/runtime/cache/remote_layer.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 #include "kernelwright/runtime/process/interrupt.h"
 

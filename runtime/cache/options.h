@@ -9,12 +9,28 @@
 #include <vector>
 
 #include "kernelwright/runtime/cache/layer.h"
-#include "kernelwright/runtime/cache/remote/options.h"
 #include "kernelwright/runtime/process/events.h"
 
 namespace kernelwright {
 
 inline constexpr std::uint64_t kDefaultCacheBytes = std::uint64_t{2} << 30;
+
+/// How a cache shares binaries with other hosts.
+struct RemoteOptions {
+  /// The server: "redis://[USER:PASSWORD@]HOST[:PORT]" or "redis+unix:///PATH". "": that of $KERNELWRIGHT_REMOTE, if
+  /// it is set; else there is no remote cache.
+  std::string address;
+  /// Files of public keys (PEM, Ed25519). A binary is taken only if one of them has signed it. Empty: those of
+  /// $KERNELWRIGHT_REMOTE_KEYS, which a colon separates; else the public half of `signing_key`.
+  std::vector<std::string> keys;
+  /// The file of a private key (PEM, Ed25519), with which this cache signs what it compiles, and sends it. "": that of
+  /// $KERNELWRIGHT_REMOTE_SIGNING_KEY; else this cache only reads.
+  std::string signing_key;
+  /// Binaries need no signature, and are sent without one if there is no signing key. A person who can write to the
+  /// server then chooses what runs here, so this is an event. Without keys, a server on this host is trusted in any
+  /// case.
+  bool allow_unsigned = false;
+};
 
 struct CacheOptions {
   /// The folder of the entries. If absent: $KERNELWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/kernelwright, else
@@ -56,6 +72,26 @@ struct CacheCounters {
   std::uint64_t writes = 0, write_failures = 0;
   std::uint64_t quarantined = 0;
   std::uint64_t evicted = 0;
+};
+
+/// What a remote cache was asked, and how it answered.
+struct RemoteCounters {
+  std::uint64_t hits = 0, misses = 0;
+  std::uint64_t failures = 0;  // operations without an answer, or refused ones
+  std::uint64_t rejected = 0;  // values that are no envelope of the key, or not signed by a trusted key
+  std::uint64_t skipped = 0;   // operations that the breaker kept from the server
+  std::uint64_t writes = 0, write_failures = 0;
+  std::uint64_t dropped = 0;  // binaries that were not sent: the queue was full, they were too large, or time was over
+  std::uint64_t lease_waits = 0;  // another host compiled the key, and was waited for
+};
+
+/// What a remote cache has proved.
+struct RemoteProbe {
+  std::string server;       // its address, without credentials
+  bool read = false;        // it answered a get
+  bool wrote = false;       // it took a value, which came back whole and signed by a trusted key
+  std::string fault;        // what failed; "": nothing did
+  double milliseconds = 0;  // of one get
 };
 
 }  // namespace kernelwright

@@ -29,7 +29,6 @@
 #include "kernelwright/runtime/attention/kernel.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/cache/options.h"
-#include "kernelwright/runtime/cache/remote/counters.h"
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/device/emulator_options.h"
 #include "kernelwright/runtime/gemm/kernel.h"

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/cache/envelope.h"
 #include "kernelwright/runtime/cache/remote/address.h"
-#include "kernelwright/runtime/cache/remote/envelope.h"
 #include "kernelwright/runtime/cache/remote/resp.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -51,7 +51,7 @@ Connection connect_to(const sockaddr* address, socklen_t bytes, Deadline deadlin
   return {std::move(fd), ""};
 }
 
-/// A name's addresses, looked up by a thread that nobody has to wait for.
+/// A name's addresses, looked up by a thread for which no caller has to wait.
 struct Lookup {
   std::mutex mutex;
   std::condition_variable ended;

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/cache/remote/remote_layer.h"
+#include "kernelwright/runtime/cache/remote_layer.h"
 
 #include <fmt/format.h>
 #include <sys/random.h>
@@ -14,8 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/cache/environment.h"
 #include "kernelwright/runtime/cache/remote/breaker.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 
@@ -53,7 +51,7 @@ std::uint64_t random_number() {
   return bits;
 }
 
-/// What nobody else has, so that a lease is given back by its holder alone.
+/// No other process has it. So a lease is given back by its holder alone.
 std::string new_token() { return fmt::format("{:016x}{:016x}", random_number(), random_number()); }
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
@@ -253,34 +251,6 @@ RemoteLayer::~RemoteLayer() {
     return state_->sending;
   };
   while (is_sending()) std::this_thread::sleep_for(milliseconds(1));
-}
-
-std::unique_ptr<RemoteLayer> RemoteLayer::of_options(const RemoteOptions& options, EventSink report,
-                                                     std::string& fault) try {
-  const std::string address = text_or_environment(options.address, "KERNELWRIGHT_REMOTE");
-  if (address.empty()) return nullptr;
-  auto transport = make_remote_transport(address, "remote");
-  Access access;
-  for (const std::string& path : paths_or_environment(options.keys, "KERNELWRIGHT_REMOTE_KEYS"))
-    access.trust.keys.push_back(read_public_key(path));
-  const std::string signing = text_or_environment(options.signing_key, "KERNELWRIGHT_REMOTE_SIGNING_KEY");
-  if (!signing.empty()) access.key.emplace(read_signing_key(signing));
-  if (access.key && access.trust.keys.empty()) access.trust.keys.push_back(access.key->public_key());
-  const bool keyless = access.trust.keys.empty();
-  if (!keyless && !can_sign()) throw MissingError("this build has no libsodium, by which it would check signatures");
-  access.trust.allow_unsigned = options.allow_unsigned || (keyless && transport->is_local());
-  access.writes = access.key.has_value() || access.trust.allow_unsigned;
-  if (keyless && !access.trust.allow_unsigned)
-    throw ConfigError("remote", "no public key is given, and the server is not on this host; name the builder's key");
-  if (options.allow_unsigned && report)
-    report({EventKind::kCacheDegraded, "", transport->name(),
-            fmt::format("remote cache {}: binaries without a signature are used; whoever can write to it chooses what "
-                        "runs here",
-                        transport->name())});
-  return std::make_unique<RemoteLayer>(std::move(transport), std::move(access), std::move(report));
-} catch (const Error& error) {
-  fault = error.what();
-  return nullptr;
 }
 
 std::string RemoteLayer::status() const {

@@ -12,10 +12,9 @@
 #include <string>
 
 #include "kernelwright/runtime/cache/entry.h"
+#include "kernelwright/runtime/cache/envelope.h"
 #include "kernelwright/runtime/cache/layer.h"
-#include "kernelwright/runtime/cache/remote/counters.h"
-#include "kernelwright/runtime/cache/remote/envelope.h"
-#include "kernelwright/runtime/cache/remote/options.h"
+#include "kernelwright/runtime/cache/options.h"
 #include "kernelwright/runtime/cache/remote/transport.h"
 #include "kernelwright/runtime/process/events.h"
 

@@ -1,6 +1,6 @@
 // The remote cache: envelopes, the breaker, and caches of several hosts on one Redis. A host is a cache directory and a
 // lock directory of its own.
-#include "kernelwright/runtime/cache/remote/remote_layer.h"
+#include "kernelwright/runtime/cache/remote_layer.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>

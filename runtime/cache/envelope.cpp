@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/cache/remote/envelope.h"
+#include "kernelwright/runtime/cache/envelope.h"
 
 #include <algorithm>
 #include <array>
