@@ -16,6 +16,9 @@
 namespace kernelwright::cli {
 namespace {
 
+/// One value each time that the option is given.
+void many(CLI::Option* option) { option->take_all()->expected(1); }
+
 /// The text below every help.
 std::string footer() {
   std::string text = "CONFIG is a JSON file, or a folder of them. A plan is a file of many configs.\nExit codes:";
@@ -360,9 +363,7 @@ void CommandLine::configs(CLI::App* verb) {
   problem(verb);
 }
 void CommandLine::problem(CLI::App* verb) {
-  word(verb, "--problem", options_.problems, "Problem of a plan, by name; may be repeated", "NAME")
-      ->take_all()
-      ->expected(1);
+  many(word(verb, "--problem", options_.problems, "Problem of a plan, by name; may be repeated", "NAME"));
 }
 void CommandLine::device(CLI::App* verb) {
   verb->add_option("--device", options_.device, "cuda, emulator, or auto: cuda where a GPU is")
@@ -386,14 +387,10 @@ void CommandLine::emulated(CLI::App* verb) {
       ->check(CLI::IsMember({"eager", "lazy", "random"}));
 }
 void CommandLine::archs(CLI::App* verb) {
-  word(verb, "--arch", options_.archs, "Architecture: sm_80 ... sm_120a; may be repeated", "ARCH")
-      ->take_all()
-      ->expected(1);
+  many(word(verb, "--arch", options_.archs, "Architecture: sm_80 ... sm_120a; may be repeated", "ARCH"));
 }
 void CommandLine::shapes(CLI::App* verb) {
-  word(verb, "--shape", options_.shapes, "Shape of the config, by name; may be repeated", "SHAPE")
-      ->take_all()
-      ->expected(1);
+  many(word(verb, "--shape", options_.shapes, "Shape of the config, by name; may be repeated", "SHAPE"));
 }
 void CommandLine::seed(CLI::App* verb) {
   whole(verb, "--seed", options_.seed, "Seed of the random inputs, and of the emulator's schedule", 0, kAnyWhole);

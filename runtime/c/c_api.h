@@ -82,8 +82,7 @@ typedef struct kernelwright_event {
   double milliseconds;
   int32_t level; /* KERNELWRIGHT_LEVEL_... */
 } kernelwright_event;
-/* Called on whichever thread the event happens, possibly several at once. The event lives for the call. Must neither
- * throw nor call back into the engine. */
+/* Called on the event's thread, maybe several at once. The event lives for the call. It must not throw or call back. */
 typedef void (*kernelwright_event_callback)(const kernelwright_event* event, void* user_data);
 
 enum { KERNELWRIGHT_ON_MISS_BLOCK = 0, KERNELWRIGHT_ON_MISS_FALLBACK = 1, KERNELWRIGHT_ON_MISS_ERROR = 2 };
@@ -110,26 +109,21 @@ typedef struct kernelwright_engine_options {
   const char* tuned_dir;
   int32_t event_level;      /* KERNELWRIGHT_LEVEL_...: event_callback is told of events of this level and above */
   uint32_t launch_sampling; /* about one launch in so many is timed: kernelwright_engine_latency(). 0: none */
-  /* For debugging, 1: launches of attention and of cache writes wait for their stream. They check lengths, offsets,
-   * pages, slots, positions and given scales. An entry that contradicts the tensors is an event, "bad data". With
-   * `hazards` an emulator checks in any case. */
+  /* For debugging, 1: launches of attention and cache writes wait for their stream, and check lengths, offsets, pages,
+   * slots, positions and scales. What contradicts the tensors is an event, "bad data". `hazards` always checks. */
   int32_t check_data;
-  /* How long a compile of the same kernel by another process is waited for before this one compiles too, in
-   * milliseconds; 0: a minute; negative: not at all. After a second the event "lock wait" says so. */
-  int32_t lock_timeout_ms;
-  /* Files of `kernelwright pack`. Their kernels are taken before those of any directory, whatever the compiler here. A
-   * file that cannot be used is an event, "cache degraded". */
+  /* Milliseconds to wait for another process that compiles the same kernel; after one second an event, "lock wait" */
+  int32_t lock_timeout_ms; /* 0: a minute; negative: not at all */
+  /* Files of `kernelwright pack`, taken before any directory. One that cannot be used is an event, "cache degraded". */
   const char* const* bundles; /* none: those of $KERNELWRIGHT_BUNDLES, which a colon separates */
   size_t num_bundles;
-  /* Files of public keys (PEM, Ed25519). If there are any, a bundle is taken only if one of them has signed it. None:
-   * those of $KERNELWRIGHT_BUNDLE_KEYS, which a colon separates. */
-  const char* const* bundle_keys;
+  /* Files of public keys (PEM, Ed25519). If there are any, a bundle is taken only if one of them has signed it. */
+  const char* const* bundle_keys; /* none: those of $KERNELWRIGHT_BUNDLE_KEYS, which a colon separates */
   size_t num_bundle_keys;
-  /* 1: a kernel with KERNELWRIGHT_ON_MISS_FALLBACK in the background is served by its fallback until it is promoted,
-   * even if it is in the cache. So ranks whose caches differ begin alike. */
+  /* 1: KERNELWRIGHT_ON_MISS_FALLBACK's fallbacks serve until promotion even for cached kernels, so ranks begin alike */
   int32_t fallback_first;
-  /* Where NVRTC runs: docs/compile-workers.md */
-  const char* compile_in;        /* "process", "workers", "auto"; NULL: $KERNELWRIGHT_COMPILE_IN, else "process" */
+  /* Where NVRTC runs, "process", "workers" or "auto": docs/compile-workers.md */
+  const char* compile_in;        /* NULL: $KERNELWRIGHT_COMPILE_IN, else "process" */
   const char* compile_worker;    /* the worker program; NULL: $KERNELWRIGHT_CC, else beside the library */
   int32_t compile_time_limit_ms; /* of one compile by a worker; 0: two minutes */
   int32_t compiles_per_host;     /* at once, by the workers of all processes of this user; 0: as many as cores */

@@ -8,9 +8,9 @@
 namespace kernelwright {
 namespace {
 
-constexpr std::string_view kDomain = "kernelwright remote entry";
-constexpr std::array<std::uint8_t, 8> kMagic{0x8b, 'K', 'W', 'R', 0x0d, 0x0a, 0x1a, 0x0a};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::string_view kEnvelopeDomain = "kernelwright remote entry";
+constexpr std::array<std::uint8_t, 8> kEnvelopeMagic{0x8b, 'K', 'W', 'R', 0x0d, 0x0a, 0x1a, 0x0a};
+constexpr std::uint32_t kEnvelopeVersion = 1;
 enum : std::uint32_t { kUnsigned = 0, kSigned = 1 };
 
 // Where the head's fields are.
@@ -38,8 +38,8 @@ std::vector<std::byte> make_envelope(const Digest& name, std::span<const std::by
                                      const SigningKey* key) {
   std::vector<std::byte> bytes(kEnvelopeHeadBytes);
   const std::span head(bytes);
-  std::ranges::copy(std::as_bytes(std::span(kMagic)), head.begin());
-  write_number(head.subspan(kVersionAt), kVersion, 4);
+  std::ranges::copy(std::as_bytes(std::span(kEnvelopeMagic)), head.begin());
+  write_number(head.subspan(kVersionAt), kEnvelopeVersion, 4);
   write_number(head.subspan(kKindAt), key ? kSigned : kUnsigned, 4);
   std::ranges::copy(std::as_bytes(std::span(name.bytes)), head.begin() + kNameAt);
   const Digest digest = sha256(entry);
@@ -47,7 +47,7 @@ std::vector<std::byte> make_envelope(const Digest& name, std::span<const std::by
   if (key) std::ranges::copy(key->public_key().bytes, head.begin() + kBuilderAt);
   write_number(head.subspan(kCreatedAt), static_cast<std::uint64_t>(created_s), 8);
   write_number(head.subspan(kSizeAt), entry.size(), 8);
-  if (key) std::ranges::copy(key->sign(kDomain, head.first(kSignatureAt)), head.begin() + kSignatureAt);
+  if (key) std::ranges::copy(key->sign(kEnvelopeDomain, head.first(kSignatureAt)), head.begin() + kSignatureAt);
   bytes.insert(bytes.end(), entry.begin(), entry.end());
   return bytes;
 }
@@ -56,8 +56,9 @@ EnvelopeResult open_envelope(std::span<const std::byte> bytes, const Digest& nam
   const auto refuse = [](const char* why) -> EnvelopeResult { return {std::nullopt, why}; };
   if (bytes.size() < kEnvelopeHeadBytes) return refuse("is too short for an envelope");
   const auto head = bytes.first(kEnvelopeHeadBytes), entry = bytes.subspan(kEnvelopeHeadBytes);
-  if (!std::ranges::equal(std::as_bytes(std::span(kMagic)), head.first(kMagic.size()))) return refuse("is no envelope");
-  if (read_number(head.subspan(kVersionAt), 4) != kVersion) return refuse("has another version");
+  if (!std::ranges::equal(std::as_bytes(std::span(kEnvelopeMagic)), head.first(kEnvelopeMagic.size())))
+    return refuse("is no envelope");
+  if (read_number(head.subspan(kVersionAt), 4) != kEnvelopeVersion) return refuse("has another version");
   const std::uint64_t kind = read_number(head.subspan(kKindAt), 4);
   if (kind != kSigned && kind != kUnsigned) return refuse("is neither signed nor unsigned");
   if (read_number(head.subspan(kSizeAt), 8) != entry.size()) return refuse("has another size than it says");
@@ -77,7 +78,8 @@ EnvelopeResult open_envelope(std::span<const std::byte> bytes, const Digest& nam
       return refuse("is signed by none of the keys that are trusted");
     Signature signature;
     std::ranges::copy(head.subspan(kSignatureAt), signature.begin());
-    if (!is_signed_by(builder, kDomain, head.first(kSignatureAt), signature)) return refuse("has a false signature");
+    if (!is_signed_by(builder, kEnvelopeDomain, head.first(kSignatureAt), signature))
+      return refuse("has a false signature");
     opened.builder = builder;
   }
   if (!has_digest(head.subspan(kEntryDigestAt), sha256(entry))) return refuse("was altered");
