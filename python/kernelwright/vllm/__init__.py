@@ -90,7 +90,7 @@ def _serve_latents(backend, reason, prefers):
 
         given = cuda.CudaPlatformBase.get_attn_backend_cls.__func__
     except Exception as error:
-        logger.warning("kernelwright leaves latent attention to vLLM: its platform is not known (%s)", error)
+        logger.info("kernelwright leaves latent attention to vLLM, whose platform is not CUDA here (%s)", error)
         return
     if getattr(given, "of_kernelwright", False):
         return
