@@ -189,7 +189,12 @@ CubinCache::Impl::Shared CubinCache::Impl::compile_once(const CacheKey& key, con
     flight.finish();
     return flight.binary;
   };
-  if (auto binary = from_layers(key, digest, flight.source)) return serve(std::move(*binary));
+  if (auto binary = from_layers(key, digest, flight.source)) {
+    const Shared kept = serve(std::move(*binary));
+    // A builder whose disk is warm sends what other hosts may lack. Without its PTX an entry is not whole.
+    if (remote && flight.source == CacheSource::kDisk && !kept->ptx.empty()) remote->share(key, *kept);
+    return kept;
+  }
 
   FileLock lock;
   if (directory && directory->writable()) {  // else a lock would make others wait for nothing

@@ -42,6 +42,7 @@ struct Sending {
   CacheKey key;
   std::vector<std::byte> entry;  // empty: there is nothing to send
   std::string lease_token;       // "": there is no lease to give back
+  bool if_absent = false;        // the server keeps what it has
 };
 
 std::uint64_t random_number() {
@@ -90,7 +91,7 @@ struct RemoteLayer::State {
   void remember_absent(const Digest& name);
   enum class Lead { kMine, kOthers, kNobody };
   Lead take_lease(const RemoteName& name);
-  void enqueue(const CacheKey& key, std::vector<std::byte> entry);
+  void enqueue(const CacheKey& key, std::vector<std::byte> entry, bool if_absent);
   static void send_all_queued(const std::shared_ptr<State>& state);
   void send(const Sending& sending);
 };
@@ -185,9 +186,9 @@ RemoteLayer::State::Lead RemoteLayer::State::take_lease(const RemoteName& name) 
   return Lead::kMine;
 }
 
-void RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> entry) {
+void RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> entry, bool if_absent) {
   std::lock_guard hold(mutex);
-  Sending item{key, std::move(entry), ""};
+  Sending item{key, std::move(entry), "", if_absent};
   if (const auto lease = leases.extract(key.digest())) item.lease_token = lease.mapped();
   if (queue.size() >= kMaxQueued || queued_bytes + item.entry.size() > kMaxQueuedBytes) {
     ++dropped;  // the lease ends by its time to live
@@ -206,10 +207,11 @@ void RemoteLayer::State::send(const Sending& item) {
           make_envelope(name.digest, item.entry, std::time(nullptr), access.key ? &*access.key : nullptr);
       // The first build that any compiler has sent stays, so that hosts without a compiler run the same cubin.
       const RemoteReply reply = run([&](Deadline deadline) {
-        return any_compiler ? transport->put_if_absent(name.text, value, milliseconds(0), deadline)
-                            : transport->put(name.text, value, deadline);
+        return any_compiler || item.if_absent ? transport->put_if_absent(name.text, value, milliseconds(0), deadline)
+                                              : transport->put(name.text, value, deadline);
       });
       if (any_compiler) continue;
+      if (reply.outcome == RemoteOutcome::kPresent) continue;
       ++(reply.outcome == RemoteOutcome::kDone ? writes : write_failures);
     }
   }
@@ -322,16 +324,25 @@ void RemoteLayer::start_sending() {
   }
 }
 
+std::vector<std::byte> RemoteLayer::entry_to_send(const CacheKey& key, const Binary& binary) {
+  if (!state_->access.writes || stopped_ || key.compiler.empty()) return {};
+  std::vector<std::byte> entry = encode_entry(key, binary);
+  if (entry.size() + kEnvelopeHeadBytes <= kMaxRemoteValueBytes) return entry;
+  ++state_->dropped;
+  return {};
+}
+
 void RemoteLayer::publish(const CacheKey& key, const Binary& binary) try {
-  std::vector<std::byte> entry;
-  if (state_->access.writes && !stopped_ && !key.compiler.empty()) {
-    entry = encode_entry(key, binary);
-    if (entry.size() + kEnvelopeHeadBytes > kMaxRemoteValueBytes) {
-      entry.clear();
-      ++state_->dropped;
-    }
-  }
-  state_->enqueue(key, std::move(entry));
+  state_->enqueue(key, entry_to_send(key, binary), false);
+  start_sending();
+} catch (const std::exception&) {
+  ++state_->write_failures;
+}
+
+void RemoteLayer::share(const CacheKey& key, const Binary& binary) try {
+  std::vector<std::byte> entry = entry_to_send(key, binary);
+  if (entry.empty()) return;
+  state_->enqueue(key, std::move(entry), true);
   start_sending();
 } catch (const std::exception&) {
   ++state_->write_failures;
@@ -342,7 +353,7 @@ void RemoteLayer::abandon(const CacheKey& key) {
     std::lock_guard hold(state_->mutex);
     if (!state_->leases.contains(key.digest())) return;
   }
-  state_->enqueue(key, {});
+  state_->enqueue(key, {}, false);
   start_sending();
 }
 

@@ -47,6 +47,8 @@ class RemoteLayer : public CacheLayer {
   std::optional<DecodedEntry> find_or_lead(const CacheKey& key, const std::function<bool()>& give_up);
   /// Sends a binary, on another thread. A cache that only reads sends nothing.
   void publish(const CacheKey& key, const Binary& binary);
+  /// The same for a binary that was found on this host's disk: the server keeps what it has.
+  void share(const CacheKey& key, const Binary& binary);
   /// This host does not compile the key after all.
   void abandon(const CacheKey& key);
 
@@ -60,6 +62,8 @@ class RemoteLayer : public CacheLayer {
   RemoteCounters counters() const;
 
  private:
+  /// The bytes of a binary; none if this cache sends nothing, or no binary of that size.
+  std::vector<std::byte> entry_to_send(const CacheKey& key, const Binary& binary);
   void start_sending();
   struct State;
   const std::shared_ptr<State> state_;  // shared with the sending thread

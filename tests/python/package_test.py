@@ -125,7 +125,7 @@ class Versions(unittest.TestCase):
         rule, = project["tool"]["dynamic-metadata"]
         found = re.search(rule["regex"], (ROOT / rule["input"]).read_text(encoding="utf-8"))
         self.assertEqual(rule["result"].format(**found.groupdict()), kernelwright.__version__)
-        self.assertEqual(sorted(project["project"]["optional-dependencies"]), ["cu12", "cu13"])
+        self.assertEqual(sorted(project["project"]["optional-dependencies"]), ["cu12", "cu13", "ray"])
 
 
 class Stubs(unittest.TestCase):

@@ -169,6 +169,27 @@ TEST_F(RemoteCache, AnotherHostStartsWithoutACompileAndKeepsWhatItFound) {
   EXPECT_THAT(told(), SizeIs(0));
 }
 
+TEST_F(RemoteCache, ABuilderWithAWarmDiskSendsWhatTheServerLacks) {
+  {
+    CacheOptions alone = host("builder", true);
+    alone.remote = {};
+    CubinCache(alone).get_or_compile(test_key(3), [] { return test_binary(3); });
+  }
+  const auto never = []() -> Binary { throw std::logic_error("compiled"); };
+  for (const std::uint64_t sent : {1u, 0u}) {  // the second time the server has it
+    CubinCache builder(host("builder", true));
+    EXPECT_EQ(*builder.get_or_compile(test_key(3), never), test_binary(3));
+    const auto until = RemoteClock::now() + seconds(5);
+    while (sent > 0 && builder.remote_counters().writes < sent && RemoteClock::now() < until)
+      std::this_thread::sleep_for(milliseconds(5));
+    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_EQ(builder.remote_counters().writes, sent);
+    EXPECT_EQ(builder.remote_counters().write_failures, 0u);
+  }
+  CubinCache reader(host("reader", false));
+  EXPECT_EQ(*reader.get_or_compile(test_key(3), never), test_binary(3));
+}
+
 TEST_F(RemoteCache, AHostWithoutACompilerFindsTheFirstBuild) {
   build(0);
   CubinCache cache(host("reader", false));
