@@ -260,10 +260,14 @@ function showPeers(source, place) {
     const key = row.row + "\n" + row.peer;
     if (!best.has(key) || best.get(key).ratio < row.ratio) best.set(key, row);
   }
-  const chosen = html("select", {}, html("option", { value: "best" }, "our fastest arm on each row"), html("option", { value: "" }, "all arms"), ...[...arms].map((arm) => html("option", { value: "=" + arm }, "arm " + arm)));
-  const views = html("div", {});
+  const chosen = html("select", {}, ...[...arms].map((arm) => html("option", { value: "=" + arm }, "arm " + arm)), html("option", { value: "best" }, "our fastest arm on each row"), html("option", { value: "" }, "all arms"));
+  chosen.value = arms.has("auto") ? "=auto" : arms.size > 1 ? "" : "best";  // an arm that the measurement itself picked looks too good
+  const views = html("div", {}), sums = html("p", {});
   const show = () => {
     const picked = rows.filter((row) => (chosen.value === "best" ? best.get(row.row + "\n" + row.peer) === row : chosen.value === "" || "=" + row.arm === chosen.value));
+    const counted = chosen.value === "" || arms.size < 2 ? "" : chosen.value === "best" ? " of our fastest arm" : ` of arm ${chosen.value.slice(1)}`;
+    sums.textContent = `${new Set(picked.map((row) => row.row)).size} rows against ${peers.filter(Boolean).join(", ") || "no peer"}: ours is ahead, beyond noise, in ${picked.filter((row) => row.low > 1).length} of ${picked.length} comparisons${counted}.`
+      + (chosen.value === "best" && arms.size > 1 ? ` The fastest of ${arms.size} arms was picked by these times, so it looks faster than it is.` : "");
     const lines = peers.flatMap((peer) => {
       const of = picked.filter((row) => row.peer === peer);
       if (!of.length) return [];
@@ -274,8 +278,7 @@ function showPeers(source, place) {
     views.replaceChildren(...(lines.length ? [speedChart("Speed against the peers", "The peer's time over ours, with its 95 % interval. Right of 1, ours is faster.", lines, "times the peer's speed")] : []), speedKey(picked.some((row) => row.target)));
   };
   chosen.addEventListener("change", show);
-  const bests = [...best.values()];
-  place.append(html("p", {}, `${new Set(rows.map((row) => row.row)).size} rows against ${peers.filter(Boolean).join(", ") || "no peer"}: our fastest arm is ahead, beyond noise, in ${bests.filter((row) => row.low > 1).length} of ${bests.length} comparisons.`));
+  place.append(sums);
   if (arms.size > 1) place.append(html("p", { class: "pick" }, html("label", {}, "Show ", chosen)));
   place.append(views);
   show();

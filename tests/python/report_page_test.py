@@ -1,4 +1,5 @@
 """The page of `kernelwright report` in a browser without network: it draws its charts, and its console stays empty."""
+import csv
 import os
 import pathlib
 import re
@@ -9,7 +10,7 @@ import tempfile
 
 COMMAND = os.environ["KERNELWRIGHT_COMMAND"]
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "bench" / "results"
-CSV_FILE = RESULTS / "attention" / "2026-11-21-h100-peers.csv"
+CSV_FILE = RESULTS / "gemm" / "2026-11-28-h100-batched-arms.csv"  # its fastest arm is ahead more often than auto
 SKIPPED = 77
 LOG = """\
 {"config":"mlp","device":"d","arch":"sm_90a","rows":{"least":1,"most":16},"schedule":{"block_n":64},"is_model":true,\
@@ -55,6 +56,12 @@ def main():
             assert title in elements, title
         assert len(re.findall("<svg", elements)) == 6, elements
         assert "1.250 (1.200 .. 1.300)" in elements
+        with CSV_FILE.open() as lines:
+            rows = [row for row in csv.DictReader(line for line in lines if not line.startswith("#")) if row["arm"] == "auto" and row["status"] == "ok"]
+        ahead = sum(float(row["low"]) > 1 for row in rows)
+        elements, console = rendered(folder, [CSV_FILE])
+        assert not console, console
+        assert f"ahead, beyond noise, in {ahead} of {len(rows)} comparisons of arm auto." in elements
         elements, console = rendered(folder, ["--compare", CSV_FILE, CSV_FILE])
         assert not console, console
         assert "Speed against the peers" in elements and "Speed of B over A" in elements
