@@ -10,7 +10,7 @@ from transformers.integrations.moe import grouped_mm_experts_forward
 
 from ._attention import DTYPES, OPS, handle_of_problem, kernels
 from ._errors import ConfigError
-from ._groups import GROUP
+from ._product import FP8, GROUP, quantised
 
 ALPHA, LIMIT = 1.702, 7.0  # of gpt-oss, if its module does not say others
 _gates = {}  # by class of layers, class of activation and numbers: what _told_gates() found
@@ -85,7 +85,6 @@ class ExpertsProblem(NamedTuple):
 
 
 PARTS = "route", "first", "gates", "second", "combine"
-FP8 = torch.float8_e4m3fn
 
 
 NUMBERS = "alpha", "limit", "swiglu_alpha", "swiglu_limit"  # of clamped gates, in layers of 16 bits and of fp8
@@ -167,14 +166,6 @@ def _made(*fields):
     return ExpertsProblem(*fields[:count], Gates(*fields[count:]))
 
 
-def _quantised(number, rows, width):
-    """A row_op that quantises: (elements, their scales in columns, as a GEMM takes them)."""
-    elements = rows.new_empty((rows.shape[0], width), dtype=FP8)
-    scale = rows.new_empty((width // GROUP, (rows.shape[0] + 3) // 4 * 4), dtype=torch.float32)[:, :rows.shape[0]]
-    OPS.row_op.out(number, rows, out=elements, scale=scale)
-    return elements, scale
-
-
 def _left(module, *arguments):
     """transformers' own."""
     if not isinstance(module, finegrained_fp8.FP8Experts):
@@ -206,12 +197,12 @@ def experts(module, hidden_states, top_k_index, top_k_weights):
     x = hidden_states if hidden_states.stride(-1) == 1 else hidden_states.contiguous()
     first, second = {"bias": biases[0]}, {"bias": biases[1]}
     if problem.fp8:
-        x, first["scale_a"] = _quantised(handles["tokens"], x, problem.hidden)
+        x, first["scale_a"] = quantised(handles["tokens"], x, problem.hidden)
         first["scale_b"], second["scale_b"] = (scales.detach().float() for scales in (module.gate_up_proj_scale_inv,
                                                                                      module.down_proj_scale_inv))
     rows = OPS.gemm(handles["first"], x, gate_up, bounds=starts, gather=source_rows, **first)
     if problem.fp8:
-        rows, second["scale_a"] = _quantised(handles["gates"], rows, problem.width)
+        rows, second["scale_a"] = quantised(handles["gates"], rows, problem.width)
     else:
         rows = OPS.row_op(handles["gates"], rows)
     rows = OPS.gemm(handles["second"], rows, down, bounds=starts, **second)

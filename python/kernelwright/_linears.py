@@ -5,7 +5,7 @@ import statistics
 import types
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.integrations.finegrained_fp8 import FP8Linear
@@ -13,6 +13,7 @@ from transformers.integrations.finegrained_fp8 import FP8Linear
 from ._attention import DTYPES, OPS, handle_of_problem, kernels
 from ._errors import ConfigError, KernelwrightError
 from ._groups import GROUP, quantize_groups
+from ._product import GemmProblem
 
 if TYPE_CHECKING:
     from . import Engine
@@ -20,26 +21,6 @@ if TYPE_CHECKING:
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 ROWS = (1, 8, 32, 128, 512, 2048, 8192)
 SLACK = 1.01  # what medians of one candidate differ by from one measurement to the next
-
-
-class GemmProblem(NamedTuple):
-    """All that tells two kernels of linear layers apart. The number of rows changes from call to call."""
-
-    n: int
-    k: int
-    dtype: str  # of the result, and of the operands unless they are fp8
-    fp8: bool = False
-    bias: bool = False
-
-    def config(self):
-        """What Engine.prepare() takes."""
-        operand = "e4m3" if self.fp8 else self.dtype
-        problem = {"n": self.n, "k": self.k, "dtype": {"a": operand, "b": operand, "c": self.dtype, "d": self.dtype}}
-        if self.fp8:
-            problem["scales"] = "per_block"
-        if self.bias:
-            problem["epilogue"] = "acc + bias"
-        return {"kind": "gemm", "problem": problem}
 
 
 class _Linear:
@@ -112,14 +93,14 @@ def _problem(module):
             raise ConfigError(f"its {k} columns are no multiple of {GROUP}")
         if module.weight_scale_inv.dtype != torch.float32:  # ue8m0: powers of two, which f32 has
             scales = module.weight_scale_inv.detach().float()
-        return GemmProblem(n, k, DTYPES.get(bias, "bf16"), True, bias is not None), scales
+        return GemmProblem(n, k, DTYPES.get(bias, "bf16"), "per_block", bias is not None), scales
     if type(module) is not torch.nn.Linear:
         raise ConfigError(f"is a {type(module).__name__}, whose forward is its own")
     if weight.dtype not in DTYPES:
         raise ConfigError(f"its weight is {weight.dtype}; ours is torch.float16 or torch.bfloat16")
     if bias not in (None, weight.dtype):
         raise ConfigError(f"its bias is {bias}, and its weight {weight.dtype}")
-    return GemmProblem(n, k, DTYPES[weight.dtype], False, bias is not None), None
+    return GemmProblem(n, k, DTYPES[weight.dtype], bias=bias is not None), None
 
 
 def _microseconds(calls, device):

@@ -1,0 +1,62 @@
+"""The GEMM of a linear layer, and the quantising of its rows: what kernelwright.transformers and kernelwright.vllm share."""
+from typing import NamedTuple
+
+import torch
+
+from ._attention import OPS
+from ._groups import GROUP
+
+FP8 = torch.float8_e4m3fn
+
+
+class GemmProblem(NamedTuple):
+    """All that tells two kernels of linear layers apart. The number of rows changes from call to call."""
+
+    n: int
+    k: int
+    dtype: str  # of the result, and of the operands unless they have scales
+    scales: str = "none"  # others: the operands are e4m3
+    bias: bool = False
+    gates: str = ""  # the epilogue of a layer that makes products of gates and ups, whose weights are interleaved by 8
+
+    @property
+    def fp8(self):
+        return self.scales != "none"
+
+    def config(self):
+        """What Engine.prepare() takes."""
+        operand = "e4m3" if self.fp8 else self.dtype
+        problem = {"n": self.n, "k": self.k, "dtype": {"a": operand, "b": operand, "c": self.dtype, "d": self.dtype}}
+        if self.fp8:
+            problem["scales"] = self.scales
+        if self.gates or self.bias:
+            problem["epilogue"] = self.gates or "acc + bias"
+        return {"kind": "gemm", "problem": problem}
+
+
+class RowsProblem(NamedTuple):
+    """Rows of `width` columns to e4m3, with a scale for each 128 of them."""
+
+    width: int
+    dtype: str
+
+    def config(self):
+        """What Engine.prepare() takes."""
+        return {"kind": "row_op", "problem": {"dtype": {"in": self.dtype, "out": "e4m3"}, "width": self.width,
+                                              "scales": {"kind": "per_block", "layout": "columns"}}}
+
+
+def quantised(number, rows, width):
+    """A row_op that quantises: (elements, their scales in columns, as a GEMM takes them). `number`: its handle."""
+    elements = rows.new_empty((rows.shape[0], width), dtype=FP8)
+    scale = rows.new_empty((width // GROUP, (rows.shape[0] + 3) // 4 * 4), dtype=torch.float32)[:, :rows.shape[0]]
+    OPS.row_op.out(number, rows, out=elements, scale=scale)
+    return elements, scale
+
+
+def interleaved(gate_up):
+    """Rows [..., 2 n, k] of gates and behind them ups, in runs of 8 that take turns, as epilogues with gates read them."""
+    gate, up = gate_up.chunk(2, -2)
+    k = gate_up.shape[-1]
+    pairs = torch.stack([half.reshape(*half.shape[:-2], -1, 8, k) for half in (gate, up)], -3)
+    return pairs.reshape(gate_up.shape)
