@@ -25,11 +25,17 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_a
          "max_position_embeddings": 8192}
 QWEN3 = LLAMA | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
                  "vocab_size": 151936, "head_dim": 128, "attention_bias": False}
+WEIGHTS = {"bf16": {}, "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
+           "fp8-blocks": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}}
 MODELS = {
     "llama-3-8b": LLAMA | {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
                            "num_hidden_layers": 32, "vocab_size": 128256, "rope_theta": 500000.0},
     "qwen3-8b": QWEN3 | {"hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8,
                          "num_hidden_layers": 36},
+    "qwen3-30b-a3b": QWEN3 | {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048,
+                              "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
+                              "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "num_attention_heads": 32,
+                              "num_key_value_heads": 4, "num_hidden_layers": 48},
     "gemma-3-12b": {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_size": 3840,
                     "intermediate_size": 15360, "num_attention_heads": 16, "num_key_value_heads": 8, "num_hidden_layers": 48,
                     "head_dim": 256, "vocab_size": 262208, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6,
@@ -37,14 +43,17 @@ MODELS = {
                     "sliding_window_pattern": 6, "hidden_activation": "gelu_pytorch_tanh", "torch_dtype": "bfloat16",
                     "bos_token_id": 2, "eos_token_id": 1, "tie_word_embeddings": True},
 }
-COLUMNS = ("model", "kv", "prompts", "input", "tokens", "arm", "start", "start_up_s", "round", "total_s", "prefill_s", "output_tokens_s",
-           "decode_tokens_s")
+SETTINGS = ("model", "weights", "kv", "take", "prompts", "input", "tokens")  # of both arms, as options have them
+COLUMNS = (*SETTINGS, "arm", "start", "start_up_s", "round", "total_s", "prefill_s", "output_tokens_s", "decode_tokens_s")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="llama-3-8b")
     parser.add_argument("--layers", type=int, help="fewer than the model has")
+    parser.add_argument("--weights", choices=WEIGHTS, default="bf16")
+    parser.add_argument("--take", default="", metavar="PARTS",
+                        help="what our arm also takes over: linears, gates, experts, with commas between (docs/servers.md)")
     parser.add_argument("--kv", default="auto", help="dtype of the cache: auto, fp8")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--input", type=int, default=512, help="tokens of a prompt")
@@ -64,6 +73,9 @@ def serve(given):
     config = dict(MODELS[given.model])
     if given.layers:
         config["num_hidden_layers"] = given.layers
+    if WEIGHTS[given.weights]:
+        config["quantization_config"] = WEIGHTS[given.weights]
+    os.environ["KERNELWRIGHT_VLLM"] = given.take if given.arm == "kernelwright" else ""
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(config, file)
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # so that the counters of kernels can be read here
@@ -120,8 +132,8 @@ def profile(path, run):
 def child(given, arm):
     """The rows of one arm from a process of its own, and whether it ended well."""
     words = [sys.executable, os.path.abspath(__file__), "--arm", arm]
-    for name in ("model", "kv", "prompts", "input", "tokens", "rounds"):
-        words += [f"--{name}", str(getattr(given, name))]
+    for name in (*SETTINGS, "rounds"):
+        words.append(f"--{name}={getattr(given, name)}")
     words += (["--layers", str(given.layers)] if given.layers else []) + (["--eager"] if given.eager else [])
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -139,8 +151,7 @@ def main():
         for arm in list(BACKENDS)[::-1 if start % 2 else 1]:
             found, well = child(given, arm)
             fine = fine and well
-            rows += [{"model": given.model, "kv": given.kv, "prompts": given.prompts, "input": given.input, "tokens": given.tokens,
-                      "start": start} | row for row in found]
+            rows += [{name: getattr(given, name) for name in SETTINGS} | {"start": start} | row for row in found]
     with open(given.output, "w", newline="") if given.output else sys.stdout as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()

@@ -5,8 +5,9 @@ dataclasses, members of enums. Nothing of vLLM is imported, so neither torch nor
     pip download --no-deps vllm==0.24.0 && unzip -q vllm-0.24.0-*.whl 'vllm/*.py' -d tree
     scripts/snapshot_vllm.py tree > tests/golden/vllm/0.24.0.json
     scripts/snapshot_vllm.py tree --latents > tests/golden/vllm/latents/0.24.0.json
+    scripts/snapshot_vllm.py tree --layers > tests/golden/vllm/layers/0.24.0.json
 
---latents: what latent.py relies on, which serves fewer versions.
+--latents: what latent.py relies on, which serves fewer versions. --layers: the same of linears.py, experts.py and model.py.
 """
 import ast
 import json
@@ -35,6 +36,29 @@ LATENT_NAMES = {
     "vllm/v1/attention/selector.py": ("AttentionSelectorConfig",),
 }
 
+LAYERS, KERNELS = "vllm/model_executor/layers/", "vllm/model_executor/kernels/linear/"
+LAYER_NAMES = {
+    "vllm/envs.py": ("compile_factors", "environment_variables"),
+    "vllm/model_executor/model_loader/base_loader.py": ("BaseModelLoader",),
+    "vllm/model_executor/utils.py": ("replace_parameter",),
+    "vllm/model_executor/warmup/deep_gemm_warmup.py": ("_fp8_linear_may_use_deep_gemm",),
+    KERNELS + "__init__.py": ("_POSSIBLE_FP8_BLOCK_KERNELS", "_POSSIBLE_FP8_KERNELS"),
+    KERNELS + "scaled_mm/BlockScaledMMLinearKernel.py": ("FP8BlockParams", "Fp8BlockScaledMMLinearKernel"),
+    KERNELS + "scaled_mm/ScaledMMLinearKernel.py": ("FP8ScaledMMLinearKernel", "FP8ScaledMMLinearLayerConfig", "ScaledMMLinearKernel"),
+    LAYERS + "activation.py": ("GeluAndMul", "SiluAndMul"),
+    LAYERS + "linear.py": ("LinearBase", "MergedColumnParallelLinear", "UnquantizedLinearMethod"),
+    LAYERS + "vocab_parallel_embedding.py": ("UnquantizedEmbeddingMethod",),
+    LAYERS + "fused_moe/activation.py": ("MoEActivation",),
+    LAYERS + "fused_moe/fused_moe_method_base.py": ("FusedMoEMethodBase",),
+    LAYERS + "fused_moe/oracle/fp8.py": ("Fp8MoeBackend",),
+    LAYERS + "fused_moe/oracle/unquantized.py": ("UnquantizedMoeBackend",),
+    LAYERS + "fused_moe/routed_experts.py": ("RoutedExperts",),
+    LAYERS + "fused_moe/unquantized_fused_moe_method.py": ("UnquantizedFusedMoEMethod",),
+    LAYERS + "quantization/fp8.py": ("Fp8MoEMethod",),
+    LAYERS + "quantization/utils/quant_utils.py": ("GroupShape", "QuantKey", "ScaleDesc"),
+}
+PARTS = {"--latents": LATENT_NAMES, "--layers": LAYER_NAMES}
+
 
 def parameters(function):
     found = function.args
@@ -57,7 +81,7 @@ def told(node):
 
 
 def definitions(text):
-    """{name: what it is} of a file. A name that is only imported there is told as such."""
+    """{name: what it is} of a file. A name that is only imported or assigned there is told as such."""
     found = {}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):
@@ -65,6 +89,8 @@ def definitions(text):
     for node in ast.parse(text).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found[node.name] = told(node)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found[node.target.id] = "assigned"
     return found
 
 
@@ -79,6 +105,6 @@ def snapshot(tree, wanted=NAMES):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--latents"]) or not pathlib.Path(sys.argv[1], "vllm").is_dir():
+    if len(sys.argv) not in (2, 3) or not set(sys.argv[2:]) <= set(PARTS) or not pathlib.Path(sys.argv[1], "vllm").is_dir():
         sys.exit(__doc__)
-    print(json.dumps(snapshot(sys.argv[1], LATENT_NAMES if sys.argv[2:] else NAMES), indent=1))
+    print(json.dumps(snapshot(sys.argv[1], PARTS[sys.argv[2]] if sys.argv[2:] else NAMES), indent=1))

@@ -36,11 +36,12 @@ def parsed(file):
 def constant(name):
     """Of the plug-in's __init__.py."""
     return next(ast.literal_eval(node.value) for node in parsed("__init__.py").body
-                if isinstance(node, ast.Assign) and node.targets[0].id == name)
+                if isinstance(node, ast.Assign) and name in (target.id for target in node.targets))
 
 
-SNAPSHOTS, LATENTS = snapshots(GOLDEN), snapshots(GOLDEN / "latents")
-OURS = {node.name: node for file in ("attention.py", "latent.py") for node in parsed(file).body if isinstance(node, ast.ClassDef)}
+SNAPSHOTS, LATENTS, LAYERS = snapshots(GOLDEN), snapshots(GOLDEN / "latents"), snapshots(GOLDEN / "layers")
+OURS = {node.name: node for file in ("attention.py", "latent.py", "linears.py", "experts.py") for node in parsed(file).body
+        if isinstance(node, ast.ClassDef)}
 BASES = {"KernelwrightBackend": "AttentionBackend", "KernelwrightMetadataBuilder": "AttentionMetadataBuilder",
          "KernelwrightImpl": "AttentionImpl"}
 # do_kv_cache_update() is called by its name, and no class has it. The rest is of the class above AttentionImpl.
@@ -49,7 +50,7 @@ ELSEWHERE = {"do_kv_cache_update", "process_weights_after_loading"}
 
 class Snapshots(unittest.TestCase):
     def test_every_version_has_one(self):
-        for versions, found in (("VERSIONS", SNAPSHOTS), ("LATENT_VERSIONS", LATENTS)):
+        for versions, found in (("VERSIONS", SNAPSHOTS), ("LATENT_VERSIONS", LATENTS), ("MODEL_VERSIONS", LAYERS)):
             self.assertEqual(sorted(constant(versions)), sorted(version.rpartition(".")[0] for version in found))
 
     @unittest.skipIf(sys.version_info < (3, 11), "this Python reads no TOML")
@@ -59,7 +60,7 @@ class Snapshots(unittest.TestCase):
         self.assertEqual(project["entry-points"]["vllm.general_plugins"], {"kernelwright": "kernelwright.vllm:register"})
 
     def test_all_names_are_there(self):
-        for version, files in (*SNAPSHOTS.items(), *LATENTS.items()):
+        for version, files in (*SNAPSHOTS.items(), *LATENTS.items(), *LAYERS.items()):
             for file, names in files.items():
                 for name, found in names.items():
                     self.assertIsNotNone(found, f"vLLM {version} has no {name} in {file}")
@@ -109,6 +110,38 @@ class Snapshots(unittest.TestCase):
             self.assertEqual(chosen[:3], ["cls", "selected_backend", "attn_selector_config"])
         self.assertGreater(checked, 8)
 
+    def test_methods_of_layers_take_what_vllm_gives(self):
+        names = script()
+        layers, scaled = names.LAYERS, names.KERNELS + "scaled_mm/"
+        linear, experts = (layers + "linear.py", "UnquantizedLinearMethod"), layers + "fused_moe/"
+        block = scaled + "BlockScaledMMLinearKernel.py"
+        bases = {"KernelwrightLinearMethod": linear, "KernelwrightGatesMethod": linear,
+                 "KernelwrightEmbeddingMethod": (layers + "vocab_parallel_embedding.py", "UnquantizedEmbeddingMethod"),
+                 "KernelwrightFp8LinearKernel": (scaled + "ScaledMMLinearKernel.py", "FP8ScaledMMLinearKernel", "ScaledMMLinearKernel"),
+                 "KernelwrightFp8BlockLinearKernel": (block, "Fp8BlockScaledMMLinearKernel"),
+                 "KernelwrightMoEMethod": (experts + "fused_moe_method_base.py", "FusedMoEMethodBase")}
+        elsewhere = {"is_supported", "process_weights_after_loading"}  # of a class above, in another file
+        checked = 0
+        for version, files in LAYERS.items():
+            for ours, (file, *theirs) in bases.items():
+                methods = {name: of for base in reversed(theirs) for name, of in files[file][base]["methods"].items()}
+                for node in OURS[ours].body:
+                    if not isinstance(node, ast.FunctionDef) or node.name.startswith("__") or node.name in elsewhere - set(methods):
+                        continue
+                    with self.subTest(version=version, method=f"{ours}.{node.name}"):
+                        self.assertIn(node.name, methods)
+                        wanted = [name for name in methods[node.name] if name != "extra_weight_attrs"]
+                        self.assertEqual(names.parameters(node), wanted)
+                    checked += 1
+            self.assertEqual(files["vllm/model_executor/model_loader/base_loader.py"]["BaseModelLoader"]["methods"]["load_model"][:3],
+                             ["self", "vllm_config", "model_config"])
+            self.assertEqual(files["vllm/model_executor/warmup/deep_gemm_warmup.py"]["_fp8_linear_may_use_deep_gemm"], ["module"])
+            routed = files[experts + "routed_experts.py"]["RoutedExperts"]["methods"]
+            self.assertEqual(routed["_replace_quant_method"], ["self", "quant_method"])
+            for enum, wanted in (("oracle/fp8.py", "Fp8MoeBackend"), ("oracle/unquantized.py", "UnquantizedMoeBackend")):
+                self.assertIn("TRITON", files[experts + enum][wanted]["fields"])
+        self.assertGreater(checked, 12)
+
     def test_a_steps_fields_are_there(self):
         text = (PLUGIN / "attention.py").read_text(encoding="utf-8")
         used = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)
@@ -124,8 +157,9 @@ class Snapshots(unittest.TestCase):
         for tree in trees:
             version, _, folder = tree.partition("=")
             self.assertEqual(script().snapshot(folder), SNAPSHOTS[version], version)
-            if version in LATENTS:
-                self.assertEqual(script().snapshot(folder, script().LATENT_NAMES), LATENTS[version], version)
+            for found, part in ((LATENTS, "--latents"), (LAYERS, "--layers")):
+                if version in found:
+                    self.assertEqual(script().snapshot(folder, script().PARTS[part]), found[version], version)
 
 
 if __name__ == "__main__":

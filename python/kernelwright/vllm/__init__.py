@@ -16,7 +16,9 @@ BACKEND = "kernelwright.vllm.attention.KernelwrightBackend"
 LATENT_BACKEND = "kernelwright.vllm.latent.KernelwrightLatentBackend"  # of models with latent keys (MLA)
 OF_VLLM = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"  # serves where ours cannot
 VERSIONS = ("0.22", "0.23", "0.24")
-LATENT_VERSIONS = ("0.24",)
+LATENT_VERSIONS = MODEL_VERSIONS = ("0.24",)
+LAYERS = ("linears", "gates", "experts")  # parts of a model beside its attention
+WORDS = ("prefer", *LAYERS, "all", "off")
 
 __all__ = ["register"]
 
@@ -25,26 +27,32 @@ def register() -> None:
     """What vLLM calls in each of its processes, maybe more than once. It never raises: vLLM then starts with its own kernels,
     and a log line says why.
 
-    KERNELWRIGHT_VLLM in the environment: "off" does nothing; "prefer" makes vLLM choose this attention wherever it takes the
-    model, without a flag, and its own elsewhere; unset, `--attention-backend CUSTOM` chooses it.
+    KERNELWRIGHT_VLLM in the environment has words with commas between: "prefer" makes vLLM choose this attention wherever it
+    takes the model, without a flag, and its own elsewhere; "linears", "gates" and "experts" let ours serve these layers of a
+    model; "all" is all of them; "off" does nothing. Unset, `--attention-backend CUSTOM` chooses our attention.
     """
-    wish = os.environ.get("KERNELWRIGHT_VLLM", "")
-    if wish == "off":
+    wishes = [word.strip() for word in os.environ.get("KERNELWRIGHT_VLLM", "").split(",") if word.strip()]
+    if "off" in wishes:
         return
-    if wish not in ("", "prefer"):
-        logger.warning('kernelwright: KERNELWRIGHT_VLLM is "%s"; it is "off", "prefer" or unset', wish)
+    for wish in wishes:
+        if wish not in WORDS:
+            logger.warning('kernelwright: KERNELWRIGHT_VLLM has "%s"; it is unset, or words of %s', wish, ", ".join(WORDS))
+    prefers = "prefer" in wishes or "all" in wishes
     try:
         from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
     except Exception as error:  # a vLLM of another era, or a broken one
         logger.warning("kernelwright is left out: this vLLM has no registry of attention backends (%s)", error)
         return
     reason = _why_not(VERSIONS)
-    _serve_latents(AttentionBackendEnum.CUSTOM, reason or _why_not(LATENT_VERSIONS), wish == "prefer")
+    _serve_latents(AttentionBackendEnum.CUSTOM, reason or _why_not(LATENT_VERSIONS), prefers)
     register_backend(AttentionBackendEnum.CUSTOM, OF_VLLM if reason else BACKEND)
     if reason:
         logger.warning("kernelwright is left out, and the backend CUSTOM is vLLM's FlashAttention: %s", reason)
-    elif wish == "prefer":
+    elif prefers:
         _prefer(AttentionBackendEnum.CUSTOM)
+    parts = [part for part in LAYERS if part in wishes or "all" in wishes]
+    if parts:
+        _serve_layers(parts, reason or _why_not(MODEL_VERSIONS))
 
 
 def _why_not(versions):
@@ -80,6 +88,27 @@ def _prefer(backend):
         return order if use_mla else [backend, *(other for other in order if other is not backend)]
     priorities.of_kernelwright = True
     cuda._get_backend_priorities = priorities
+
+
+def _serve_layers(parts, reason):
+    """Lets ours serve layers of the models that vLLM will load. reason: why vLLM's own serve them; None if ours do."""
+    if "gates" in parts and "linears" not in parts:
+        logger.warning('kernelwright: "gates" in KERNELWRIGHT_VLLM needs "linears" as well')
+    try:
+        if reason is None:
+            from vllm import envs
+
+            from .. import __version__
+            from . import linears, model
+            # vLLM keeps compiled models by its environment, and one with our operators in it serves nobody else.
+            envs.environment_variables["KERNELWRIGHT_VLLM"] = lambda: f"{__version__} {' '.join(parts)}"
+            if "linears" in parts:
+                linears.serve_fp8()
+            model.serve_loaded_models(parts)
+    except Exception as error:
+        reason = f"this vLLM has not what it needs ({error})"
+    if reason:
+        logger.warning("kernelwright leaves %s to vLLM: %s", ", ".join(parts), reason)
 
 
 def _serve_latents(backend, reason, prefers):

@@ -37,6 +37,10 @@ class Served(Kernels):
     """The kernels of this process's layers. The engine is sealed behind the first preparation, so that a kernel that was not
     prepared shows in its counters and in the log."""
 
+    def __init__(self):
+        super().__init__()
+        self._handles = {}  # of layers that torch's operators call
+
     def prepare(self, kind, index, problems):
         """Compiles or loads the kernels of all problems side by side. Raises ConfigError with the reason of each problem that no
         kernel takes."""
@@ -61,6 +65,17 @@ class Served(Kernels):
             raise ConfigError("; ".join(dict.fromkeys(reasons)))
         engine.seal()
         logger.info("kernelwright: %d attention kernels are ready after %.1f s", len(problems), time.monotonic() - start)
+
+    def handle(self, kind, index, problem):
+        """The handle of the problem's kernel, which compiles behind. A launch waits for it. Raises ConfigError if no kernel takes
+        the problem."""
+        with self._lock:
+            engine = self._engine(kind)
+            key = engine, index, problem
+            if key not in self._handles:
+                kernel = engine.prepare(problem.config(), device=index, background=True, allow_when_sealed=True)
+                self._handles[key] = operators.handle(kernel)
+            return self._handles[key]
 
     def _prepare(self, kind, index, problem):
         engine = self._engine(kind)

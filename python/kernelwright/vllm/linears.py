@@ -1,0 +1,326 @@
+"""Linear layers of vLLM by GEMMs of Kernelwright: 16-bit ones, once a model is loaded, and fp8 ones, which vLLM chooses among its
+own as it makes them. The layers of gates and ups of a 16-bit model also make the product of both, so that its activations have no
+kernel.
+"""
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+
+import torch
+from vllm import envs
+from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel import Fp8BlockScaledMMLinearKernel
+from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import FP8ScaledMMLinearKernel
+from vllm.model_executor.layers.activation import GeluAndMul, SiluAndMul
+from vllm.model_executor.layers.linear import LinearBase, MergedColumnParallelLinear, UnquantizedLinearMethod
+from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+from vllm.model_executor.utils import replace_parameter
+
+from .._attention import DTYPES, OPS
+from .._errors import ConfigError
+from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleaved, quantised
+from .attention import served
+
+
+def device_of(tensor):
+    """What Served.handle() takes."""
+    return tensor.device.type, tensor.device.index or 0
+
+
+def rows_of(x, k):
+    """x [..., k] as rows that a kernel reads. Rows of a wider tensor may begin at any address, so they are copied."""
+    rows = x.reshape(-1, k)
+    return rows if rows.stride(0) == k and rows.stride(1) == 1 else rows.clone(memory_format=torch.contiguous_format)
+
+
+# ---- layers of 16 bits
+
+class Product:
+    """The product of rows with a layer's weight, as the methods below have it."""
+
+    def __init__(self, layer, gates=""):
+        weight, bias = layer.weight, getattr(layer, "bias", None)
+        if weight.dim() != 2 or weight.dtype not in DTYPES or not weight.is_contiguous():
+            raise ConfigError(f"its weight is {weight.dtype} {list(weight.shape)}; ours is a contiguous matrix of float16 or bfloat16")
+        if bias is not None and bias.dtype != weight.dtype:
+            raise ConfigError(f"its bias is {bias.dtype}, and its weight {weight.dtype}")
+        n, k = weight.shape
+        problem = GemmProblem(n, k, DTYPES[weight.dtype], gates=gates)
+        self.k, self.columns = k, n // 2 if gates else n
+        self.plain = served.handle(*device_of(weight), problem)
+        # A layer whose sums ranks share gives its bias on one of them alone.
+        self.biased = 0 if bias is None else served.handle(*device_of(weight), problem._replace(bias=True))
+
+    def __call__(self, x, weight, bias):
+        rows = rows_of(x, self.k)
+        out = OPS.gemm(self.plain, rows, weight) if bias is None else OPS.gemm(self.biased, rows, weight, bias=bias)
+        return out.view(*x.shape[:-1], self.columns)
+
+
+class KernelwrightLinearMethod(UnquantizedLinearMethod):
+    """In place of vLLM's own in a layer that is loaded. Weights stay where they are and as they are."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.product = Product(layer)
+
+    def apply(self, layer, x, bias=None):
+        return self.product(x, layer.weight, bias)
+
+
+class KernelwrightEmbeddingMethod(UnquantizedEmbeddingMethod):
+    """The same for the layer that makes logits."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.product = Product(layer)
+
+    def apply(self, layer, x, bias=None):
+        return self.product(x, layer.weight, bias)
+
+
+class KernelwrightGatesMethod(UnquantizedLinearMethod):
+    """For a layer of gates and ups: its result is what the activation behind it would make, which takes its place as it is. The
+    weight's rows are interleaved."""
+
+    def __init__(self, layer, epilogue):
+        super().__init__()
+        self.product = Product(layer, epilogue)
+
+    def process_weights_after_loading(self, layer):
+        """Also called by vLLM when it reloads all weights of the layer."""
+        layer.weight.data.copy_(interleaved(layer.weight.data))
+        layer.weight.weight_loader = refuse_to_load
+
+    def apply(self, layer, x, bias=None):
+        return self.product(x, layer.weight, bias)
+
+
+def refuse_to_load(*_, **__):
+    raise RuntimeError("kernelwright has interleaved this weight, so it cannot be loaded in place; load the model anew, or leave "
+                       '"gates" out of KERNELWRIGHT_VLLM')
+
+
+def serve_linears(model):
+    """Gives each 16-bit linear layer of a loaded model a method of ours. Returns ({name: layer}, {name: reason of those that
+    are left to vLLM})."""
+    taken, left, seen = {}, {}, set()
+    for name, layer in model.named_modules(remove_duplicate=False):
+        method = getattr(layer, "quant_method", None)
+        makes_logits = name.rpartition(".")[2] == "lm_head" and type(method) is UnquantizedEmbeddingMethod
+        if not makes_logits and not (isinstance(layer, LinearBase) and type(method) is UnquantizedLinearMethod) or id(layer) in seen:
+            continue
+        seen.add(id(layer))
+        try:
+            layer.quant_method = (KernelwrightEmbeddingMethod if makes_logits else KernelwrightLinearMethod)(layer)
+            taken[name] = layer
+        except ConfigError as error:
+            left[name] = str(error)
+    return taken, left
+
+
+# ---- activations behind gates and ups
+
+def gates_of(activation):
+    """The epilogue that computes what an activation of vLLM's computes; "" if none does."""
+    if type(activation) is SiluAndMul:
+        return "silu(gate) * up"
+    if type(activation) is GeluAndMul:
+        return {"tanh": "gelu_tanh(gate) * up", "none": "gelu(gate) * up"}.get(activation.approximate, "")
+    return ""
+
+
+def passes_on(forward):
+    """Whether a module's forward() calls self.gate_up_proj once, and gives the first of its results to self.act_fn in the next
+    statement, and to nothing else."""
+    try:
+        function = ast.parse(textwrap.dedent(inspect.getsource(forward))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return False
+
+    def called(value, name):
+        return isinstance(value, ast.Call) and ast.unparse(value.func) == f"self.{name}"
+
+    def mentions(name):
+        return sum(isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}" for node in ast.walk(function))
+    if mentions("gate_up_proj") != 1 or mentions("act_fn") != 1:
+        return False
+    for first, second in zip(function.body, function.body[1:]):
+        if not (isinstance(first, ast.Assign) and called(first.value, "gate_up_proj") and isinstance(second, ast.Assign)):
+            continue
+        target = first.targets[0]
+        if not (isinstance(target, ast.Tuple) and len(target.elts) == 2 and isinstance(target.elts[0], ast.Name)):
+            return False
+        name = target.elts[0].id
+        if not (called(second.value, "act_fn") and ast.unparse(second.value.args) == name and not second.value.keywords):
+            return False
+        behind = function.body[function.body.index(second) + 1:]
+        replaced = [ast.unparse(found) for found in second.targets] == [name]
+        read_again = any(isinstance(node, ast.Name) and node.id == name for part in behind for node in ast.walk(part))
+        return len(second.value.args) == 1 and (replaced or not read_again)
+    return False
+
+
+def fuse_gates(model, layers):
+    """Lets layers of gates and ups among `layers` (serve_linears()) also compute the activation behind them. Returns their
+    names."""
+    fused = []
+    ours = {id(layer) for layer in layers.values()}
+    for name, module in model.named_modules():
+        layer, activation = getattr(module, "gate_up_proj", None), getattr(module, "act_fn", None)
+        epilogue = gates_of(activation)
+        if not epilogue or not isinstance(layer, MergedColumnParallelLinear) or id(layer) not in ours:
+            continue
+        sizes = layer.output_partition_sizes
+        if layer.bias is not None or layer.gather_output or len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] % 8:
+            continue
+        if not passes_on(type(module).forward):
+            continue
+        try:
+            layer.quant_method = KernelwrightGatesMethod(layer, epilogue)
+        except ConfigError:
+            continue  # its own method serves on
+        layer.quant_method.process_weights_after_loading(layer)
+        module.act_fn = torch.nn.Identity()
+        fused.append(f"{name}.gate_up_proj".lstrip("."))
+    return fused
+
+
+# ---- layers of fp8
+
+def here():
+    """The device on which vLLM makes a model: what Served.handle() takes."""
+    if not torch.accelerator.is_available():
+        return "cpu", 0
+    return torch.accelerator.current_accelerator().type, torch.accelerator.current_device_index()
+
+
+def of_config(config):
+    """The GemmProblem of a configuration of vLLM's. Raises ConfigError with the reason if there is none."""
+    rows, weight = config.activation_quant_key, config.weight_quant_key
+    if envs.VLLM_BATCH_INVARIANT:
+        raise ConfigError("is not batch-invariant")
+    if rows.dtype != FP8 or weight.dtype != FP8 or config.out_dtype not in DTYPES:
+        raise ConfigError(f"takes e4m3 and makes float16 or bfloat16, not {rows.dtype}, {weight.dtype} and {config.out_dtype}")
+    of_rows, of_weight = rows.scale.group_shape, weight.scale.group_shape
+    if of_rows == (1, GROUP) and of_weight == (GROUP, GROUP) and not rows.scale.static:
+        scales = "per_block"
+    elif of_weight.is_per_tensor() and of_rows.is_per_tensor():
+        scales = "per_tensor"
+    elif (of_weight.is_per_tensor() or of_weight in ((1, -1), (-1, 1))) and (of_rows.is_per_tensor() or of_rows.is_per_token()):
+        scales = "per_token"
+    else:
+        raise ConfigError(f"has no scales of {tuple(of_rows)} and {tuple(of_weight)}")
+    n, k = config.weight_shape
+    return GemmProblem(n, k, DTYPES[config.out_dtype], scales)
+
+
+def implements(config, blocks):
+    """What vLLM's can_implement() returns. A kernel that serves begins to compile."""
+    try:
+        problem = of_config(config)
+        if (problem.scales == "per_block") != blocks:
+            return False, "has other scales"
+        served.handle(*here(), problem)
+        if blocks:
+            served.handle(*here(), RowsProblem(problem.k, DTYPES[config.input_dtype]))
+    except (ConfigError, KeyError) as error:
+        return False, str(error)
+    return True, None
+
+
+def supports(compute_capability):
+    """What vLLM's is_supported() returns."""
+    if compute_capability is not None and compute_capability < 89:
+        return False, "needs compute capability 8.9"
+    return True, None
+
+
+class KernelwrightFp8LinearKernel(FP8ScaledMMLinearKernel):
+    """Scales of tensors, or of tokens and channels. vLLM quantises the tokens."""
+
+    @classmethod
+    def is_supported(cls, compute_capability=None):
+        return supports(compute_capability)
+
+    @classmethod
+    def can_implement(cls, c):
+        return implements(c, blocks=False)
+
+    def __init__(self, c, layer_param_names):
+        super().__init__(c, layer_param_names)
+        self.problem = of_config(c)
+        self.plain, self.biased = served.handle(*here(), self.problem), 0
+
+    def process_weights_after_loading(self, layer):
+        scale = getattr(layer, self.layer_param_names[1])
+        many = self.problem.n if self.problem.scales == "per_token" else 1
+        replace_parameter(layer, self.layer_param_names[1], scale.detach().float().reshape(-1).expand(many).contiguous())
+        if getattr(layer, "bias", None) is not None:
+            self.biased = served.handle(*here(), self.problem._replace(bias=True))
+
+    def apply_scaled_mm(self, *, A, B, out_dtype, As, Bs, bias, output_shape):  # noqa: N803, vLLM's names
+        """A [rows, k], B [k, n] of a matrix [n, k]."""
+        of_rows = As.reshape(-1)
+        if self.problem.scales == "per_token" and As.dim() < 2:
+            of_rows = of_rows.expand(A.shape[0]).contiguous()
+        named = {"scale_a": of_rows, "scale_b": Bs} | ({} if bias is None else {"bias": bias})
+        return OPS.gemm(self.plain if bias is None else self.biased, A, B.t(), **named).view(*output_shape)
+
+
+class KernelwrightFp8BlockLinearKernel(Fp8BlockScaledMMLinearKernel):
+    """Scales of 128 x 128 elements of weights, and of 128 of a token. A kernel of ours quantises the tokens, because the product
+    reads their scales in columns."""
+
+    apply_input_quant = False
+
+    @classmethod
+    def is_supported(cls, compute_capability=None):
+        return supports(compute_capability)
+
+    @classmethod
+    def can_implement(cls, config):
+        return implements(config, blocks=True)
+
+    def __init__(self, config):
+        super().__init__(config)
+        problem = of_config(config)
+        self.k = problem.k
+        self.product = served.handle(*here(), problem)
+        self.quantiser = served.handle(*here(), RowsProblem(problem.k, DTYPES[config.input_dtype]))
+
+    def process_weights_after_loading(self, layer):
+        super().process_weights_after_loading(layer)
+        params = self._get_layer_params(layer)
+        name = params.WEIGHT_SCALE if params.weight_scale_inv is None else params.WEIGHT_SCALE_INV
+        replace_parameter(layer, name, getattr(layer, name).detach().float().contiguous())  # ue8m0 are powers of two, which f32 has
+
+    def apply_block_scaled_mm(self, A, B, As, Bs):  # noqa: N803, vLLM's names
+        """A [rows, k] of 16 bits, B [n, k], Bs [n / 128, k / 128]. As is vLLM's placeholder."""
+        elements, scale = quantised(self.quantiser, rows_of(A, self.k), self.k)
+        return OPS.gemm(self.product, elements, B, scale_a=scale, scale_b=Bs)
+
+
+def serve_fp8():
+    """Puts ours ahead of vLLM's own in the order in which it tries them. `--linear-backend` and VLLM_DISABLED_KERNELS choose
+    among all as before."""
+    from vllm.model_executor.kernels import linear
+    from vllm.model_executor.warmup import deep_gemm_warmup
+    from vllm.platforms import PlatformEnum
+
+    for kernels, ours in ((linear._POSSIBLE_FP8_KERNELS, KernelwrightFp8LinearKernel),
+                          (linear._POSSIBLE_FP8_BLOCK_KERNELS, KernelwrightFp8BlockLinearKernel)):
+        tried = kernels[PlatformEnum.CUDA]
+        if ours not in tried:
+            tried.insert(0, ours)
+    given = deep_gemm_warmup._fp8_linear_may_use_deep_gemm
+    if getattr(given, "of_kernelwright", False):
+        return
+
+    def may_use_deep_gemm(module):
+        """Layers that ours serves need no kernels of DeepGEMM, which it would compile for each number of rows."""
+        fp8_linear = getattr(getattr(module, "quant_method", None), "fp8_linear", None)
+        return not isinstance(fp8_linear, KernelwrightFp8BlockLinearKernel) and given(module)
+    may_use_deep_gemm.of_kernelwright = True
+    deep_gemm_warmup._fp8_linear_may_use_deep_gemm = may_use_deep_gemm

@@ -1,0 +1,50 @@
+"""Layers of a model that vLLM has loaded, beside its attention."""
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from vllm import envs
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+
+logger = logging.getLogger("vllm.kernelwright")
+
+
+def serve_loaded_models(parts):
+    """From here on each model that vLLM loads is taken over. `parts`: which of "linears", "gates" and "experts"."""
+    given = BaseModelLoader.load_model
+    if getattr(given, "of_kernelwright", False):
+        return
+
+    def load_model(self, vllm_config, model_config, *more, **named):
+        model = given(self, vllm_config, model_config, *more, **named)
+        try:
+            take_over(model, parts, has_lora=vllm_config.lora_config is not None)
+        except Exception as error:  # layers that were taken over serve, the others are vLLM's
+            logger.warning("kernelwright leaves layers of this model to vLLM: %s", error)
+        return model
+    load_model.of_kernelwright = True
+    BaseModelLoader.load_model = load_model
+
+
+def take_over(model, parts, has_lora=False):
+    """Gives layers of a loaded model methods of ours. The log says how many, and why others are left to vLLM."""
+    if envs.VLLM_BATCH_INVARIANT:
+        logger.info("kernelwright leaves linear layers and experts to vLLM, because results are to be batch-invariant")
+        return
+    left = {}
+    if "linears" in parts:
+        from .linears import fuse_gates, serve_linears
+
+        linears, left = serve_linears(model)
+        # LoRA adds to the result of a layer, so that has to be what the layer's weight makes.
+        fused = fuse_gates(model, linears) if "gates" in parts and not has_lora else []
+        logger.info("kernelwright serves %d linear layers, %d of them with the activation behind them", len(linears), len(fused))
+    if "experts" in parts:
+        from .experts import serve_experts
+
+        experts, others = serve_experts(model)
+        left |= others
+        logger.info("kernelwright serves %d layers of experts", len(experts))
+    for reason, count in Counter(left.values()).items():
+        logger.info("kernelwright leaves %d layers to vLLM, %s ...: %s", count, next(name for name in left if left[name] == reason), reason)

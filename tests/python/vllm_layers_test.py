@@ -1,0 +1,422 @@
+#!/usr/bin/env python3
+"""Linear layers and experts behind vLLM's own classes: on the GPU if there is one, else on the emulator. Run by hand where vLLM 0.24's
+Python files and torch are installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module and the library,
+unless the package is installed.
+
+The reference is fp64, over the weights and tokens as they are stored. What a test compares was computed by vLLM's own modules, whose
+methods are ours.
+"""
+import os
+import socket
+import subprocess
+import sys
+import types
+import unittest
+
+import torch
+import vllm
+from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
+from vllm.distributed import init_distributed_environment, initialize_model_parallel
+
+import kernelwright
+
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+BF16, F16 = torch.bfloat16, torch.float16
+FP8 = torch.float8_e4m3fn
+
+
+def setUpModule():
+    global CONFIG, engine, attention, experts, linears, model
+    if not vllm.__version__.startswith("0.24"):
+        raise unittest.SkipTest(f"vLLM {vllm.__version__}: layers are served in 0.24")
+    from kernelwright.vllm import attention, experts, linears, model
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "tcp://127.0.0.1:%d" % free.getsockname()[1]
+    CONFIG = set_current_vllm_config(VllmConfig(device_config=DeviceConfig(device=DEVICE)))
+    CONFIG.__enter__()
+    init_distributed_environment(1, 0, address, 0, backend="nccl" if HAS_GPU else "gloo")
+    initialize_model_parallel(1)
+    engine = kernelwright.Engine("cuda" if HAS_GPU else "emulator", hazards=not HAS_GPU)
+    attention.served.use(engine)
+
+
+def made(make, dtype):
+    """A module of vLLM's on the device, with random weights."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(DEVICE):
+            module = make()
+    finally:
+        torch.set_default_dtype(default)
+    for parameter in module.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape) * (0.5 if parameter.dim() == 1 else parameter.shape[-1] ** -0.5))
+    return module
+
+
+def randn(*shape, dtype=BF16):
+    return torch.randn(*shape).to(dtype).to(DEVICE)
+
+
+class Layers(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(17)
+        self.enterContext(torch.no_grad())  # as vLLM runs its models
+
+    def near(self, found, want, rounding, terms=0.0):
+        """rounding: of the result and of what lies between, relative; terms: the size of what a sum adds up, whose order is
+        free in f32."""
+        off = (found.double().cpu() - want.cpu()).abs()
+        bound = rounding * want.abs().cpu() + 2.0**-16 * (terms + 1.0) + rounding * 2.0**-6
+        self.assertLessEqual((off - bound).max().item(), 0, f"off by {off.max().item()} of {want.abs().max().item()}")
+        if not HAS_GPU:
+            self.assertEqual(engine.take_hazards(), [])
+
+
+class Linears(Layers):
+    def test_layers_with_and_without_a_bias(self):
+        from vllm.model_executor.layers.linear import ColumnParallelLinear, QKVParallelLinear, ReplicatedLinear, RowParallelLinear
+
+        for dtype, rounding in ((BF16, 2.0**-8), (F16, 2.0**-10)):
+            for make in (lambda: ColumnParallelLinear(64, 48, bias=True), lambda: RowParallelLinear(64, 48, bias=False),
+                         lambda: QKVParallelLinear(64, 16, 4, 2, bias=True), lambda: ReplicatedLinear(64, 24, bias=True)):
+                layer = made(make, dtype)
+                with self.subTest(type(layer).__name__, dtype=dtype):
+                    taken, left = linears.serve_linears(torch.nn.ModuleList([layer]))
+                    self.assertEqual((list(taken), left), (["0"], {}))
+                    for rows in (1, 5):
+                        x = randn(rows, 64, dtype=dtype)
+                        want = x.double() @ layer.weight.double().t() + (0 if layer.bias is None else layer.bias.double())
+                        self.near(layer(x)[0], want, rounding)
+                        self.assertTrue(torch.equal(layer(x)[0], layer(x)[0]))
+
+    def test_the_layer_that_makes_logits(self):
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+        head = made(lambda: ParallelLMHead(100, 64), BF16)
+        embedding = made(lambda: VocabParallelEmbedding(100, 64), BF16)
+        whole = torch.nn.ModuleDict({"lm_head": head, "embed_tokens": embedding})
+        self.assertEqual(list(linears.serve_linears(whole)[0]), ["lm_head"])
+        x = randn(3, 64)
+        self.near(head.quant_method.apply(head, x), x.double() @ head.weight.double().t(), 2.0**-8)
+        ids = torch.tensor([3, 99], device=DEVICE)
+        self.assertTrue(torch.equal(head.quant_method.embedding(head, ids), head.weight[ids]))
+
+    def test_rows_that_lie_apart_and_more_dimensions(self):
+        from vllm.model_executor.layers.linear import ReplicatedLinear
+
+        layer = made(lambda: ReplicatedLinear(64, 24, bias=False), BF16)
+        linears.serve_linears(torch.nn.ModuleList([layer]))
+        wide = randn(6, 201)
+        for x in (wide[:, :64], wide[:, 1:65], wide[:, ::2][:, :64], randn(2, 3, 64), randn(64, 6).t(), randn(0, 64)):
+            found = layer(x)[0]
+            self.assertEqual(found.shape, (*x.shape[:-1], 24))
+            if x.numel():
+                self.near(found, x.double() @ layer.weight.double().t(), 2.0**-8)
+
+    def test_what_is_left_to_vllm(self):
+        from vllm.model_executor.layers.linear import ReplicatedLinear
+
+        plain, odd = made(lambda: ReplicatedLinear(64, 24, bias=False), torch.float32), made(lambda: ReplicatedLinear(63, 24, bias=False), BF16)
+        taken, left = linears.serve_linears(torch.nn.ModuleDict({"f32": plain, "odd": odd}))
+        self.assertEqual(list(taken), [])
+        self.assertIn("float32", left["f32"])
+        self.assertIn("/problem/k", left["odd"])
+        x = torch.randn(2, 64, device=DEVICE)
+        self.near(plain(x)[0], x.double() @ plain.weight.double().t(), 2.0**-20)
+
+    def test_compiled_and_eager_have_the_same_bits(self):
+        from vllm.model_executor.models.llama import LlamaMLP
+
+        mlp = made(lambda: LlamaMLP(64, 96, "silu"), BF16)
+        model.take_over(mlp, ("linears", "gates"))
+        self.assertEqual(type(mlp.act_fn), torch.nn.Identity)
+        compiled = torch.compile(mlp, fullgraph=True, dynamic=True, backend="inductor" if HAS_GPU else "eager")
+        with torch.inference_mode():
+            for rows in (2, 7, 33):
+                x = randn(rows, 64)
+                self.assertTrue(torch.equal(compiled(x), mlp(x)))
+
+
+class Gates(Layers):
+    ACTIVATIONS = {"silu(gate) * up": torch.nn.functional.silu,
+                   "gelu_tanh(gate) * up": lambda x: torch.nn.functional.gelu(x, approximate="tanh")}
+
+    def check(self, mlp, epilogue, width):
+        gate, up = mlp.gate_up_proj.weight.double().chunk(2)
+        down = mlp.down_proj.weight.double()
+        model.take_over(mlp, ("linears", "gates"))
+        self.assertEqual(type(mlp.act_fn), torch.nn.Identity)
+        x = randn(5, width)
+        inner = self.ACTIVATIONS[epilogue](x.double() @ gate.t()) * (x.double() @ up.t())
+        self.near(mlp.gate_up_proj(x)[0], inner, 2.0**-8)
+        # Inner rows are rounded to bf16: each moves a sum by 2^-9 of its term.
+        self.near(mlp(x), inner @ down.t(), 2.0**-8, terms=2.0**7 * (inner.abs() @ down.abs().t()).max().item())
+
+    def test_silu(self):
+        from vllm.model_executor.models.llama import LlamaMLP
+        from vllm.model_executor.models.qwen2 import Qwen2MLP
+
+        self.check(made(lambda: LlamaMLP(64, 96, "silu"), BF16), "silu(gate) * up", 64)
+        self.check(made(lambda: Qwen2MLP(64, 40, "silu"), BF16), "silu(gate) * up", 64)
+
+    def test_gelu(self):
+        from vllm.model_executor.models.gemma3 import Gemma3MLP
+
+        self.check(made(lambda: Gemma3MLP(64, 96, "gelu_pytorch_tanh"), BF16), "gelu_tanh(gate) * up", 64)
+
+    def test_weights_are_reloaded_whole_or_not_at_all(self):
+        from vllm.model_executor.models.llama import LlamaMLP
+
+        mlp = made(lambda: LlamaMLP(64, 96, "silu"), BF16)
+        model.take_over(mlp, ("linears", "gates"))
+        layer = mlp.gate_up_proj
+        with self.assertRaisesRegex(RuntimeError, "has interleaved this weight"):
+            layer.weight.weight_loader(layer.weight, torch.zeros(96, 64), 0)
+        new = randn(192, 64)
+        layer.weight.data.copy_(new)
+        layer.quant_method.process_weights_after_loading(layer)  # as vLLM calls it behind a reload
+        x = randn(3, 64)
+        gate, up = (x.double() @ half.double().t() for half in new.chunk(2))
+        self.near(layer(x)[0], torch.nn.functional.silu(gate) * up, 2.0**-8)
+
+    def test_lora_keeps_the_activation(self):
+        from vllm.model_executor.models.llama import LlamaMLP
+
+        mlp = made(lambda: LlamaMLP(64, 96, "silu"), BF16)
+        model.take_over(mlp, ("linears", "gates"), has_lora=True)
+        self.assertNotEqual(type(mlp.act_fn), torch.nn.Identity)
+        self.assertIs(type(mlp.gate_up_proj.quant_method), linears.KernelwrightLinearMethod)
+
+    def test_only_a_plain_chain_is_fused(self):
+        def forward(body):
+            space, text = {}, "def forward(self, x):\n" + "".join(f"    {line}\n" for line in body)
+            exec(text, space)  # noqa: S102
+            inspected = space["forward"]
+            linears.inspect.getsource, kept = (lambda _: text), linears.inspect.getsource
+            try:
+                return linears.passes_on(inspected)
+            finally:
+                linears.inspect.getsource = kept
+        up, act, down = "y, _ = self.gate_up_proj(x)", "x = self.act_fn(y)", "x, _ = self.down_proj(x)"
+        self.assertTrue(forward([up, act, down, "return x"]))
+        self.assertTrue(forward([up, "y = self.act_fn(y)", "z, _ = self.down_proj(y)", "return z"]))
+        self.assertFalse(forward([up, act, down, "return x + y"]), "the sums are used again")
+        self.assertFalse(forward([up, "y = y * 2", act, down, "return x"]), "something is between")
+        self.assertFalse(forward([up, "x = self.act_fn(y, 3)", down, "return x"]))
+        self.assertFalse(forward([up, "x = self.act_fn(x)", down, "return x"]), "another tensor is activated")
+        self.assertFalse(forward([up, act, "z, _ = self.gate_up_proj(x)", "return z"]), "the layer is called twice")
+        self.assertFalse(forward(["y = self.gate_up_proj(x)[0]", act, "return x"]))
+
+
+class Fp8(Layers):
+    """Kernels that vLLM chooses for fp8 layers, called as its Fp8LinearMethod calls them."""
+
+    N, K = 48, 256
+
+    def config(self, of_rows, static, of_weight, dtype=BF16, n=N):
+        from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import FP8ScaledMMLinearLayerConfig
+        from vllm.model_executor.layers.quantization.utils.quant_utils import GroupShape, QuantKey, ScaleDesc
+
+        rows = QuantKey(FP8, ScaleDesc(torch.float32, static, GroupShape(*of_rows)))
+        weight = QuantKey(FP8, ScaleDesc(torch.float32, True, GroupShape(*of_weight)))
+        return FP8ScaledMMLinearLayerConfig(weight_quant_key=weight, activation_quant_key=rows, weight_shape=(n, self.K),
+                                            input_dtype=dtype, out_dtype=dtype)
+
+    def test_scales_of_tensors_tokens_and_channels(self):
+        whole, token, channel = (-1, -1), (1, -1), (-1, 1)
+        for of_rows, static, of_weight in ((whole, True, whole), (whole, False, whole), (token, False, whole), (token, False, channel),
+                                           (whole, True, channel)):
+            for biased in (False, True):
+                with self.subTest(rows=of_rows, static=static, weight=of_weight, bias=biased):
+                    config = self.config(of_rows, static, of_weight)
+                    kernel_class = linears.KernelwrightFp8LinearKernel
+                    self.assertEqual(kernel_class.can_implement(config), (True, None))
+                    self.assertFalse(linears.KernelwrightFp8BlockLinearKernel.can_implement(config)[0])
+                    kernel = kernel_class(config, ["weight", "weight_scale", "input_scale", "input_scale_ub"])
+                    weight = torch.randn(self.N, self.K).clamp(-3, 3).to(FP8)
+                    scale = torch.rand(self.N, 1) * 0.02 + 0.01 if of_weight == channel else torch.tensor([0.02])
+                    x = randn(5, self.K)
+                    layer = torch.nn.Module()
+                    layer.weight = torch.nn.Parameter(weight.to(DEVICE).t(), requires_grad=False)
+                    layer.weight_scale = torch.nn.Parameter(scale.to(DEVICE), requires_grad=False)
+                    given = torch.tensor(4.0 / 448)
+                    layer.input_scale = torch.nn.Parameter(given.to(DEVICE), requires_grad=False) if static else None
+                    bias = randn(self.N) if biased else None
+                    layer.bias = bias
+                    kernel.process_weights_after_loading(layer)
+                    found = kernel.apply_weights(layer, x, bias)
+                    # Tokens as vLLM's own quantiser leaves them.
+                    stored, of_x = kernel.quant_fp8(x, layer.input_scale, None)
+                    want = (stored.double().cpu() * of_x.double().cpu().reshape(-1, 1)) @ (weight.double() * scale.double()).t()
+                    want = want if bias is None else want + bias.double().cpu()
+                    self.near(found, want, 2.0**-8, terms=16.0)
+
+    def test_scales_of_blocks(self):
+        for dtype in (BF16, F16):
+            config = self.config((1, 128), False, (128, 128), dtype, n=200)
+            kernel_class = linears.KernelwrightFp8BlockLinearKernel
+            self.assertEqual(kernel_class.can_implement(config), (True, None))
+            self.assertFalse(linears.KernelwrightFp8LinearKernel.can_implement(config)[0])
+            kernel = kernel_class(config)
+            weight, scale = torch.randn(200, self.K).clamp(-3, 3).to(FP8), torch.rand(2, 2) * 0.02 + 0.01
+            layer = torch.nn.Module()
+            layer.weight = torch.nn.Parameter(weight.to(DEVICE), requires_grad=False)
+            layer.weight_scale_inv = torch.nn.Parameter(scale.to(DEVICE), requires_grad=False)
+            kernel.process_weights_after_loading(layer)
+            wide = scale.repeat_interleave(128, 0)[:200].repeat_interleave(128, 1).double()
+            for rows in (1, 5, 6):
+                x = randn(rows, self.K, dtype=dtype)
+                elements, of_x = linears.quantised(kernel.quantiser, x, self.K)
+                stored = elements.double().cpu() * of_x.double().cpu().t().repeat_interleave(128, 1)
+                off = (stored - x.double().cpu()).abs()
+                self.assertLessEqual((off - 2.0**-4 * x.double().cpu().abs() - 2.0**-9).max().item(), 0)
+                self.near(kernel.apply_weights(layer, x), stored @ (weight.double() * wide).t(), 2.0**-8, terms=16.0)
+
+    def test_what_is_refused_says_why(self):
+        can = linears.KernelwrightFp8LinearKernel.can_implement
+        self.assertIn("float32", can(self.config((-1, -1), True, (-1, -1), torch.float32))[1])
+        self.assertIn("no scales of", can(self.config((1, 64), False, (64, 64)))[1])
+        self.assertEqual(linears.KernelwrightFp8LinearKernel.is_supported(80), (False, "needs compute capability 8.9"))
+        self.assertEqual(linears.KernelwrightFp8LinearKernel.is_supported(90), (True, None))
+
+
+class Experts(Layers):
+    EXPERTS, TOP_K, HIDDEN, WIDTH = 6, 2, 128, 128
+
+    def layer(self, dtype=BF16, fp8=False, **changes):
+        """RoutedExperts as they are when they are loaded, and their weights in fp64."""
+        from vllm.model_executor.layers.fused_moe.activation import MoEActivation
+        from vllm.model_executor.layers.fused_moe.oracle.fp8 import Fp8MoeBackend
+        from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
+        from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
+
+        layer = RoutedExperts.__new__(RoutedExperts)
+        torch.nn.Module.__init__(layer)
+        parallel = types.SimpleNamespace(dp_size=1, use_ep=False, enable_eplb=False)
+        layer.moe_config = types.SimpleNamespace(moe_parallel_config=parallel, has_bias=False, in_dtype=dtype)
+        layer.rocm_aiter_fmoe_enabled, layer._expert_map = False, None
+        layer.activation, layer.top_k, layer.apply_router_weight_on_input = MoEActivation.SILU, self.TOP_K, False
+        layer.swiglu_limit = layer.swiglu_alpha = layer.swiglu_beta = None
+        shapes = (self.EXPERTS, 2 * self.WIDTH, self.HIDDEN), (self.EXPERTS, self.HIDDEN, self.WIDTH)
+        weights = []
+        for name, shape in zip(("w13", "w2"), shapes):
+            values = torch.randn(shape) * shape[-1] ** -0.5
+            stored = (values * 64).to(FP8) if fp8 else values.to(dtype)
+            setattr(layer, f"{name}_weight", torch.nn.Parameter(stored.to(DEVICE), requires_grad=False))
+            if fp8:
+                scale = torch.rand(shape[0], shape[1] // 128, shape[2] // 128) / 128 + 1 / 128
+                setattr(layer, f"{name}_weight_scale_inv", torch.nn.Parameter(scale.to(DEVICE), requires_grad=False))
+                wide = scale.repeat_interleave(128, 1).repeat_interleave(128, 2)
+            weights.append(stored.double() * (wide.double() if fp8 else 1))
+        from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
+        from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
+        kind = Fp8MoEMethod if fp8 else UnquantizedFusedMoEMethod
+        method = kind.__new__(kind)
+        torch.nn.Module.__init__(method) if isinstance(method, torch.nn.Module) else None
+        method.moe, method.moe_kernel = layer.moe_config, types.SimpleNamespace(is_monolithic=False)
+        if fp8:
+            method.fp8_backend, method.block_quant = Fp8MoeBackend.DEEPGEMM, True
+        else:
+            method.unquantized_backend = UnquantizedMoeBackend.TRITON
+        layer.quant_method = method
+        for name, value in changes.items():
+            setattr(layer, name, value)
+        return layer, weights
+
+    def check(self, dtype, fp8, rounding):
+        layer, (gate_up, down) = self.layer(dtype, fp8)
+        taken, left = experts.serve_experts(torch.nn.ModuleDict({"experts": layer}))
+        self.assertEqual((list(taken), left), (["experts"], {}))
+        self.assertFalse(layer.quant_method.is_monolithic)
+        for tokens in (1, 9):
+            x = randn(tokens, self.HIDDEN, dtype=dtype)
+            shares, ids = torch.rand(tokens, self.EXPERTS).softmax(-1).topk(self.TOP_K)
+            found = layer.forward_modular(x, shares.to(DEVICE), ids.to(DEVICE).to(torch.int32))
+            want, size = torch.zeros(tokens, self.HIDDEN, dtype=torch.float64), 0.0
+            for token in range(tokens):
+                for share, expert in zip(shares[token].double(), ids[token]):
+                    gate, up = (x[token].double().cpu() @ gate_up[expert].t()).chunk(2)
+                    inner = torch.nn.functional.silu(gate) * up
+                    want[token] += share * (down[expert] @ inner)
+                    size = max(size, (share * (down[expert].abs() @ inner.abs())).max().item())
+            off = (found.double().cpu() - want).abs().max().item()
+            self.assertLessEqual(off, rounding * size)
+            self.assertTrue(torch.equal(found, layer.forward_modular(x, shares.to(DEVICE), ids.to(DEVICE))), "ids of 64 bits too")
+            if not HAS_GPU:
+                self.assertEqual(engine.take_hazards(), [])
+
+    def test_16_bits(self):
+        # Inner rows, rows of experts and results are rounded.
+        self.check(BF16, False, 2.0**-7)
+        self.check(F16, False, 2.0**-9)
+
+    def test_fp8(self):
+        # Tokens and inner rows are rounded to e4m3: by 2^-4 at most, in sums of 128 elements whose errors have both signs.
+        self.check(BF16, True, 2.0**-4)
+
+    def test_what_is_left_to_vllm(self):
+        from vllm.model_executor.layers.fused_moe.activation import MoEActivation
+        from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
+
+        def reason(change=lambda layer: None, **changes):
+            layer, _ = self.layer(**changes)
+            before = layer.w13_weight.clone()
+            change(layer)
+            method = layer.quant_method
+            taken, left = experts.serve_experts(torch.nn.ModuleDict({"experts": layer}))
+            self.assertEqual(list(taken), [])
+            self.assertIs(layer.quant_method, method)
+            self.assertTrue(torch.equal(layer.w13_weight, before), "weights are as they were")
+            return left["experts"]
+        self.assertIn("several ranks", reason(_expert_map=torch.zeros(6, dtype=torch.int32)))
+        self.assertIn("its activation is swigluoai", reason(activation=MoEActivation.SWIGLUOAI))
+        self.assertIn("with limits", reason(swiglu_limit=7.0))
+        self.assertIn("weights on a layer's input", reason(apply_router_weight_on_input=True))
+        self.assertIn("FlashInfer CUTLASS", reason(
+            lambda layer: setattr(layer.quant_method, "unquantized_backend", UnquantizedMoeBackend.FLASHINFER_CUTLASS)))
+
+
+class Registration(unittest.TestCase):
+    """register(), in processes of its own."""
+
+    CODE = ("import sys, types\n"
+            "try: import vllm._C_stable_libtorch\n"
+            "except ImportError: sys.modules['vllm._C_stable_libtorch'] = types.ModuleType('vllm._C_stable_libtorch')\n"
+            "import kernelwright.vllm as plugin; plugin.register(); plugin.register()\n"
+            "from vllm import envs; from vllm.model_executor.kernels import linear; from vllm.platforms import PlatformEnum\n"
+            "from vllm.model_executor.model_loader.base_loader import BaseModelLoader\n"
+            "print([k.__name__ for k in linear._POSSIBLE_FP8_KERNELS[PlatformEnum.CUDA]][0], "
+            "[k.__name__ for k in linear._POSSIBLE_FP8_BLOCK_KERNELS[PlatformEnum.CUDA]][:2], "
+            "getattr(BaseModelLoader.load_model, 'of_kernelwright', False), "
+            "envs.compile_factors().get('KERNELWRIGHT_VLLM'), sep=' | ')")
+
+    def run_in_vllm(self, **environment):
+        done = subprocess.run([sys.executable, "-c", self.CODE], env=os.environ | environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        return done.stdout.splitlines()[-1].split(" | "), done.stdout + done.stderr
+
+    def test_layers_are_taken_where_they_are_asked_for(self):
+        found, _ = self.run_in_vllm(KERNELWRIGHT_VLLM="linears,gates")
+        self.assertEqual(found[0], "KernelwrightFp8LinearKernel")
+        self.assertEqual(found[1], "['KernelwrightFp8BlockLinearKernel', 'FlashInferFp8DeepGEMMDynamicBlockScaledKernel']")
+        self.assertEqual(found[2:], ["True", f"{kernelwright.__version__} linears gates"])
+        found, _ = self.run_in_vllm(KERNELWRIGHT_VLLM="")
+        self.assertEqual(found[2:], ["False", "None"])
+        found, log = self.run_in_vllm(KERNELWRIGHT_VLLM="experts,nothing")
+        self.assertEqual(found[2:], ["True", f"{kernelwright.__version__} experts"])
+        self.assertNotIn("Kernelwright", found[0])
+        self.assertIn('KERNELWRIGHT_VLLM has "nothing"', log)
+
+    def test_without_the_library_vllm_serves(self):
+        found, log = self.run_in_vllm(KERNELWRIGHT_VLLM="all", KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
+        self.assertEqual(found[2:], ["False", "None"])
+        self.assertIn("leaves linears, gates, experts to vLLM", log)
+
+
+if __name__ == "__main__":
+    print("vLLM", vllm.__version__, "on", torch.cuda.get_device_name() if HAS_GPU else "the emulator")
+    unittest.main(verbosity=2)
