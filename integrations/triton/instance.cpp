@@ -46,20 +46,11 @@ std::set<std::string> wanted_outputs(TRITONBACKEND_Request* request) {
 
 }  // namespace
 
-DevicePtr Buffer::reserve(std::uint64_t bytes) {
-  if (bytes > bytes_) {
-    device_->free(address_);
-    address_ = bytes_ = 0;
-    address_ = device_->allocate(bytes);
-    bytes_ = bytes;
-  }
-  return address_;
-}
-
 Instance::Instance(TRITONBACKEND_ModelInstance* instance, const Model& model)
     : model_(model),
       device_(model.engine().device(device_of(instance, model))),
       kernel_(model.operation().prepare(model.engine(), device_.ordinal())),
+      weights_(model.weights_on(device_)),
       workspace_(device_) {
   for (std::size_t i = 0; i < model.operation().operands().size(); ++i) buffers_.emplace_back(device_);
   stream_ = device_.create_stream();
@@ -113,10 +104,10 @@ DevicePtr Instance::gather(TRITONBACKEND_Input* input, std::size_t operand, std:
 
 void Instance::read_inputs(TRITONBACKEND_Request* request, Call& call) {
   const std::vector<Operand>& operands = model_.operation().operands();
-  call.addresses.resize(operands.size());
+  call.addresses = weights_;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const Operand& operand = operands[i];
-    if (operand.is_output) continue;
+    if (operand.is_output || operand.is_held) continue;
     TRITONBACKEND_Input* input = nullptr;
     check(TRITONBACKEND_RequestInput(request, operand.name.c_str(), &input));
     TRITONSERVER_DataType type = TRITONSERVER_TYPE_INVALID;

@@ -9,26 +9,6 @@
 
 namespace kernelwright::triton {
 
-/// Device memory that grows as requests need it, and never shrinks.
-class Buffer {
- public:
-  explicit Buffer(Device& device) : device_(&device) {}
-  ~Buffer() { device_->free(address_); }
-  Buffer(Buffer&& other) noexcept : device_(other.device_), address_(other.address_), bytes_(other.bytes_) {
-    other.address_ = 0;
-  }
-  Buffer& operator=(Buffer&&) = delete;
-
-  /// Memory of at least `bytes`, whose contents are lost. Throws DeviceError if the device has no more.
-  DevicePtr reserve(std::uint64_t bytes);
-  std::uint64_t bytes() const { return bytes_; }
-
- private:
-  Device* device_;
-  DevicePtr address_ = 0;
-  std::uint64_t bytes_ = 0;
-};
-
 /// The moments of a request that the server's statistics have, in nanoseconds of the steady clock.
 struct Moments {
   std::uint64_t start = 0, compute_start = 0, compute_end = 0, end = 0;
@@ -69,7 +49,8 @@ class Instance {
   const Model& model_;
   Device& device_;
   std::unique_ptr<PreparedKernel> kernel_;
-  std::vector<Buffer> buffers_;  // as Operation::operands()
+  const std::vector<DevicePtr> weights_;  // as Operation::operands(); 0 for those that requests give
+  std::vector<Buffer> buffers_;           // likewise
   Buffer workspace_;
   Stream stream_ = nullptr;
 };

@@ -1,6 +1,7 @@
 // Models and their engines: config.pbtxt and problem.json are read, and events go to the server's log.
 #include "model.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "errors.h"
@@ -52,8 +53,16 @@ JsonValue config_of(TRITONBACKEND_Model* model) {
   return JsonValue::parse({text, bytes});
 }
 
-DeviceOptions read_parameters(const JsonValue& config) {
-  DeviceOptions options;
+struct Parameters {
+  DeviceOptions device;
+  WeightsFile weights;  // its path as it is given
+};
+
+constexpr std::string_view kTensorPrefix = "tensor.";
+
+Parameters read_parameters(const JsonValue& config) {
+  Parameters given;
+  DeviceOptions& options = given.device;
   std::vector<Violation> found;
   bool has_arch = false;
   const JsonValue* parameters = config.find("parameters");
@@ -77,9 +86,15 @@ DeviceOptions read_parameters(const JsonValue& config) {
       if (!options.hazards && value != "false") refuse("true and false are accepted");
     } else if (name == "cache_directory") {
       options.cache_directory = value;
+    } else if (name == "weights") {
+      given.weights.path = value;
+      if (value.empty()) refuse("the name of a file is accepted");
+    } else if (name.starts_with(kTensorPrefix)) {
+      given.weights.names[name.substr(kTensorPrefix.size())] = value;
     } else {
       found.push_back({pointer_to("/parameters", name),
-                       "is no parameter here; the parameters are device, arch, hazards and cache_directory"});
+                       "is no parameter here; the parameters are device, arch, hazards, cache_directory, weights and "
+                       "tensor.NAME"});
     }
   }
   if (!options.emulated && has_arch)
@@ -87,16 +102,24 @@ DeviceOptions read_parameters(const JsonValue& config) {
   if (!options.emulated && options.hazards)
     found.push_back({"/parameters/hazards", "a GPU finds none; only an emulator does"});
   if (!found.empty()) throw ConfigError(std::move(found));
-  return options;
+  return given;
 }
 
-std::string problem_path(TRITONBACKEND_Model* model) {
+/// The folder of the model's version.
+std::string folder_of(TRITONBACKEND_Model* model) {
   TRITONBACKEND_ArtifactType type = TRITONBACKEND_ARTIFACT_FILESYSTEM;
   const char* folder = nullptr;
   std::uint64_t version = 0;
   check(TRITONBACKEND_ModelRepository(model, &type, &folder));
   check(TRITONBACKEND_ModelVersion(model, &version));
-  return std::string(folder) + "/" + std::to_string(version) + "/problem.json";
+  return std::string(folder) + "/" + std::to_string(version) + "/";
+}
+
+/// The path that is given, from the version's folder on; else that of weights.safetensors if it is there.
+std::string weights_path(const std::string& folder, const std::string& given) {
+  if (!given.empty()) return std::filesystem::path(folder) / given;
+  const std::string usual = folder + "weights.safetensors";
+  return std::filesystem::exists(usual) ? usual : "";
 }
 
 }  // namespace
@@ -116,8 +139,12 @@ std::shared_ptr<Engine> Engines::engine(const DeviceOptions& options) {
 
 Model::Model(TRITONBACKEND_Model* model, Engines& engines) {
   const JsonValue config = config_of(model);
-  const DeviceOptions options = read_parameters(config);
-  operation_ = read_operation(problem_path(model));
+  Parameters parameters = read_parameters(config);
+  const DeviceOptions& options = parameters.device;
+  const std::string folder = folder_of(model);
+  operation_ = read_operation(folder + "problem.json");
+  parameters.weights.path = weights_path(folder, parameters.weights.path);
+  weights_ = std::make_unique<Weights>(parameters.weights, operation_->operands());
   if (std::vector<Violation> found = mismatches(config, operation_->operands()); !found.empty())
     throw ConfigError(std::move(found));
   engine_ = engines.engine(options);

@@ -9,6 +9,7 @@
 
 #include "kernelwright/engine.h"
 #include "operation.h"
+#include "weights.h"
 
 namespace kernelwright::triton {
 
@@ -33,21 +34,24 @@ class Engines {
   std::map<DeviceOptions, std::weak_ptr<Engine>> engines_;
 };
 
-/// The state of a model: immutable, and shared by its instances.
+/// The state of a model: immutable but for copies of its weights, and shared by its instances.
 class Model {
  public:
-  /// Reads the model's configuration and its problem.json. Throws ConfigError if they do not fit each other, and what
-  /// Engines::engine() throws.
+  /// Reads the model's configuration, its problem.json and the header of its weights. Throws ConfigError if they do not
+  /// fit each other, and what Engines::engine() throws.
   Model(TRITONBACKEND_Model* model, Engines& engines);
 
   const Operation& operation() const { return *operation_; }
   Engine& engine() const { return *engine_; }
   bool emulated() const { return emulated_; }
+  /// Weights::on(), of the model's weights.
+  const std::vector<DevicePtr>& weights_on(Device& device) const { return weights_->on(device); }
 
  private:
   std::unique_ptr<Operation> operation_;
   std::shared_ptr<Engine> engine_;
   bool emulated_ = false;
+  std::unique_ptr<Weights> weights_;  // in memory of the engine's devices
 };
 
 }  // namespace kernelwright::triton

@@ -7,16 +7,13 @@
 #include "kernelwright/generator/checked.h"
 
 namespace kernelwright::triton {
-namespace {
 
-/// "[-1, 64]", as config.pbtxt has it.
 std::string text_of(const Shape& shape) {
   std::string text = "[";
   for (const std::int64_t extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
   return text + "]";
 }
 
-/// "[m, 64]"
 std::string text_of(const std::vector<Dimension>& shape) {
   std::string text = "[";
   for (const Dimension& dimension : shape) {
@@ -25,6 +22,8 @@ std::string text_of(const std::vector<Dimension>& shape) {
   }
   return text + "]";
 }
+
+namespace {
 
 Shape dims_of(const JsonValue& tensor) {
   Shape dims;
@@ -64,7 +63,7 @@ void compare_list(std::vector<Violation>& found, const JsonValue& config, const 
   const JsonValue::Array tensors = given ? given->elements() : JsonValue::Array{};
   std::string names;
   for (const Operand& operand : operands) {
-    if (operand.is_output != outputs) continue;
+    if (operand.is_output != outputs || operand.is_held) continue;
     names += (names.empty() ? "" : ", ") + operand.name;
     const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const JsonValue& each) {
       return each.at("/name").as_string() == operand.name;
@@ -76,8 +75,12 @@ void compare_list(std::vector<Violation>& found, const JsonValue& config, const 
   }
   for (const JsonValue& tensor : tensors) {
     const std::string& name = tensor.at("/name").as_string();
-    if (std::none_of(operands.begin(), operands.end(),
-                     [&](const Operand& each) { return each.is_output == outputs && each.name == name; }))
+    const auto operand = std::find_if(operands.begin(), operands.end(), [&](const Operand& each) {
+      return each.is_output == outputs && each.name == name;
+    });
+    if (operand != operands.end() && operand->is_held)
+      found.push_back({"/" + list + "/" + name, "is in the model's weights; leave it out here"});
+    else if (operand == operands.end())
       found.push_back({"/" + list + "/" + name, "is no tensor of the problem, which has " + names});
   }
 }

@@ -27,11 +27,17 @@ struct Operand {
   DType dtype = DType::kBf16;
   std::vector<Dimension> shape;
   bool is_output = false;
+  bool is_held = false;  // by the model's weights, so that no request gives it
 };
 
 /// The sizes of one request, by name: "m".
 using Sizes = std::map<std::string_view, std::int64_t>;
 using Shape = std::vector<std::int64_t>;
+
+/// "[-1, 64]", as config.pbtxt has it.
+std::string text_of(const Shape& shape);
+/// "[m, 64]"
+std::string text_of(const std::vector<Dimension>& shape);
 
 /// Triton's type for elements of `dtype`; TRITONSERVER_TYPE_INVALID if it has none.
 TRITONSERVER_DataType server_type(DType dtype);

@@ -33,6 +33,7 @@ class Operation {
  public:
   virtual ~Operation() = default;
   const std::vector<Operand>& operands() const { return operands_; }
+  std::vector<Operand>& operands() { return operands_; }
   /// Compiles the kernel, or loads it from the cache. Throws what Engine::prepare() throws.
   virtual std::unique_ptr<PreparedKernel> prepare(Engine& engine, int device) const = 0;
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The backend in a real Triton Inference Server, on the emulator with hazards on. scripts/triton.sh gets a server and runs this.
+"""The backend in a real Triton Inference Server: on the emulator with hazards on, or with KERNELWRIGHT_TRITON_DEVICE=cuda on a GPU.
+scripts/triton.sh gets a server and runs this on the emulator.
 
 KERNELWRIGHT_TRITON_SERVER is the server's executable, KERNELWRIGHT_TRITON_BACKENDS the folder that holds kernelwright/. Without
 them the test is skipped. Requests go over HTTP on loopback, with tensors in binary or in JSON. The reference is a plain sum.
@@ -29,10 +30,14 @@ CLIENTS = 8
 HALF_ROUNDING, FLOAT_ROUNDING = 2.0**-11, 2.0**-24  # half a unit in the last place, relative
 N, K = 40, 64
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
-PARAMETERS = {"device": "emulator", "arch": "sm_90a", "hazards": "true"}
+EMULATOR = {"device": "emulator", "arch": "sm_90a", "hazards": "true"}
+ON_GPU = os.environ.get("KERNELWRIGHT_TRITON_DEVICE", "emulator") == "cuda"
+PARAMETERS = {"device": "cuda"} if ON_GPU else EMULATOR
+INSTANCES = "instance_group [{count: 2 kind: %s}]" % ("KIND_GPU" if ON_GPU else "KIND_CPU")
 GEMM = {"version": 1, "kind": "gemm", "name": "product", "schedule": "auto",
         "problem": {"n": N, "k": K, "dtype": {"a": "f16", "b": "f16", "d": "f32", "c": "f32"}, "epilogue": "relu(acc + bias)"}}
 GEMM_TENSORS = ({"a": ("FP16", [-1, K]), "b": ("FP16", [N, K]), "bias": ("FP32", [N])}, {"d": ("FP32", [-1, N])})
+HELD = ({"a": GEMM_TENSORS[0]["a"]}, GEMM_TENSORS[1])  # the model brings b and bias
 ATTENTION = {"version": 1, "kind": "attention", "name": "attend", "schedule": "auto",
              "problem": {"head_dim": {"qk": HEAD_DIM, "v": HEAD_DIM}, "heads": {"q": HEADS, "kv": KV_HEADS}, "lse": True,
                          "dtype": {"q": "f16", "kv": "f16", "out": "f16"}, "mask": {"kind": "causal"}}}
@@ -53,6 +58,18 @@ def unpacked(dtype, data):
 def halves(generator, count):
     """Numbers that f16 holds exactly."""
     return unpacked("FP16", packed("FP16", [generator.uniform(-1, 1) for _ in range(count)]))
+
+
+def safetensors(tensors):
+    """A file of that format. `tensors`: name -> (dtype, shape, values), as a request has them."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, (dtype, shape, values) in tensors.items():
+        raw = packed(dtype, values)
+        header[name] = {"dtype": {"FP16": "F16", "FP32": "F32"}[dtype], "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
 
 
 def config_text(name, tensors, parameters, more=""):
@@ -134,6 +151,11 @@ class Server:
             with open(os.path.join(folder, "1", "problem.json"), "w", encoding="utf-8") as file:
                 json.dump(problem, file)
 
+    def put(self, name, file, data):
+        """Writes a file of the model's version."""
+        with open(os.path.join(self.repository, name, "1", file), "wb") as out:
+            out.write(data)
+
     def load(self, name):
         self.call(f"/v2/repository/models/{name}/load", b"{}")
 
@@ -196,7 +218,7 @@ class TritonTest(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory(prefix="kernelwright-triton-")
         cls.server = Server(cls.folder.name)
         try:
-            cls.server.add("product", GEMM, GEMM_TENSORS, more="instance_group [{count: 2 kind: KIND_CPU}]")
+            cls.server.add("product", GEMM, GEMM_TENSORS, more=INSTANCES)
             cls.server.load("product")
             cls.server.add("attend", ATTENTION, ATTENTION_TENSORS)
             cls.server.load("attend")
@@ -386,10 +408,72 @@ class TritonTest(unittest.TestCase):
         refused("/problem/kv_layout", tensors=ATTENTION_TENSORS,
                 problem=dict(ATTENTION, problem=dict(ATTENTION["problem"], kv_layout={"kind": "paged", "page_size": 16})))
         refused("/parameters/device", '\\"tpu\\" is given; cuda and emulator are accepted', parameters={"device": "tpu"})
-        refused("/parameters/arch", "sm_100a", parameters={**PARAMETERS, "arch": "sm_1"})
+        refused("/parameters/arch", "sm_100a", parameters={**EMULATOR, "arch": "sm_1"})
         refused("/parameters/cache_dir: is no parameter here", parameters={**PARAMETERS, "cache_dir": "/tmp"})
         refused("/parameters/arch: is the GPU's own", parameters={"device": "cuda", "arch": "sm_90a"})
         refused("/parameters/device", parameters={"device": ""})
+        inputs = product_inputs(2, 2)
+        self.check_product(inputs, self.server.infer("product", inputs)["d"])
+
+    def test_weights_belong_to_the_model(self):
+        inputs = product_inputs(11, 3)
+        held = {name: inputs[name] for name in ("b", "bias")}
+        self.server.add("held", GEMM, HELD, more=INSTANCES)
+        self.server.put("held", "weights.safetensors", safetensors(held))
+        self.server.load("held")
+        for seed, m in enumerate((1, 5, 70)):
+            request = {"a": product_inputs(seed, m)["a"]}
+            given = self.server.infer("held", request)
+            self.check_product({**request, **held}, given["d"])
+            self.assertEqual(self.server.infer("held", request), given)
+        # A model that is loaded again has the file's new weights.
+        other = {name: product_inputs(12, 1)[name] for name in ("b", "bias")}
+        self.server.put("held", "weights.safetensors", safetensors(other))
+        self.server.load("held")
+        self.check_product({"a": inputs["a"], **other}, self.server.infer("held", {"a": inputs["a"]})["d"])
+        self.server.unload("held")
+
+    def test_weights_of_a_checkpoint(self):
+        """Names of a checkpoint, a file beside the version's folder, and tensors of other layers in it."""
+        inputs = product_inputs(13, 4)
+        parameters = {**PARAMETERS, "weights": "../shared.safetensors", "tensor.b": "model.layers.0.q_proj.weight"}
+        self.server.add("layer", GEMM, ({name: GEMM_TENSORS[0][name] for name in ("a", "bias")}, GEMM_TENSORS[1]), parameters)
+        self.server.put("layer", "../shared.safetensors", safetensors({
+            "model.norm.weight": ("FP32", [3], [1.0, 2.0, 3.0]), "model.layers.0.q_proj.weight": inputs["b"]}))
+        self.server.load("layer")
+        self.check_product(inputs, self.server.infer("layer", {name: inputs[name] for name in ("a", "bias")})["d"])
+        self.server.unload("layer")
+
+    def test_weights_that_do_not_fit_are_refused_by_name(self):
+        inputs = product_inputs(1, 1)
+        good = {name: inputs[name] for name in ("b", "bias")}
+        whole = safetensors(good)
+        def refused(*words, data=whole, size=None, tensors=HELD, **parameters):
+            self.server.add("bad", GEMM, tensors, {**PARAMETERS, **parameters})
+            if data is not None:
+                self.server.put("bad", "weights.safetensors", data)
+            if size:
+                os.truncate(os.path.join(self.server.repository, "bad", "1", "weights.safetensors"), size)
+            self.assert_refused(lambda: self.server.load("bad"), *words)
+        refused("/b:", "[40, 64]", data=safetensors({**good, "b": ("FP16", [K, N], inputs["b"][2])}))
+        refused("/b:", "F32; F16 is accepted", data=safetensors({**good, "b": ("FP32", [N, K], inputs["b"][2])}))
+        refused("/d:", "is a result", data=safetensors({**good, "d": ("FP32", [N], inputs["bias"][2])}))
+        refused("/a:", "a request chooses", data=safetensors({**good, "a": ("FP16", [1, K], inputs["a"][2])}))
+        refused("/b:", "has no place for its 5120 bytes", data=whole[:-N * 4 - 2])
+        refused("has no tensor of the problem", data=safetensors({"c": inputs["b"]}))
+        refused("ends in its first 8 bytes", data=b"\x01\0")
+        refused("ends in its header", data=whole[:20])
+        refused("has a header of 4294967296 bytes", data=struct.pack("<Q", 1 << 32), size=(1 << 32) + 8)
+        refused("its header is no JSON", data=struct.pack("<Q", 8) + b"{]" + bytes(64))
+        for entry in (b'{"b": 1}', b'{"b": {"dtype": 1}}', b'{"b": {"dtype": "F16", "shape": 4, "data_offsets": [0, 8]}}'):
+            refused("/b:", "is no tensor in the header", data=struct.pack("<Q", len(entry)) + entry)
+        refused("/input/b: is in the model's weights", tensors=GEMM_TENSORS)
+        refused("/parameters/tensor.z", "no such tensor", **{"tensor.z": "b"})
+        refused("/parameters/tensor.b", "has no weights", data=None, tensors=GEMM_TENSORS, **{"tensor.b": "b"})
+        refused("other", "is not there", **{"tensor.b": "other"})
+        refused("nothing.safetensors cannot be read", weights="nothing.safetensors")
+        refused("is no file", weights=".")
+        refused("/parameters/weights", weights="")
         inputs = product_inputs(2, 2)
         self.check_product(inputs, self.server.infer("product", inputs)["d"])
 
@@ -402,16 +486,18 @@ class TritonTest(unittest.TestCase):
     def test_models_come_and_go_without_a_leak(self):
         # A cache of its own makes an engine of its own, which ends with the model.
         parameters = {**PARAMETERS, "cache_directory": os.path.join(self.folder.name, "reloads")}
-        self.server.add("guest", GEMM, GEMM_TENSORS, parameters)
         inputs = product_inputs(9, 3)
+        asked = {name: inputs[name] for name in ("a", "bias")}
+        self.server.add("guest", GEMM, ({name: GEMM_TENSORS[0][name] for name in asked}, GEMM_TENSORS[1]), parameters)
+        self.server.put("guest", "weights.safetensors", safetensors({"b": inputs["b"]}))
         sizes = []
         for _ in range(30):
             self.server.load("guest")
-            self.check_product(inputs, self.server.infer("guest", inputs)["d"])
+            self.check_product(inputs, self.server.infer("guest", asked)["d"])
             self.server.load("guest")  # again: the new one takes over from the old one
-            self.check_product(inputs, self.server.infer("guest", inputs)["d"])
+            self.check_product(inputs, self.server.infer("guest", asked)["d"])
             self.server.unload("guest")
-            self.assert_refused(lambda: self.server.infer("guest", inputs), "guest")
+            self.assert_refused(lambda: self.server.infer("guest", asked), "guest")
             sizes.append(self.server.resident_bytes())
         # The first rounds warm the allocator. In the 40 loads that follow, a leak of 32 KB each shows.
         self.assertLess(sizes[-1] - sizes[9], 40 * (32 << 10), sizes)
