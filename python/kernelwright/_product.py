@@ -49,7 +49,9 @@ class RowsProblem(NamedTuple):
 def quantised(number, rows, width):
     """A row_op that quantises: (elements, their scales in columns, as a GEMM takes them). `number`: its handle."""
     elements = rows.new_empty((rows.shape[0], width), dtype=FP8)
-    scale = rows.new_empty((width // GROUP, (rows.shape[0] + 3) // 4 * 4), dtype=torch.float32)[:, :rows.shape[0]]
+    # Strides, and no slice of a wider tensor: a graph that was traced with a multiple of 4 rows would have no slice, and vLLM
+    # drops the guard that says so.
+    scale = rows.new_empty_strided((width // GROUP, rows.shape[0]), ((rows.shape[0] + 3) // 4 * 4, 1), dtype=torch.float32)
     OPS.row_op.out(number, rows, out=elements, scale=scale)
     return elements, scale
 

@@ -276,6 +276,22 @@ class Fp8(Layers):
                 self.assertLessEqual((off - 2.0**-4 * x.double().cpu().abs() - 2.0**-9).max().item(), 0)
                 self.near(kernel.apply_weights(layer, x), stored @ (weight.double() * wide).t(), 2.0**-8, terms=16.0)
 
+    def test_a_compiled_model_without_guards_serves_any_rows(self):
+        """As vLLM compiles: once, and no guard tells it of what it assumed of the first rows, such as a multiple of 4."""
+        kernel = linears.KernelwrightFp8BlockLinearKernel(self.config((1, 128), False, (128, 128)))
+        layer = torch.nn.Module()
+        layer.weight = torch.nn.Parameter(torch.randn(self.N, self.K).clamp(-3, 3).to(FP8).to(DEVICE), requires_grad=False)
+        layer.weight_scale_inv = torch.nn.Parameter((torch.rand(1, 2) * 0.02 + 0.01).to(DEVICE), requires_grad=False)
+        kernel.process_weights_after_loading(layer)
+        compiled = torch.compile(lambda x: kernel.apply_weights(layer, x * 2), fullgraph=True,
+                                 backend="inductor",
+                                 options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe})
+        with torch.inference_mode():
+            for rows in (8, 2, 5, 1, 33):
+                x = randn(rows, self.K)
+                torch._dynamo.mark_dynamic(x, 0)
+                self.assertTrue(torch.equal(compiled(x), kernel.apply_weights(layer, x * 2)))
+
     def test_what_is_refused_says_why(self):
         can = linears.KernelwrightFp8LinearKernel.can_implement
         self.assertIn("float32", can(self.config((-1, -1), True, (-1, -1), torch.float32))[1])
