@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Kernelwright inside vLLM against vLLM's own kernels: output tokens a second, offline, with random weights.
+"""Kernelwright inside vLLM against vLLM's own kernels, with random weights: output tokens a second, or the latency of requests
+that arrive one by one.
 
     python3 bench/serve.py --model llama-3-8b --starts 2 --output serve.csv
     python3 bench/serve.py --model llama-3-8b --arm kernelwright --profile kernels.csv --rounds 1
+    python3 bench/serve.py --model llama-3-8b --online 8,16 --requests 1000 --cancel 0.1 --output latency.csv
 
 Each arm is a process of its own with the same settings; starts alternate, so that a clock that moves moves both arms. Prompts are
 fresh in each round and prefix caching is off. A round generates `--tokens` for all prompts at once, and one token for as many
-other prompts: the second is the prefill, the difference the decode. Needs a GPU and vLLM. Exit status: 0, 1 if an arm failed.
+other prompts: the second is the prefill, the difference the decode.
+
+With `--online`, requests arrive at random at each of the rates, with half to one and a half times `--input` and `--tokens`. TTFT
+is the time from a request's arrival to its first token, TPOT the mean time between the tokens behind it. A share `--cancel` of
+the clients leaves after a part of its tokens. Needs a GPU and vLLM. Exit status: 0, 1 if an arm failed.
 """
 import argparse
 import csv
@@ -45,6 +51,10 @@ MODELS = {
 }
 SETTINGS = ("model", "weights", "kv", "take", "prompts", "input", "tokens")  # of both arms, as options have them
 COLUMNS = (*SETTINGS, "arm", "start", "start_up_s", "round", "total_s", "prefill_s", "output_tokens_s", "decode_tokens_s")
+ONLINE_SETTINGS = ("online", "requests", "cancel", "blocks")
+LATENCIES = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
+ONLINE_COLUMNS = (*SETTINGS, "requests", "cancel", "blocks", "arm", "start", "start_up_s", "rate", *LATENCIES, "output_tokens_s",
+                  "cancelled", "preemptions", "gpu_growth_mb", "host_growth_mb")
 
 
 def arguments():
@@ -59,6 +69,10 @@ def arguments():
     parser.add_argument("--input", type=int, default=512, help="tokens of a prompt")
     parser.add_argument("--tokens", type=int, default=128, help="tokens generated for a prompt")
     parser.add_argument("--rounds", type=int, default=4, help="behind one that warms up")
+    parser.add_argument("--online", default="", metavar="RATES", help="requests a second, with commas between, in place of rounds")
+    parser.add_argument("--requests", type=int, default=320, help="with --online: of each rate")
+    parser.add_argument("--cancel", type=float, default=0.0, help="with --online: the share of requests that are cancelled")
+    parser.add_argument("--blocks", type=int, default=0, help="of the cache, so that few make vLLM preempt requests; 0: as many as fit")
     parser.add_argument("--starts", type=int, default=1, help="processes of each arm")
     parser.add_argument("--eager", action="store_true", help="no graphs and no torch.compile")
     parser.add_argument("--arm", choices=BACKENDS, help="this arm alone, in this process")
@@ -82,10 +96,17 @@ def serve(given):
     from vllm import LLM, SamplingParams
     start = time.perf_counter()
     backend = BACKENDS[given.arm]
-    llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=given.input + given.tokens + 16,
+    longest = (given.input + given.tokens) * 3 // 2 + 16 if given.online else given.input + given.tokens + 16
+    llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=longest,
               gpu_memory_utilization=0.85, disable_log_stats=True, enforce_eager=given.eager, enable_prefix_caching=False,
-              kv_cache_dtype=given.kv, **({"attention_backend": backend} if backend else {}))
+              kv_cache_dtype=given.kv, num_gpu_blocks_override=given.blocks or None,
+              **({"attention_backend": backend} if backend else {}))
     start_up = time.perf_counter() - start
+    if given.arm == "kernelwright":
+        import kernelwright
+        calls = kernelwright.fast_calls()
+        if not (calls["fast"] and calls["operators"]["stable"]):
+            raise RuntimeError(f"calls go through Python, which costs the host 0.1 ms each: {calls}")
     source = random.Random(0)
 
     def seconds(tokens):
@@ -98,7 +119,11 @@ def serve(given):
             raise RuntimeError("an answer has another number of tokens than was asked for")
         return took
     rows = []
-    for number in range(given.rounds + 1):
+    if given.online:
+        Online(llm.llm_engine, given, 16, 0).run()  # warms up
+        for rate in map(float, given.online.split(",")):
+            rows.append({"arm": given.arm, "start_up_s": round(start_up, 1)} | Online(llm.llm_engine, given, given.requests, rate).run())
+    for number in range(0 if given.online else given.rounds + 1):
         total, prefill = seconds(given.tokens), seconds(1)
         rows.append({"arm": given.arm, "start_up_s": round(start_up, 1), "round": number, "total_s": round(total, 4),
                      "prefill_s": round(prefill, 4), "output_tokens_s": round(given.prompts * given.tokens / total),
@@ -110,7 +135,83 @@ def serve(given):
         counters = served.engine("cuda").counters()
         if counters["sealed_misses"]:
             raise RuntimeError(f"{counters['sealed_misses']} kernels were missing after the engine was sealed")
-    return rows[1:]
+    return rows if given.online else rows[1:]
+
+
+class Request:
+    def __init__(self, source, given, arrival):
+        self.arrival, self.first, self.last, self.count, self.cancelled = arrival, 0.0, 0.0, 0, False
+        self.tokens = source.randint(given.tokens // 2, given.tokens * 3 // 2)
+        self.prompt = [source.randrange(10, 100000) for _ in range(source.randint(given.input // 2, given.input * 3 // 2))]
+        self.patience = source.randint(1, self.tokens) if source.random() < given.cancel else self.tokens + 1
+
+
+class Online:
+    """Requests to one engine at a rate; 0: all at once. Two arms get the same requests."""
+
+    def __init__(self, engine, given, count, rate):
+        self.engine, self.rate = engine, rate
+        source, at, self.requests = random.Random(count), 0.0, []
+        for _ in range(count):
+            at += source.expovariate(rate) if rate else 0.0
+            self.requests.append(Request(source, given, at))
+
+    def run(self):
+        """A row: latencies, and by how much memory grew."""
+        from vllm import SamplingParams
+        scheduler = self.engine.engine_core.engine_core.scheduler
+        preempt, preemptions = scheduler._preempt_request, []
+        scheduler._preempt_request = lambda *given: (preemptions.append(1), preempt(*given))[1]
+        before, begin, sent = memory(), time.perf_counter(), 0
+        while sent < len(self.requests) or self.engine.has_unfinished_requests():
+            now = time.perf_counter() - begin
+            while sent < len(self.requests) and self.requests[sent].arrival <= now:
+                request = self.requests[sent]
+                how = SamplingParams(max_tokens=request.tokens, ignore_eos=True, temperature=0.0, detokenize=False)
+                self.engine.add_request(str(sent), {"prompt_token_ids": request.prompt}, how)
+                sent += 1
+            if not self.engine.has_unfinished_requests():
+                time.sleep(min(1e-3, max(0.0, self.requests[sent].arrival - now)))
+                continue
+            for result in self.engine.step():
+                self.take(result, time.perf_counter() - begin)
+        took = time.perf_counter() - begin
+        scheduler._preempt_request = preempt
+        served = [request for request in self.requests if not request.cancelled]
+        if any(request.count != request.tokens for request in served):
+            raise RuntimeError("an answer has another number of tokens than was asked for")
+        waits = [1e3 * (request.first - request.arrival) for request in served]
+        gaps = [1e3 * (request.last - request.first) / (request.count - 1) for request in served if request.count > 1]
+        growth = [after - then for after, then in zip(memory(), before)]
+        return {"rate": self.rate} | {
+            name: round(percentile(values, share), 2) for name, values, share in zip(LATENCIES, (waits, waits, gaps, gaps), (50, 99) * 2)
+        } | {"output_tokens_s": round(sum(request.count for request in self.requests) / took),
+             "cancelled": len(self.requests) - len(served), "preemptions": len(preemptions),
+             "gpu_growth_mb": round(growth[0] / 2**20, 1), "host_growth_mb": round(growth[1] / 2**20, 1)}
+
+    def take(self, result, now):
+        request = self.requests[int(result.request_id)]
+        count = len(result.outputs[0].token_ids)
+        if request.cancelled or count == request.count:
+            return
+        request.first = request.first or now
+        request.last, request.count = now, count
+        if count >= request.patience and not result.finished:
+            request.cancelled = True
+            self.engine.abort_request([result.request_id])
+
+
+def percentile(values, share):
+    """The smallest value that `share` percent of the values do not pass."""
+    return sorted(values)[max(0, -(-len(values) * share // 100) - 1)]
+
+
+def memory():
+    """Bytes in use: of the GPU, and of this process."""
+    import torch
+    free, total = torch.cuda.mem_get_info()
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return total - free, int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def profile(path, run):
@@ -132,7 +233,7 @@ def profile(path, run):
 def child(given, arm):
     """The rows of one arm from a process of its own, and whether it ended well."""
     words = [sys.executable, os.path.abspath(__file__), "--arm", arm]
-    for name in (*SETTINGS, "rounds"):
+    for name in (*SETTINGS, *ONLINE_SETTINGS, "rounds"):
         words.append(f"--{name}={getattr(given, name)}")
     words += (["--layers", str(given.layers)] if given.layers else []) + (["--eager"] if given.eager else [])
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
@@ -146,19 +247,23 @@ def main():
         for row in serve(given):
             print(json.dumps(row), flush=True)
         return 0
-    rows, fine = [], True
+    rows, fine, columns = [], True, ONLINE_COLUMNS if given.online else COLUMNS
     for start in range(given.starts):
         for arm in list(BACKENDS)[::-1 if start % 2 else 1]:
             found, well = child(given, arm)
             fine = fine and well
-            rows += [{name: getattr(given, name) for name in SETTINGS} | {"start": start} | row for row in found]
+            rows += [{name: getattr(given, name) for name in columns if hasattr(given, name)} | {"start": start} | row for row in found]
     with open(given.output, "w", newline="") if given.output else sys.stdout as file:
-        writer = csv.DictWriter(file, COLUMNS)
+        writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
-    for name in ("output_tokens_s", "decode_tokens_s", "prefill_s", "start_up_s"):
-        medians = {arm: statistics.median([row[name] for row in rows if row["arm"] == arm] or [0]) for arm in BACKENDS}
-        print(f"{name}: {medians['vllm']} by vLLM, {medians['kernelwright']} by kernelwright", file=sys.stderr)
+    for rate in sorted({row["rate"] for row in rows}) if given.online else (None,):
+        of_rate = [row for row in rows if rate is None or row["rate"] == rate]
+        names = LATENCIES if given.online else ("output_tokens_s", "decode_tokens_s", "prefill_s", "start_up_s")
+        for name in names:
+            medians = {arm: statistics.median([row[name] for row in of_rate if row["arm"] == arm] or [0]) for arm in BACKENDS}
+            print(f"{name}{'' if rate is None else f' at {rate:g} requests a second'}: {medians['vllm']} by vLLM, "
+                  f"{medians['kernelwright']} by kernelwright", file=sys.stderr)
     return 0 if fine else 1
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import types
 import unittest
+import unittest.mock
 
 import torch
 import vllm
@@ -426,6 +427,20 @@ class Registration(unittest.TestCase):
         self.assertEqual(found[2:], ["True", f"{kernelwright.__version__} experts"])
         self.assertNotIn("Kernelwright", found[0])
         self.assertIn('KERNELWRIGHT_VLLM has "nothing"', log)
+
+    def test_the_log_tells_of_slow_calls_and_why(self):
+        warn = attention.warn_of_slow_calls.__wrapped__
+        fast, in_python = {"stable": True, "why": "/operators.so"}, {"stable": False, "why": "an old torch"}
+        for calls, word in (({"fast": False, "why": "no extension", "operators": in_python}, "no extension"),
+                            ({"fast": True, "why": "/fast.so", "operators": in_python}, "an old torch")):
+            with unittest.mock.patch.object(attention, "fast_calls", lambda calls=calls: calls), \
+                    self.assertLogs("vllm.kernelwright", "WARNING") as log:
+                warn()
+            self.assertEqual(len(log.output), 1)
+            self.assertIn(word, log.output[0])
+        with unittest.mock.patch.object(attention, "fast_calls", lambda: {"fast": True, "why": "", "operators": fast}), \
+                self.assertNoLogs("vllm.kernelwright", "WARNING"):
+            warn()
 
     def test_without_the_library_vllm_serves(self):
         found, log = self.run_in_vllm(KERNELWRIGHT_VLLM="all", KERNELWRIGHT_LIBRARY="/nowhere/lib.so")

@@ -7,6 +7,7 @@ prepared once vLLM has made the cache, before it captures graphs, and the engine
 """
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, Att
                                        AttentionMetadataBuilder, AttentionType)
 from vllm.v1.attention.backends.utils import get_kv_cache_layout
 
+from .. import fast_calls
 from .. import torch as operators
 from .._append import WriteProblem
 from .._attention import DTYPES, OPS, Kernels, Problem
@@ -33,6 +35,16 @@ FP8 = {"fp8": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}  # vLLM's words fo
 FP8_TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 
+@functools.cache
+def warn_of_slow_calls():
+    """A step without a graph has hundreds of calls, so their cost on the host shows."""
+    calls = fast_calls()
+    for call in (calls, calls["operators"]):
+        if not call.get("fast", call.get("stable")):
+            logger.warning("kernelwright: each call costs the host about 0.1 ms: %s", call["why"])
+            return
+
+
 class Served(Kernels):
     """The kernels of this process's layers. The engine is sealed behind the first preparation, so that a kernel that was not
     prepared shows in its counters and in the log."""
@@ -45,6 +57,8 @@ class Served(Kernels):
         """Compiles or loads the kernels of all problems side by side. Raises ConfigError with the reason of each problem that no
         kernel takes."""
         start = time.monotonic()
+        if kind == "cuda":
+            warn_of_slow_calls()
         with self._lock:
             engine = self._engine(kind)
             logger.info("kernelwright: preparing %d attention kernels on %s", len(problems), engine.device_name(index))
@@ -69,6 +83,8 @@ class Served(Kernels):
     def handle(self, kind, index, problem):
         """The handle of the problem's kernel, which compiles behind. A launch waits for it. Raises ConfigError if no kernel takes
         the problem."""
+        if kind == "cuda":
+            warn_of_slow_calls()
         with self._lock:
             engine = self._engine(kind)
             key = engine, index, problem
