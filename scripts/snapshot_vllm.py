@@ -7,7 +7,7 @@ dataclasses, members of enums. Nothing of vLLM is imported, so neither torch nor
     scripts/snapshot_vllm.py tree --latents > tests/golden/vllm/latents/0.24.0.json
     scripts/snapshot_vllm.py tree --layers > tests/golden/vllm/layers/0.24.0.json
 
---latents: what latent.py relies on, which serves fewer versions. --layers: the same of linears.py, experts.py and model.py.
+--latents: what latent.py relies on, which serves fewer versions. --layers: the same of linears.py, norms.py, experts.py and model.py.
 """
 import ast
 import json
@@ -38,6 +38,9 @@ LATENT_NAMES = {
 
 LAYERS, KERNELS = "vllm/model_executor/layers/", "vllm/model_executor/kernels/linear/"
 LAYER_NAMES = {
+    "vllm/ir/op.py": ("IrOp",),
+    "vllm/ir/ops/layernorm.py": ("fused_add_rms_norm", "rms_norm"),
+    "vllm/platforms/cuda.py": ("CudaPlatformBase",),
     "vllm/envs.py": ("compile_factors", "environment_variables"),
     "vllm/model_executor/model_loader/base_loader.py": ("BaseModelLoader",),
     "vllm/model_executor/utils.py": ("replace_parameter",),
@@ -46,6 +49,8 @@ LAYER_NAMES = {
     KERNELS + "scaled_mm/BlockScaledMMLinearKernel.py": ("FP8BlockParams", "Fp8BlockScaledMMLinearKernel"),
     KERNELS + "scaled_mm/ScaledMMLinearKernel.py": ("FP8ScaledMMLinearKernel", "FP8ScaledMMLinearLayerConfig", "ScaledMMLinearKernel"),
     LAYERS + "activation.py": ("GeluAndMul", "SiluAndMul"),
+    LAYERS + "fusion/quant_activation.py": ("QuantizedActivation", "as_quantized_activation"),
+    LAYERS + "layernorm.py": ("RMSNorm",),
     LAYERS + "linear.py": ("LinearBase", "MergedColumnParallelLinear", "UnquantizedLinearMethod"),
     LAYERS + "vocab_parallel_embedding.py": ("UnquantizedEmbeddingMethod",),
     LAYERS + "fused_moe/activation.py": ("MoEActivation",),

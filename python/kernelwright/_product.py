@@ -35,24 +35,37 @@ class GemmProblem(NamedTuple):
 
 
 class RowsProblem(NamedTuple):
-    """Rows of `width` columns to e4m3, with a scale for each 128 of them."""
+    """Steps over rows of `width` columns; results are e4m3 if they have scales."""
 
     width: int
-    dtype: str
+    dtype: str  # of the rows, and of results without scales
+    scales: str = "per_block"  # in columns, of 128 elements; "per_token"; "none"
+    input: str = "plain"  # "add", "gate_up"
+    activation: str = ""  # of gates
+    norm: bool = False  # RMSNorm with weights
 
     def config(self):
         """What Engine.prepare() takes."""
-        return {"kind": "row_op", "problem": {"dtype": {"in": self.dtype, "out": "e4m3"}, "width": self.width,
-                                              "scales": {"kind": "per_block", "layout": "columns"}}}
+        problem = {"dtype": {"in": self.dtype, "out": self.dtype if self.scales == "none" else "e4m3"}, "width": self.width}
+        problem |= {"input": self.input} if self.input != "plain" else {}
+        problem |= {"gate": {"activation": self.activation}} if self.activation else {}
+        problem |= {"norm": {"kind": "rms"}} if self.norm else {}
+        if self.scales != "none":
+            problem["scales"] = {"kind": self.scales} | ({"layout": "columns"} if self.scales == "per_block" else {})
+        return {"kind": "row_op", "problem": problem}
 
 
-def quantised(number, rows, width):
-    """A row_op that quantises: (elements, their scales in columns, as a GEMM takes them). `number`: its handle."""
-    elements = rows.new_empty((rows.shape[0], width), dtype=FP8)
-    # Strides, and no slice of a wider tensor: a graph that was traced with a multiple of 4 rows would have no slice, and vLLM
-    # drops the guard that says so.
-    scale = rows.new_empty_strided((width // GROUP, rows.shape[0]), ((rows.shape[0] + 3) // 4 * 4, 1), dtype=torch.float32)
-    OPS.row_op.out(number, rows, out=elements, scale=scale)
+def quantised(number, rows, width, scales="per_block", **named):
+    """A row_op that quantises: (elements, their scales, as a GEMM takes them). `number`: its handle; named: what else it takes."""
+    count = rows.shape[0]
+    elements = rows.new_empty((count, width), dtype=FP8)
+    if scales == "per_token":
+        scale = rows.new_empty((count,), dtype=torch.float32)
+    else:
+        # Strides, and no slice of a wider tensor: a graph that was traced with a multiple of 4 rows would have no slice, and
+        # vLLM drops the guard that says so.
+        scale = rows.new_empty_strided((width // GROUP, count), ((count + 3) // 4 * 4, 1), dtype=torch.float32)
+    OPS.row_op.out(number, rows, out=elements, scale=scale, **named)
     return elements, scale
 
 

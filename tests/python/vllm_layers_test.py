@@ -28,10 +28,10 @@ FP8 = torch.float8_e4m3fn
 
 
 def setUpModule():
-    global CONFIG, engine, attention, experts, linears, model
+    global CONFIG, engine, attention, experts, linears, model, norms
     if not vllm.__version__.startswith("0.24"):
         raise unittest.SkipTest(f"vLLM {vllm.__version__}: layers are served in 0.24")
-    from kernelwright.vllm import attention, experts, linears, model
+    from kernelwright.vllm import attention, experts, linears, model, norms
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -193,13 +193,13 @@ class Gates(Layers):
         self.assertIs(type(mlp.gate_up_proj.quant_method), linears.KernelwrightLinearMethod)
 
     def test_only_a_plain_chain_is_fused(self):
-        def forward(body):
+        def forward(body, first="gate_up_proj", second="act_fn"):
             space, text = {}, "def forward(self, x):\n" + "".join(f"    {line}\n" for line in body)
             exec(text, space)  # noqa: S102
             inspected = space["forward"]
             linears.inspect.getsource, kept = (lambda _: text), linears.inspect.getsource
             try:
-                return linears.passes_on(inspected)
+                return linears.feeds(inspected, first, second)
             finally:
                 linears.inspect.getsource = kept
         up, act, down = "y, _ = self.gate_up_proj(x)", "x = self.act_fn(y)", "x, _ = self.down_proj(x)"
@@ -211,6 +211,10 @@ class Gates(Layers):
         self.assertFalse(forward([up, "x = self.act_fn(x)", down, "return x"]), "another tensor is activated")
         self.assertFalse(forward([up, act, "z, _ = self.gate_up_proj(x)", "return z"]), "the layer is called twice")
         self.assertFalse(forward(["y = self.gate_up_proj(x)[0]", act, "return x"]))
+        self.assertTrue(forward([up, act, down, "return x"], "act_fn", "down_proj"))
+        self.assertTrue(forward([up, act, "y, _ = self.down_proj(x)", "return y"], "act_fn", "down_proj"))
+        self.assertFalse(forward([up, act, "y, _ = self.down_proj(x)", "return x + y"], "act_fn", "down_proj"))
+        self.assertFalse(forward([up, act, "x = x * 2", down, "return x"], "act_fn", "down_proj"))
 
 
 class Fp8(Layers):
@@ -271,27 +275,104 @@ class Fp8(Layers):
             wide = scale.repeat_interleave(128, 0)[:200].repeat_interleave(128, 1).double()
             for rows in (1, 5, 6):
                 x = randn(rows, self.K, dtype=dtype)
-                elements, of_x = linears.quantised(kernel.quantiser, x, self.K)
+                elements, of_x = linears.quantised(kernel.quantiser.number, x, self.K)
                 stored = elements.double().cpu() * of_x.double().cpu().t().repeat_interleave(128, 1)
                 off = (stored - x.double().cpu()).abs()
                 self.assertLessEqual((off - 2.0**-4 * x.double().cpu().abs() - 2.0**-9).max().item(), 0)
                 self.near(kernel.apply_weights(layer, x), stored @ (weight.double() * wide).t(), 2.0**-8, terms=16.0)
 
+    def mlp(self, block):
+        """vLLM's LlamaMLP with fp8 weights as its loader leaves them, served by ours; and their values in fp64."""
+        from vllm.model_executor.kernels import linear
+        from vllm.model_executor.layers.quantization import fp8
+        from vllm.model_executor.models.llama import LlamaMLP
+        from vllm.platforms import current_platform
+
+        given = fp8.Fp8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic",
+                              weight_block_size=[128, 128] if block else None)
+        config = types.SimpleNamespace(model_config=types.SimpleNamespace(dtype=BF16))
+        kernels = linear._POSSIBLE_FP8_BLOCK_KERNELS if block else linear._POSSIBLE_FP8_KERNELS
+        ours = linears.KernelwrightFp8BlockLinearKernel if block else linears.KernelwrightFp8LinearKernel
+        patch = unittest.mock.patch
+        with patch.object(fp8, "get_current_vllm_config", lambda: config), patch.object(fp8, "cutlass_fp8_supported", lambda: True), \
+                patch.dict(kernels, {current_platform._enum: [ours]}):
+            mlp = made(lambda: LlamaMLP(256, 384, "silu", quant_config=given), BF16)
+        values = []
+        for layer in (mlp.gate_up_proj, mlp.down_proj):
+            layer.weight.data.copy_((torch.randn(layer.weight.shape) * 3).to(FP8))
+            scales = layer.weight_scale_inv if block else layer.weight_scale
+            scales.data.copy_(torch.rand(scales.shape) * 0.01 + 0.005)
+            scale = scales.data.double().cpu()
+            if block:
+                scale = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)
+            else:
+                scales.data.fill_(scales.data[0])  # gates and ups have one scale, so that vLLM need not quantise them again
+                scale = scale[:1]
+            values.append(layer.weight.data.double().cpu() * scale)
+            with patch.object(fp8, "process_fp8_weight_tensor_strategy", lambda weight, scale, widths, rows: (weight, scale[:1], rows)):
+                layer.quant_method.process_weights_after_loading(layer)
+        return mlp, values
+
+    def test_activations_make_the_tokens_of_the_layer_behind(self):
+        for block in (False, True):
+            with self.subTest(block=block):
+                mlp, (gate_up, down) = self.mlp(block)
+                with self.assertLogs("vllm.kernelwright", "INFO") as log:
+                    model.take_over(mlp, ("linears", "gates"))
+                self.assertIn("2 linear layers of fp8, 1 of them", " ".join(log.output))
+                self.assertIsInstance(mlp.act_fn, linears.Gates)
+                for shape in ((5, 256), (1, 256), (0, 256), (2, 3, 256)):
+                    x = randn(*shape)
+                    with torch.inference_mode():
+                        found = mlp(x)
+                        self.assertEqual(found.shape, shape)
+                        if not x.numel():
+                            continue
+                        sums = mlp.gate_up_proj(x)[0]
+                        tokens = mlp.act_fn(sums)
+                    self.assertEqual(tokens.orig_shape, (*shape[:-1], 384))
+                    stored, of_tokens, _ = mlp.gate_up_proj.quant_method.fp8_linear.quantiser(x)
+                    stored = self.values(stored, of_tokens)
+                    self.near(sums.reshape(-1, 768), stored @ gate_up.t(), 2.0**-8, self.terms(stored, gate_up))
+                    gate, up = sums.double().cpu().reshape(-1, 768).chunk(2, -1)
+                    exact, stored = torch.nn.functional.silu(gate) * up, self.values(tokens.data, tokens.scale)
+                    # e4m3: half of 2^-3 of a value, or of the smallest step, 2^-9 of 1/448 of the largest that shares its scale.
+                    off = (stored - exact).abs() - 2.0**-4 * exact.abs() - 2.0**-18 * exact.abs().amax(1, keepdim=True)
+                    self.assertLessEqual(off.max().item(), 1e-6 * exact.abs().max().item())
+                    self.near(found.reshape(-1, 256), stored @ down.t(), 2.0**-8, self.terms(stored, down))
+
+    @staticmethod
+    def terms(rows, weight):
+        """For near(): Hopper's tensor cores cut e4m3 products at 2^-13 of the largest sum."""
+        return 8 * (rows.abs() @ weight.abs().t()).max().item()
+
+    @staticmethod
+    def values(elements, scale):
+        """Tokens of e4m3 in fp64. scale: of tokens, or in columns of 128 elements."""
+        scale = scale.double().cpu()
+        return elements.double().cpu() * (scale.t().repeat_interleave(128, 1) if scale.dim() == 2 else scale[:, None])
+
+    def test_lora_and_other_activations_keep_theirs(self):
+        mlp, _ = self.mlp(False)
+        model.take_over(mlp, ("linears", "gates"), has_lora=True)
+        self.assertNotIsInstance(mlp.act_fn, linears.Gates)
+        mlp.act_fn = torch.nn.Identity()
+        model.take_over(mlp, ("linears", "gates"))
+        self.assertIsInstance(mlp.act_fn, torch.nn.Identity)
+
     def test_a_compiled_model_without_guards_serves_any_rows(self):
         """As vLLM compiles: once, and no guard tells it of what it assumed of the first rows, such as a multiple of 4."""
-        kernel = linears.KernelwrightFp8BlockLinearKernel(self.config((1, 128), False, (128, 128)))
-        layer = torch.nn.Module()
-        layer.weight = torch.nn.Parameter(torch.randn(self.N, self.K).clamp(-3, 3).to(FP8).to(DEVICE), requires_grad=False)
-        layer.weight_scale_inv = torch.nn.Parameter((torch.rand(1, 2) * 0.02 + 0.01).to(DEVICE), requires_grad=False)
-        kernel.process_weights_after_loading(layer)
-        compiled = torch.compile(lambda x: kernel.apply_weights(layer, x * 2), fullgraph=True,
-                                 backend="inductor",
-                                 options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe})
-        with torch.inference_mode():
-            for rows in (8, 2, 5, 1, 33):
-                x = randn(rows, self.K)
-                torch._dynamo.mark_dynamic(x, 0)
-                self.assertTrue(torch.equal(compiled(x), kernel.apply_weights(layer, x * 2)))
+        for block in (False, True):
+            mlp, _ = self.mlp(block)
+            model.take_over(mlp, ("linears", "gates"))
+            torch._dynamo.reset()  # without guards, the first graph would serve the second model
+            compiled = torch.compile(lambda x, mlp=mlp: mlp(x * 2), fullgraph=True, backend="inductor",
+                                     options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe})
+            with torch.inference_mode():
+                for rows in (8, 2, 5, 1, 33):
+                    x = randn(rows, 256)
+                    torch._dynamo.mark_dynamic(x, 0)
+                    self.assertTrue(torch.equal(compiled(x), mlp(x * 2)))
 
     def test_what_is_refused_says_why(self):
         can = linears.KernelwrightFp8LinearKernel.can_implement
@@ -299,6 +380,96 @@ class Fp8(Layers):
         self.assertIn("no scales of", can(self.config((1, 64), False, (64, 64)))[1])
         self.assertEqual(linears.KernelwrightFp8LinearKernel.is_supported(80), (False, "needs compute capability 8.9"))
         self.assertEqual(linears.KernelwrightFp8LinearKernel.is_supported(90), (True, None))
+
+
+class Norms(Layers):
+    def setUp(self):
+        super().setUp()
+        from vllm import ir
+
+        norms.register()
+        for operator in (ir.ops.rms_norm, ir.ops.fused_add_rms_norm):
+            self.enterContext(operator.set_priority([norms.PROVIDER, "native"]))
+        self.ir = ir
+
+    def norm(self, width, dtype=BF16, **more):
+        from vllm.model_executor.layers.layernorm import RMSNorm
+
+        norm = made(lambda: RMSNorm(width, eps=1e-5, **more), dtype)
+        self.assertEqual(norms.serve_norms(torch.nn.ModuleList([norm])), (["0"], {}))
+        return norm
+
+    @staticmethod
+    def want(x, weight, residual=None):
+        """In fp64. A sum is rounded to the type of the rows before it is normalised, as vLLM's own kernels do."""
+        rows = x.double() if residual is None else (x.float() + residual.float()).to(x.dtype).double()
+        return rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + 1e-5) * weight.double()
+
+    def test_norms_with_and_without_a_residual(self):
+        for dtype, rounding in ((BF16, 2.0**-8), (F16, 2.0**-10)):
+            for width in (64, 4096):
+                norm = self.norm(width, dtype)
+                for rows in (1, 7, 0):
+                    with self.subTest(dtype=dtype, width=width, rows=rows):
+                        x, residual = randn(rows, width, dtype=dtype), randn(rows, width, dtype=dtype)
+                        kept = x.clone(), residual.clone()
+                        found, (both, total) = norm(x), norm(x, residual)
+                        self.assertTrue(torch.equal(total, (kept[0].float() + kept[1].float()).to(dtype)))
+                        if rows:
+                            self.near(found, self.want(kept[0], norm.weight), rounding)
+                            self.near(both, self.want(kept[0], norm.weight, kept[1]), rounding)
+
+    def test_rows_of_a_wider_tensor(self):
+        norm, wide = self.norm(64), randn(5, 200)
+        self.assertEqual(self.ir.ops.rms_norm.dispatch(wide[:, 8:72], norm.weight, 1e-5).provider, norms.PROVIDER)
+        self.near(norm(wide[:, 8:72]), self.want(wide[:, 8:72], norm.weight), 2.0**-8)
+
+    def test_what_is_left_to_vllm(self):
+        from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
+
+        norm, x = self.norm(64), randn(3, 64)
+        given = self.ir.ops.rms_norm.dispatch
+        wide = randn(3, 2, 64)
+        for why, arguments in {"other widths": (randn(3, 72), norm.weight), "heads": (wide, norm.weight),
+                               "an odd place": (randn(3, 200)[:, 1:65], norm.weight), "no weight": (x, None),
+                               "a weight of another type": (x, norm.weight.float()), "columns": (randn(64, 3).t(), norm.weight)}.items():
+            self.assertEqual(given(*arguments, 1e-5, None).provider, "native", why)
+        self.assertEqual(given(x, norm.weight, 1e-5, 32).provider, "native")
+        self.assertEqual(given(x, norm.weight, 1e-5).provider, norms.PROVIDER)
+        taken, left = norms.serve_norms(torch.nn.ModuleDict({
+            "gemma": made(lambda: GemmaRMSNorm(64), BF16), "part": made(lambda: RMSNorm(64, var_hidden_size=32), BF16),
+            "bare": made(lambda: RMSNorm(64, has_weight=False), BF16), "wide": made(lambda: RMSNorm(32768), BF16),
+            "f32": made(lambda: RMSNorm(64), torch.float32)}))
+        self.assertEqual(taken, [])
+        self.assertEqual(sorted(left), ["bare", "f32", "part", "wide"])
+        self.assertIn("/problem/width", left["wide"])
+
+    def test_compiled_and_eager_have_the_same_bits(self):
+        """The operators are lowered as vLLM's pass does it, with the shapes that torch.compile traces."""
+        norm = self.norm(128)
+        seen = []
+
+        def lowered(graph, _):
+            for node in graph.graph.nodes:
+                for operator in (self.ir.ops.rms_norm, self.ir.ops.fused_add_rms_norm):
+                    if node.target in (operator.torch_op, getattr(getattr(operator, "maybe_inplace", None), "torch_op", None)):
+                        values = [each.meta["example_value"] if isinstance(each, torch.fx.Node) else each for each in node.args]
+                        seen.append(operator.dispatch(*values).provider)
+            return graph.forward
+
+        def two(x, residual):
+            y = norm(x)
+            return norm(y, residual)
+        compiled = torch.compile(two, fullgraph=True, backend=lowered)
+        with torch.inference_mode():
+            for rows in (8, 3, 17):
+                x, residual = randn(rows, 128), randn(rows, 128)
+                torch._dynamo.mark_dynamic(x, 0), torch._dynamo.mark_dynamic(residual, 0)
+                want = two(x.clone(), residual.clone())
+                for found, of_eager in zip(compiled(x, residual), want):
+                    self.assertTrue(torch.equal(found, of_eager))
+        self.assertEqual(set(seen), {norms.PROVIDER})
+        self.assertGreaterEqual(len(seen), 2)
 
 
 class Experts(Layers):
@@ -409,20 +580,29 @@ class Registration(unittest.TestCase):
             "print([k.__name__ for k in linear._POSSIBLE_FP8_KERNELS[PlatformEnum.CUDA]][0], "
             "[k.__name__ for k in linear._POSSIBLE_FP8_BLOCK_KERNELS[PlatformEnum.CUDA]][:2], "
             "getattr(BaseModelLoader.load_model, 'of_kernelwright', False), "
-            "envs.compile_factors().get('KERNELWRIGHT_VLLM'), sep=' | ')")
+            "envs.compile_factors().get('KERNELWRIGHT_VLLM'), sep=' | ')\n"
+            "from types import SimpleNamespace as S; from vllm.platforms.cuda import CudaPlatformBase\n"
+            "order = CudaPlatformBase.get_default_ir_op_priority(S(compilation_config=S(backend='inductor', mode=3)))\n"
+            "print(order.rms_norm, order.fused_add_rms_norm, sep=' | ')")
 
     def run_in_vllm(self, **environment):
         done = subprocess.run([sys.executable, "-c", self.CODE], env=os.environ | environment, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
-        return done.stdout.splitlines()[-1].split(" | "), done.stdout + done.stderr
+        found, self.norms = (line.split(" | ") for line in done.stdout.splitlines()[-2:])
+        return found, done.stdout + done.stderr
 
     def test_layers_are_taken_where_they_are_asked_for(self):
         found, _ = self.run_in_vllm(KERNELWRIGHT_VLLM="linears,gates")
         self.assertEqual(found[0], "KernelwrightFp8LinearKernel")
         self.assertEqual(found[1], "['KernelwrightFp8BlockLinearKernel', 'FlashInferFp8DeepGEMMDynamicBlockScaledKernel']")
         self.assertEqual(found[2:], ["True", f"{kernelwright.__version__} linears gates"])
+        self.assertEqual(self.norms, ["['native']", "['native']"])
         found, _ = self.run_in_vllm(KERNELWRIGHT_VLLM="")
         self.assertEqual(found[2:], ["False", "None"])
+        self.run_in_vllm(KERNELWRIGHT_VLLM="norms")
+        self.assertEqual(self.norms, ["['kernelwright', 'native']"] * 2)
+        self.run_in_vllm(KERNELWRIGHT_VLLM="norms", VLLM_BATCH_INVARIANT="1")
+        self.assertEqual(self.norms, ["['native']", "['native']"])
         found, log = self.run_in_vllm(KERNELWRIGHT_VLLM="experts,nothing")
         self.assertEqual(found[2:], ["True", f"{kernelwright.__version__} experts"])
         self.assertNotIn("Kernelwright", found[0])
@@ -445,7 +625,7 @@ class Registration(unittest.TestCase):
     def test_without_the_library_vllm_serves(self):
         found, log = self.run_in_vllm(KERNELWRIGHT_VLLM="all", KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
         self.assertEqual(found[2:], ["False", "None"])
-        self.assertIn("leaves linears, gates, experts to vLLM", log)
+        self.assertIn("leaves linears, gates, norms, experts to vLLM", log)
 
 
 if __name__ == "__main__":

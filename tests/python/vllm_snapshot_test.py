@@ -120,7 +120,7 @@ class Snapshots(unittest.TestCase):
                  "KernelwrightFp8LinearKernel": (scaled + "ScaledMMLinearKernel.py", "FP8ScaledMMLinearKernel", "ScaledMMLinearKernel"),
                  "KernelwrightFp8BlockLinearKernel": (block, "Fp8BlockScaledMMLinearKernel"),
                  "KernelwrightMoEMethod": (experts + "fused_moe_method_base.py", "FusedMoEMethodBase")}
-        elsewhere = {"is_supported", "process_weights_after_loading"}  # of a class above, in another file
+        elsewhere = {"is_supported", "process_weights_after_loading", "scale_of"}  # of a class above, in another file, or of none
         checked = 0
         for version, files in LAYERS.items():
             for ours, (file, *theirs) in bases.items():
@@ -136,6 +136,13 @@ class Snapshots(unittest.TestCase):
             self.assertEqual(files["vllm/model_executor/model_loader/base_loader.py"]["BaseModelLoader"]["methods"]["load_model"][:3],
                              ["self", "vllm_config", "model_config"])
             self.assertEqual(files["vllm/model_executor/warmup/deep_gemm_warmup.py"]["_fp8_linear_may_use_deep_gemm"], ["module"])
+            ours = {node.name: node for node in parsed("norms.py").body if isinstance(node, ast.FunctionDef)}
+            for norm in ("rms_norm", "fused_add_rms_norm"):
+                self.assertEqual(names.parameters(ours[norm]), files["vllm/ir/ops/layernorm.py"][norm])
+            self.assertEqual(files["vllm/platforms/cuda.py"]["CudaPlatformBase"]["methods"]["get_default_ir_op_priority"],
+                             ["cls", "vllm_config"])
+            self.assertEqual(files[layers + "fusion/quant_activation.py"]["QuantizedActivation"]["fields"],
+                             ["data", "scale", "orig_dtype", "orig_shape", "quant_key"])
             routed = files[experts + "routed_experts.py"]["RoutedExperts"]["methods"]
             self.assertEqual(routed["_replace_quant_method"], ["self", "quant_method"])
             for enum, wanted in (("oracle/fp8.py", "Fp8MoeBackend"), ("oracle/unquantized.py", "UnquantizedMoeBackend")):

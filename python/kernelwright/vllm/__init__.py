@@ -17,7 +17,7 @@ LATENT_BACKEND = "kernelwright.vllm.latent.KernelwrightLatentBackend"  # of mode
 OF_VLLM = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"  # serves where ours cannot
 VERSIONS = ("0.22", "0.23", "0.24")
 LATENT_VERSIONS = MODEL_VERSIONS = ("0.24",)
-LAYERS = ("linears", "gates", "experts")  # parts of a model beside its attention
+LAYERS = ("linears", "gates", "norms", "experts")  # parts of a model beside its attention
 WORDS = ("prefer", *LAYERS, "all", "off")
 
 __all__ = ["register"]
@@ -28,8 +28,8 @@ def register() -> None:
     and a log line says why.
 
     KERNELWRIGHT_VLLM in the environment has words with commas between: "prefer" makes vLLM choose this attention wherever it
-    takes the model, without a flag, and its own elsewhere; "linears", "gates" and "experts" let ours serve these layers of a
-    model; "all" is all of them; "off" does nothing. Unset, `--attention-backend CUSTOM` chooses our attention.
+    takes the model, without a flag, and its own elsewhere; "linears", "gates", "norms" and "experts" let ours serve these
+    layers of a model; "all" is all of them; "off" does nothing. Unset, `--attention-backend CUSTOM` chooses our attention.
     """
     wishes = [word.strip() for word in os.environ.get("KERNELWRIGHT_VLLM", "").split(",") if word.strip()]
     if "off" in wishes:
@@ -104,6 +104,10 @@ def _serve_layers(parts, reason):
             envs.environment_variables["KERNELWRIGHT_VLLM"] = lambda: f"{__version__} {' '.join(parts)}"
             if "linears" in parts:
                 linears.serve_fp8()
+            if "norms" in parts:
+                from . import norms
+
+                norms.put_first()
             model.serve_loaded_models(parts)
     except Exception as error:
         reason = f"this vLLM has not what it needs ({error})"

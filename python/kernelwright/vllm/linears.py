@@ -13,6 +13,7 @@ from vllm import envs
 from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel import Fp8BlockScaledMMLinearKernel
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import FP8ScaledMMLinearKernel
 from vllm.model_executor.layers.activation import GeluAndMul, SiluAndMul
+from vllm.model_executor.layers.fusion.quant_activation import QuantizedActivation, as_quantized_activation
 from vllm.model_executor.layers.linear import LinearBase, MergedColumnParallelLinear, UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 from vllm.model_executor.utils import replace_parameter
@@ -122,18 +123,18 @@ def serve_linears(model):
 
 # ---- activations behind gates and ups
 
-def gates_of(activation):
-    """The epilogue that computes what an activation of vLLM's computes; "" if none does."""
+def activation_of(activation):
+    """Our word for an activation of vLLM's that multiplies gates and ups; "" if there is none."""
     if type(activation) is SiluAndMul:
-        return "silu(gate) * up"
+        return "silu"
     if type(activation) is GeluAndMul:
-        return {"tanh": "gelu_tanh(gate) * up", "none": "gelu(gate) * up"}.get(activation.approximate, "")
+        return {"tanh": "gelu_tanh", "none": "gelu"}.get(activation.approximate, "")
     return ""
 
 
-def passes_on(forward):
-    """Whether a module's forward() calls self.gate_up_proj once, and gives the first of its results to self.act_fn in the next
-    statement, and to nothing else."""
+def feeds(forward, first, second):
+    """Whether a module's forward() calls self.`first` once, and gives its result, or the first of its results, to
+    self.`second` in the next statement, and to nothing else."""
     try:
         function = ast.parse(textwrap.dedent(inspect.getsource(forward))).body[0]
     except (OSError, TypeError, SyntaxError):
@@ -144,21 +145,24 @@ def passes_on(forward):
 
     def mentions(name):
         return sum(isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}" for node in ast.walk(function))
-    if mentions("gate_up_proj") != 1 or mentions("act_fn") != 1:
+
+    def named(target):
+        """The name of what is assigned, or of the first of two."""
+        if isinstance(target, ast.Tuple) and len(target.elts) == 2:
+            target = target.elts[0]
+        return target.id if isinstance(target, ast.Name) else None
+    if mentions(first) != 1 or mentions(second) != 1:
         return False
-    for first, second in zip(function.body, function.body[1:]):
-        if not (isinstance(first, ast.Assign) and called(first.value, "gate_up_proj") and isinstance(second, ast.Assign)):
+    for makes, takes in zip(function.body, function.body[1:]):
+        if not (isinstance(makes, ast.Assign) and called(makes.value, first) and isinstance(takes, ast.Assign)):
             continue
-        target = first.targets[0]
-        if not (isinstance(target, ast.Tuple) and len(target.elts) == 2 and isinstance(target.elts[0], ast.Name)):
+        name = named(makes.targets[0])
+        if name is None or not (called(takes.value, second) and ast.unparse(takes.value.args) == name and not takes.value.keywords):
             return False
-        name = target.elts[0].id
-        if not (called(second.value, "act_fn") and ast.unparse(second.value.args) == name and not second.value.keywords):
-            return False
-        behind = function.body[function.body.index(second) + 1:]
-        replaced = [ast.unparse(found) for found in second.targets] == [name]
+        behind = function.body[function.body.index(takes) + 1:]
+        replaced = [named(found) for found in takes.targets] == [name]
         read_again = any(isinstance(node, ast.Name) and node.id == name for part in behind for node in ast.walk(part))
-        return len(second.value.args) == 1 and (replaced or not read_again)
+        return len(takes.value.args) == 1 and (replaced or not read_again)
     return False
 
 
@@ -169,16 +173,16 @@ def fuse_gates(model, layers):
     ours = {id(layer) for layer in layers.values()}
     for name, module in model.named_modules():
         layer, activation = getattr(module, "gate_up_proj", None), getattr(module, "act_fn", None)
-        epilogue = gates_of(activation)
-        if not epilogue or not isinstance(layer, MergedColumnParallelLinear) or id(layer) not in ours:
+        word = activation_of(activation)
+        if not word or not isinstance(layer, MergedColumnParallelLinear) or id(layer) not in ours:
             continue
         sizes = layer.output_partition_sizes
         if layer.bias is not None or layer.gather_output or len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] % 8:
             continue
-        if not passes_on(type(module).forward):
+        if not feeds(type(module).forward, "gate_up_proj", "act_fn"):
             continue
         try:
-            layer.quant_method = KernelwrightGatesMethod(layer, epilogue)
+            layer.quant_method = KernelwrightGatesMethod(layer, f"{word}(gate) * up")
         except ConfigError:
             continue  # its own method serves on
         layer.quant_method.process_weights_after_loading(layer)
@@ -188,6 +192,37 @@ def fuse_gates(model, layers):
 
 
 # ---- layers of fp8
+
+def fp8_layers(model):
+    """The layers of a model whose fp8 kernel is ours, as vLLM chose it: {name: layer}."""
+    ours = KernelwrightFp8LinearKernel, KernelwrightFp8BlockLinearKernel
+    return {name: layer for name, layer in model.named_modules()
+            if isinstance(getattr(getattr(layer, "quant_method", None), "fp8_linear", None), ours)}
+
+
+def quantise_gates(model):
+    """Lets activations whose result goes into an fp8 layer of ours alone make that layer's tokens. Returns the names of those
+    layers, and {name: reason of activations that are left to vLLM}."""
+    taken, left = [], {}
+    for name, module in model.named_modules():
+        layer, activation, behind = (getattr(module, each, None) for each in ("gate_up_proj", "act_fn", "down_proj"))
+        word = activation_of(activation)
+        quantiser = getattr(getattr(getattr(behind, "quant_method", None), "fp8_linear", None), "quantiser", None)
+        if not word or not isinstance(quantiser, Quantiser) or not isinstance(layer, MergedColumnParallelLinear):
+            continue
+        sizes = layer.output_partition_sizes
+        if layer.gather_output or list(sizes) != [quantiser.problem.width] * 2 or not getattr(behind, "input_is_parallel", False):
+            continue
+        forward = type(module).forward
+        if not (feeds(forward, "gate_up_proj", "act_fn") and feeds(forward, "act_fn", "down_proj")):
+            continue
+        try:
+            module.act_fn = Gates(quantiser, word, device_of(behind.weight))
+            taken.append(f"{name}.down_proj".lstrip("."))
+        except ConfigError as error:
+            left[f"{name}.act_fn".lstrip(".")] = str(error)
+    return taken, left
+
 
 def here():
     """The device on which vLLM makes a model: what Served.handle() takes."""
@@ -216,15 +251,22 @@ def of_config(config):
     return GemmProblem(n, k, DTYPES[config.out_dtype], scales)
 
 
+def rows_problem(config):
+    """The RowsProblem that quantises tokens for a layer; None if that is left to vLLM: static scales, or one for all tokens."""
+    rows = config.activation_quant_key.scale
+    if rows.static or rows.group_shape.is_per_tensor():
+        return None
+    return RowsProblem(config.weight_shape[1], DTYPES[config.input_dtype], "per_token" if rows.group_shape.is_per_token() else "per_block")
+
+
 def implements(config, blocks):
-    """What vLLM's can_implement() returns. A kernel that serves begins to compile."""
+    """What vLLM's can_implement() returns. Kernels that serve begin to compile."""
     try:
         problem = of_config(config)
         if (problem.scales == "per_block") != blocks:
             return False, "has other scales"
-        served.handle(*here(), problem)
-        if blocks:
-            served.handle(*here(), RowsProblem(problem.k, DTYPES[config.input_dtype]))
+        for each in filter(None, (problem, rows_problem(config))):
+            served.handle(*here(), each)
     except (ConfigError, KeyError) as error:
         return False, str(error)
     return True, None
@@ -237,8 +279,37 @@ def supports(compute_capability):
     return True, None
 
 
+class Quantiser:
+    """Makes e4m3 tokens and their scales for a layer."""
+
+    def __init__(self, config, device):
+        self.problem, self.key = rows_problem(config), config.activation_quant_key
+        self.number = served.handle(*device, self.problem)
+
+    def __call__(self, x):
+        """x [..., k], or what a Gates made for the layer: elements [rows, k], their scales, and the shape of x."""
+        if (made := as_quantized_activation(x, self.key)) is not None:
+            return made.data, made.scale, made.orig_shape
+        return *quantised(self.number, rows_of(x, self.problem.width), self.problem.width, self.problem.scales), x.shape
+
+
+class Gates(torch.nn.Module):
+    """In place of the activation behind gates and ups, where the layer behind that takes e4m3: the product of both as that layer
+    quantises its tokens."""
+
+    def __init__(self, quantiser, word, device):
+        super().__init__()
+        problem = quantiser.problem._replace(input="gate_up", activation=word)
+        self.width, self.scales, self.key = problem.width, problem.scales, quantiser.key
+        self.number = served.handle(*device, problem)
+
+    def forward(self, x):
+        elements, scale = quantised(self.number, rows_of(x, 2 * self.width), self.width, self.scales)
+        return QuantizedActivation(elements, scale, x.dtype, torch.Size((*x.shape[:-1], self.width)), self.key)
+
+
 class KernelwrightFp8LinearKernel(FP8ScaledMMLinearKernel):
-    """Scales of tensors, or of tokens and channels. vLLM quantises the tokens."""
+    """Scales of tensors, or of tokens and channels. vLLM quantises the tokens where one scale is of all."""
 
     @classmethod
     def is_supported(cls, compute_capability=None):
@@ -252,6 +323,7 @@ class KernelwrightFp8LinearKernel(FP8ScaledMMLinearKernel):
         super().__init__(c, layer_param_names)
         self.problem = of_config(c)
         self.plain, self.biased = served.handle(*here(), self.problem), 0
+        self.quantiser = Quantiser(c, here()) if rows_problem(c) else None
 
     def process_weights_after_loading(self, layer):
         scale = getattr(layer, self.layer_param_names[1])
@@ -259,6 +331,16 @@ class KernelwrightFp8LinearKernel(FP8ScaledMMLinearKernel):
         replace_parameter(layer, self.layer_param_names[1], scale.detach().float().reshape(-1).expand(many).contiguous())
         if getattr(layer, "bias", None) is not None:
             self.biased = served.handle(*here(), self.problem._replace(bias=True))
+        if self._get_layer_params(layer)[3] is not None:
+            self.quantiser = None  # an upper bound of scales, which ours have not
+
+    def apply_weights(self, layer, x, bias=None):
+        if self.quantiser is None:
+            return super().apply_weights(layer, x, bias)
+        weight, of_weight = self._get_layer_params(layer)[:2]
+        elements, scale, shape = self.quantiser(x)
+        return self.apply_scaled_mm(A=elements, B=weight, out_dtype=self.config.out_dtype, As=scale[:, None], Bs=of_weight, bias=bias,
+                                    output_shape=[*shape[:-1], self.problem.n])
 
     def apply_scaled_mm(self, *, A, B, out_dtype, As, Bs, bias, output_shape):  # noqa: N803, vLLM's names
         """A [rows, k], B [k, n] of a matrix [n, k]."""
@@ -285,21 +367,29 @@ class KernelwrightFp8BlockLinearKernel(Fp8BlockScaledMMLinearKernel):
 
     def __init__(self, config):
         super().__init__(config)
-        problem = of_config(config)
-        self.k = problem.k
-        self.product = served.handle(*here(), problem)
-        self.quantiser = served.handle(*here(), RowsProblem(problem.k, DTYPES[config.input_dtype]))
+        self.problem = of_config(config)
+        self.product = served.handle(*here(), self.problem)
+        self.quantiser = Quantiser(config, here())
 
     def process_weights_after_loading(self, layer):
         super().process_weights_after_loading(layer)
+        name, scale = self.scale_of(layer)
+        replace_parameter(layer, name, scale.detach().float().contiguous())  # ue8m0 are powers of two, which f32 has
+
+    def scale_of(self, layer):
+        """The name and the values of the weight's scales."""
         params = self._get_layer_params(layer)
         name = params.WEIGHT_SCALE if params.weight_scale_inv is None else params.WEIGHT_SCALE_INV
-        replace_parameter(layer, name, getattr(layer, name).detach().float().contiguous())  # ue8m0 are powers of two, which f32 has
+        return name, getattr(layer, name)
+
+    def apply_weights(self, layer, x, bias=None, **_):
+        elements, scale, shape = self.quantiser(x)
+        made = self.apply_block_scaled_mm(elements, layer.weight, scale, self.scale_of(layer)[1])
+        return (made if bias is None else made + bias).view(*shape[:-1], self.problem.n)
 
     def apply_block_scaled_mm(self, A, B, As, Bs):  # noqa: N803, vLLM's names
-        """A [rows, k] of 16 bits, B [n, k], Bs [n / 128, k / 128]. As is vLLM's placeholder."""
-        elements, scale = quantised(self.quantiser, rows_of(A, self.k), self.k)
-        return OPS.gemm(self.product, elements, B, scale_a=scale, scale_b=Bs)
+        """A [rows, k] and B [n, k] of e4m3, As [k / 128, rows], Bs [n / 128, k / 128]."""
+        return OPS.gemm(self.product, A, B, scale_a=As, scale_b=Bs)
 
 
 def serve_fp8():

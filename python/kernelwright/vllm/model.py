@@ -11,7 +11,7 @@ logger = logging.getLogger("vllm.kernelwright")
 
 
 def serve_loaded_models(parts):
-    """From here on each model that vLLM loads is taken over. `parts`: which of "linears", "gates" and "experts"."""
+    """From here on each model that vLLM loads is taken over. `parts`: which of "linears", "gates", "norms" and "experts"."""
     given = BaseModelLoader.load_model
     if getattr(given, "of_kernelwright", False):
         return
@@ -34,12 +34,23 @@ def take_over(model, parts, has_lora=False):
         return
     left = {}
     if "linears" in parts:
-        from .linears import fuse_gates, serve_linears
+        from .linears import fp8_layers, fuse_gates, quantise_gates, serve_linears
 
         linears, left = serve_linears(model)
-        # LoRA adds to the result of a layer, so that has to be what the layer's weight makes.
-        fused = fuse_gates(model, linears) if "gates" in parts and not has_lora else []
-        logger.info("kernelwright serves %d linear layers, %d of them with the activation behind them", len(linears), len(fused))
+        # LoRA adds to the result of a layer and reads what goes into it, so both have to be what vLLM's own layers have.
+        fuses = "gates" in parts and not has_lora
+        fused = fuse_gates(model, linears) if fuses else []
+        quantised, others = quantise_gates(model) if fuses else ([], {})
+        left |= others
+        logger.info("kernelwright serves %d linear layers of 16 bits, %d of them with the activation behind them", len(linears), len(fused))
+        if fp8 := fp8_layers(model):
+            logger.info("kernelwright serves %d linear layers of fp8, %d of them with the activation ahead of them", len(fp8), len(quantised))
+    if "norms" in parts:
+        from .norms import serve_norms
+
+        norms, others = serve_norms(model)
+        left |= others
+        logger.info("kernelwright serves %d norms", len(norms))
     if "experts" in parts:
         from .experts import serve_experts
 

@@ -1,0 +1,104 @@
+"""RMSNorms of vLLM by a kernel of Kernelwright, ahead of others among vLLM's implementations of its operators rms_norm and
+fused_add_rms_norm.
+"""
+from typing import NamedTuple
+
+import torch
+import vllm.kernels  # noqa: F401, vLLM's own implementations come first
+from vllm import envs, ir
+from vllm.model_executor.layers.layernorm import RMSNorm
+
+from .._attention import DTYPES, OPS
+from .._errors import ConfigError
+from .._product import RowsProblem
+from .attention import served
+from .linears import device_of
+
+PROVIDER = "kernelwright"
+
+
+class Handles(NamedTuple):
+    plain: int
+    adding: int
+
+
+# By width and dtype. Filled as models are loaded, because a model that vLLM compiled in an earlier process asks for no norm:
+# its code has the handles.
+_handles: dict[tuple[int, torch.dtype], Handles] = {}
+
+
+def takes_rows(x, weight, variance_size):
+    """Whether ours takes x [rows, width]. What torch.compile traces is asked the same."""
+    if variance_size is not None or weight is None or weight.dtype != x.dtype or x.dim() != 2:
+        return False
+    fixed = x.shape[1], *x.stride(), x.storage_offset()
+    if any(not isinstance(number, int) for number in fixed):  # a symbol
+        return False
+    width, row, column, offset = fixed
+    return column == 1 and row >= width and row % 8 == 0 and offset % 8 == 0 and (width, x.dtype) in _handles
+
+
+def takes(x, weight, epsilon, variance_size=None):
+    return takes_rows(x, weight, variance_size)
+
+
+def takes_both(x, x_residual, weight, epsilon, variance_size=None):
+    return x.dtype == x_residual.dtype and takes_rows(x, weight, variance_size) and takes_rows(x_residual, weight, variance_size)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, epsilon: float, variance_size: int | None = None) -> torch.Tensor:
+    return OPS.row_op(_handles[x.shape[1], x.dtype].plain, x, weight=weight, eps=epsilon)
+
+
+def fused_add_rms_norm(x: torch.Tensor, x_residual: torch.Tensor, weight: torch.Tensor | None, epsilon: float,
+                       variance_size: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    return OPS.row_op.add(_handles[x.shape[1], x.dtype].adding, x, x_residual, weight=weight, eps=epsilon)
+
+
+def register():
+    """Makes ours two of vLLM's implementations, which a priority may name."""
+    for operator, implementation, check in ((ir.ops.rms_norm, rms_norm, takes), (ir.ops.fused_add_rms_norm, fused_add_rms_norm, takes_both)):
+        if PROVIDER not in operator.impls:
+            operator.register_impl(PROVIDER, supports_args=check)(implementation)
+
+
+def put_first():
+    """Puts ours ahead where vLLM's platform says which implementation it tries first. A priority that a user gives stays ahead
+    of both."""
+    from vllm.platforms import cuda
+
+    register()
+    given = cuda.CudaPlatformBase.get_default_ir_op_priority.__func__
+    if getattr(given, "of_kernelwright", False):
+        return
+
+    def priority(cls, vllm_config):
+        order = given(cls, vllm_config)
+        if not envs.VLLM_BATCH_INVARIANT:
+            for providers in (order.rms_norm, order.fused_add_rms_norm):
+                if PROVIDER not in providers:
+                    providers.insert(0, PROVIDER)
+        return order
+    priority.of_kernelwright = True
+    cuda.CudaPlatformBase.get_default_ir_op_priority = classmethod(priority)
+
+
+def serve_norms(model):
+    """Prepares kernels for the RMSNorms of a loaded model. Returns their names, and {name: reason of those that are left to
+    vLLM}."""
+    taken, left = [], {}
+    for name, norm in model.named_modules():
+        if type(norm) is not RMSNorm:
+            continue
+        weight = norm.weight
+        key = norm.hidden_size, weight.dtype
+        try:
+            if weight.dtype not in DTYPES or not norm.has_weight or norm.variance_size_override is not None:
+                raise ConfigError(f"its weight is {weight.dtype if norm.has_weight else 'missing'}, or its mean is of a part of the row")
+            if key not in _handles:
+                problem = RowsProblem(norm.hidden_size, DTYPES[weight.dtype], "none", norm=True)
+                _handles[key] = Handles(*(served.handle(*device_of(weight), problem._replace(input=each)) for each in ("plain", "add")))
+            taken.append(name)
+        except ConfigError as error:
+            left[name] = str(error)
+    return taken, left
