@@ -55,8 +55,9 @@ class RowsProblem(NamedTuple):
         return {"kind": "row_op", "problem": problem}
 
 
-def quantised(number, rows, width, scales="per_block", **named):
-    """A row_op that quantises: (elements, their scales, as a GEMM takes them). `number`: its handle; named: what else it takes."""
+def quantised(number, rows, width, scales="per_block", residual=None, total=None, **named):
+    """A row_op that quantises: (elements, their scales, as a GEMM takes them). `number`: its handle; residual: what it adds to the
+    rows; total: where the sum goes; named: what else it takes."""
     count = rows.shape[0]
     elements = rows.new_empty((count, width), dtype=FP8)
     if scales == "per_token":
@@ -65,7 +66,10 @@ def quantised(number, rows, width, scales="per_block", **named):
         # Strides, and no slice of a wider tensor: a graph that was traced with a multiple of 4 rows would have no slice, and
         # vLLM drops the guard that says so.
         scale = rows.new_empty_strided((width // GROUP, count), ((count + 3) // 4 * 4, 1), dtype=torch.float32)
-    OPS.row_op.out(number, rows, out=elements, scale=scale, **named)
+    if residual is None:
+        OPS.row_op.out(number, rows, out=elements, scale=scale, **named)
+    else:
+        OPS.row_op.add_out(number, rows, residual, residual_out=total, out=elements, scale=scale, **named)
     return elements, scale
 
 

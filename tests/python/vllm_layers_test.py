@@ -192,30 +192,6 @@ class Gates(Layers):
         self.assertNotEqual(type(mlp.act_fn), torch.nn.Identity)
         self.assertIs(type(mlp.gate_up_proj.quant_method), linears.KernelwrightLinearMethod)
 
-    def test_only_a_plain_chain_is_fused(self):
-        def forward(body, first="gate_up_proj", second="act_fn"):
-            space, text = {}, "def forward(self, x):\n" + "".join(f"    {line}\n" for line in body)
-            exec(text, space)  # noqa: S102
-            inspected = space["forward"]
-            linears.inspect.getsource, kept = (lambda _: text), linears.inspect.getsource
-            try:
-                return linears.feeds(inspected, first, second)
-            finally:
-                linears.inspect.getsource = kept
-        up, act, down = "y, _ = self.gate_up_proj(x)", "x = self.act_fn(y)", "x, _ = self.down_proj(x)"
-        self.assertTrue(forward([up, act, down, "return x"]))
-        self.assertTrue(forward([up, "y = self.act_fn(y)", "z, _ = self.down_proj(y)", "return z"]))
-        self.assertFalse(forward([up, act, down, "return x + y"]), "the sums are used again")
-        self.assertFalse(forward([up, "y = y * 2", act, down, "return x"]), "something is between")
-        self.assertFalse(forward([up, "x = self.act_fn(y, 3)", down, "return x"]))
-        self.assertFalse(forward([up, "x = self.act_fn(x)", down, "return x"]), "another tensor is activated")
-        self.assertFalse(forward([up, act, "z, _ = self.gate_up_proj(x)", "return z"]), "the layer is called twice")
-        self.assertFalse(forward(["y = self.gate_up_proj(x)[0]", act, "return x"]))
-        self.assertTrue(forward([up, act, down, "return x"], "act_fn", "down_proj"))
-        self.assertTrue(forward([up, act, "y, _ = self.down_proj(x)", "return y"], "act_fn", "down_proj"))
-        self.assertFalse(forward([up, act, "y, _ = self.down_proj(x)", "return x + y"], "act_fn", "down_proj"))
-        self.assertFalse(forward([up, act, "x = x * 2", down, "return x"], "act_fn", "down_proj"))
-
 
 class Fp8(Layers):
     """Kernels that vLLM chooses for fp8 layers, called as its Fp8LinearMethod calls them."""
@@ -281,11 +257,12 @@ class Fp8(Layers):
                 self.assertLessEqual((off - 2.0**-4 * x.double().cpu().abs() - 2.0**-9).max().item(), 0)
                 self.near(kernel.apply_weights(layer, x), stored @ (weight.double() * wide).t(), 2.0**-8, terms=16.0)
 
-    def mlp(self, block):
-        """vLLM's LlamaMLP with fp8 weights as its loader leaves them, served by ours; and their values in fp64."""
+    def fp8(self, block, make):
+        """What `make` makes with a quantisation of vLLM's: fp8 weights as its loader leaves them, served by ours; and the values
+        of its linear layers in fp64, by their names."""
         from vllm.model_executor.kernels import linear
+        from vllm.model_executor.layers.linear import LinearBase
         from vllm.model_executor.layers.quantization import fp8
-        from vllm.model_executor.models.llama import LlamaMLP
         from vllm.platforms import current_platform
 
         given = fp8.Fp8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic",
@@ -296,9 +273,11 @@ class Fp8(Layers):
         patch = unittest.mock.patch
         with patch.object(fp8, "get_current_vllm_config", lambda: config), patch.object(fp8, "cutlass_fp8_supported", lambda: True), \
                 patch.dict(kernels, {current_platform._enum: [ours]}):
-            mlp = made(lambda: LlamaMLP(256, 384, "silu", quant_config=given), BF16)
-        values = []
-        for layer in (mlp.gate_up_proj, mlp.down_proj):
+            module = made(lambda: make(given), BF16)
+        values = {}
+        for name, layer in module.named_modules():
+            if not isinstance(layer, LinearBase):
+                continue
             layer.weight.data.copy_((torch.randn(layer.weight.shape) * 3).to(FP8))
             scales = layer.weight_scale_inv if block else layer.weight_scale
             scales.data.copy_(torch.rand(scales.shape) * 0.01 + 0.005)
@@ -306,12 +285,23 @@ class Fp8(Layers):
             if block:
                 scale = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)
             else:
-                scales.data.fill_(scales.data[0])  # gates and ups have one scale, so that vLLM need not quantise them again
+                scales.data.fill_(scales.data[0])  # parts of a layer have one scale, so that vLLM need not quantise them again
                 scale = scale[:1]
-            values.append(layer.weight.data.double().cpu() * scale)
+            values[name] = layer.weight.data.double().cpu() * scale
             with patch.object(fp8, "process_fp8_weight_tensor_strategy", lambda weight, scale, widths, rows: (weight, scale[:1], rows)):
                 layer.quant_method.process_weights_after_loading(layer)
-        return mlp, values
+        return module, values
+
+    def mlp(self, block):
+        from vllm.model_executor.models.llama import LlamaMLP
+
+        mlp, values = self.fp8(block, lambda given: LlamaMLP(256, 384, "silu", quant_config=given))
+        return mlp, (values["gate_up_proj"], values["down_proj"])
+
+    def near_e4m3(self, stored, exact):
+        """Half of 2^-3 of a value, or of the smallest step: 2^-9 of 1/448 of the largest that shares its scale."""
+        off = (stored - exact).abs() - 2.0**-4 * exact.abs() - 2.0**-18 * exact.abs().amax(1, keepdim=True)
+        self.assertLessEqual(off.max().item(), 1e-6 * exact.abs().max().item())
 
     def test_activations_make_the_tokens_of_the_layer_behind(self):
         for block in (False, True):
@@ -335,10 +325,8 @@ class Fp8(Layers):
                     stored = self.values(stored, of_tokens)
                     self.near(sums.reshape(-1, 768), stored @ gate_up.t(), 2.0**-8, self.terms(stored, gate_up))
                     gate, up = sums.double().cpu().reshape(-1, 768).chunk(2, -1)
-                    exact, stored = torch.nn.functional.silu(gate) * up, self.values(tokens.data, tokens.scale)
-                    # e4m3: half of 2^-3 of a value, or of the smallest step, 2^-9 of 1/448 of the largest that shares its scale.
-                    off = (stored - exact).abs() - 2.0**-4 * exact.abs() - 2.0**-18 * exact.abs().amax(1, keepdim=True)
-                    self.assertLessEqual(off.max().item(), 1e-6 * exact.abs().max().item())
+                    stored = self.values(tokens.data, tokens.scale)
+                    self.near_e4m3(stored, torch.nn.functional.silu(gate) * up)
                     self.near(found.reshape(-1, 256), stored @ down.t(), 2.0**-8, self.terms(stored, down))
 
     @staticmethod
@@ -351,6 +339,71 @@ class Fp8(Layers):
         """Tokens of e4m3 in fp64. scale: of tokens, or in columns of 128 elements."""
         scale = scale.double().cpu()
         return elements.double().cpu() * (scale.t().repeat_interleave(128, 1) if scale.dim() == 2 else scale[:, None])
+
+    def decoder(self, block):
+        """A layer of vLLM's Llama without its attention: queries pass."""
+        from vllm.model_executor.layers.layernorm import RMSNorm
+        from vllm.model_executor.layers.linear import QKVParallelLinear, RowParallelLinear
+        from vllm.model_executor.models.llama import LlamaAttention, LlamaDecoderLayer, LlamaMLP
+
+        class Attention(torch.nn.Module):
+            forward = LlamaAttention.forward
+
+            def __init__(self, given):
+                super().__init__()
+                self.q_size, self.kv_size = 256, 128
+                self.qkv_proj = QKVParallelLinear(256, 64, 4, 2, bias=False, quant_config=given)
+                self.o_proj = RowParallelLinear(256, 256, bias=False, quant_config=given)
+                self.rotary_emb, self.attn = lambda positions, q, k: (q, k), lambda q, k, v: q.contiguous()
+
+        class Decoder(torch.nn.Module):
+            forward = LlamaDecoderLayer.forward
+
+            def __init__(self, given):
+                super().__init__()
+                self.self_attn, self.mlp = Attention(given), LlamaMLP(256, 384, "silu", quant_config=given)
+                self.input_layernorm, self.post_attention_layernorm = RMSNorm(256, eps=1e-5), RMSNorm(256, eps=1e-5)
+        return self.fp8(block, Decoder)[0]
+
+    def test_norms_make_the_tokens_of_the_layer_behind(self):
+        norms.register()
+        for block in (False, True):
+            with self.subTest(block=block):
+                layer = self.decoder(block)
+                with self.assertLogs("vllm.kernelwright", "INFO") as log:
+                    model.take_over(layer, ("linears", "gates", "norms"))
+                self.assertIn("serves 2 norms, 2 of them make the tokens", " ".join(log.output))
+                for rows in (5, 1):
+                    x, residual = randn(rows, 256), randn(rows, 256)
+                    for norm in (layer.input_layernorm, layer.post_attention_layernorm):
+                        tokens, (both, total) = norm(x), norm(x, residual)
+                        self.assertEqual((tokens.orig_shape, tokens.orig_dtype), (x.shape, BF16))
+                        self.assertTrue(torch.equal(total, (x.float() + residual.float()).to(BF16)))
+                        for made_tokens, want in ((tokens, Norms.want(x, norm.weight)), (both, Norms.want(x, norm.weight, residual))):
+                            self.near_e4m3(self.values(made_tokens.data, made_tokens.scale), want.cpu())
+                torch._dynamo.reset()
+                compiled = torch.compile(layer, fullgraph=True, options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe})
+                with torch.inference_mode():
+                    for rows in (8, 2, 5):
+                        x, residual = randn(rows, 256), randn(rows, 256)
+                        torch._dynamo.mark_dynamic(x, 0), torch._dynamo.mark_dynamic(residual, 0)
+                        found, want = compiled(None, x, residual), layer(None, x, residual)
+                        self.assertTrue(all(torch.equal(one, other) for one, other in zip(found, want)))
+                        self.assertEqual(found[0].shape, x.shape)
+
+    def test_norms_that_others_read_make_no_tokens(self):
+        layer = self.decoder(False)
+        model.take_over(layer, ("linears", "gates", "norms"), has_lora=True)
+        self.assertEqual(layer.input_layernorm(randn(2, 256)).dtype, BF16)
+
+        class Twice(type(layer)):
+            def forward(self, positions, hidden_states, residual):
+                hidden_states, residual = self.input_layernorm(hidden_states, residual)
+                kept = self.self_attn(positions=positions, hidden_states=hidden_states)
+                return kept + hidden_states, residual
+        layer.__class__ = Twice
+        model.take_over(layer, ("linears", "norms"))
+        self.assertEqual(layer.input_layernorm(randn(2, 256)).dtype, BF16)
 
     def test_lora_and_other_activations_keep_theirs(self):
         mlp, _ = self.mlp(False)

@@ -18,11 +18,15 @@ PLUGIN = ROOT / "python" / "kernelwright" / "vllm"
 BACKEND = "vllm/v1/attention/backend.py"
 
 
-def script():
-    spec = importlib.util.spec_from_file_location("snapshot_vllm", ROOT / "scripts" / "snapshot_vllm.py")
+def module_of(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def script():
+    return module_of(ROOT / "scripts" / "snapshot_vllm.py")
 
 
 def snapshots(folder):
@@ -167,6 +171,77 @@ class Snapshots(unittest.TestCase):
             for found, part in ((LATENTS, "--latents"), (LAYERS, "--layers")):
                 if version in found:
                     self.assertEqual(script().snapshot(folder, script().PARTS[part]), found[version], version)
+
+
+class Chains(unittest.TestCase):
+    """chains.py reads who gets what a layer makes."""
+
+    def setUp(self):
+        self.chains = module_of(PLUGIN / "chains.py")
+        self.chains.function_of = lambda function: function  # given as ast has it
+
+    def ask(self, question, lines, *arguments, head="def forward(self, x):"):
+        text = head + "\n" + "".join(f"    {line}\n" for line in lines)
+        return getattr(self.chains, question)(ast.parse(text).body[0], *arguments)
+
+    def test_source_is_read(self):
+        chains = module_of(PLUGIN / "chains.py")
+        self.assertEqual(chains.function_of(self.ask).name, "ask")
+        self.assertIsNone(chains.function_of(len))
+        self.assertIsNone(chains.function_of(eval("lambda: 0")))  # noqa: S307
+
+    def test_feeds(self):
+        def fused(lines, first="gate_up_proj", second="act_fn"):
+            return self.ask("feeds", lines, first, second)
+        up, act, down = "y, _ = self.gate_up_proj(x)", "x = self.act_fn(y)", "x, _ = self.down_proj(x)"
+        self.assertTrue(fused([up, act, down, "return x"]))
+        self.assertTrue(fused([up, "y = self.act_fn(y)", "z, _ = self.down_proj(y)", "return z"]))
+        self.assertFalse(fused([up, act, down, "return x + y"]), "the sums are used again")
+        self.assertFalse(fused([up, "y = y * 2", act, down, "return x"]), "something is between")
+        self.assertFalse(fused([up, "x = self.act_fn(y, 3)", down, "return x"]))
+        self.assertFalse(fused([up, "x = self.act_fn(y, scale=3)", down, "return x"]))
+        self.assertFalse(fused([up, "x = self.act_fn(x)", down, "return x"]), "another tensor is activated")
+        self.assertFalse(fused([up, act, "z, _ = self.gate_up_proj(x)", "return z"]), "the layer is called twice")
+        self.assertFalse(fused(["y = self.gate_up_proj(x)[0]", act, "return x"]))
+        self.assertFalse(fused([up, "return self.act_fn(y)"]))
+        self.assertTrue(fused([up, act, down, "return x"], "act_fn", "down_proj"))
+        self.assertTrue(fused([up, act, "y, _ = self.down_proj(x)", "return y"], "act_fn", "down_proj"))
+        self.assertFalse(fused([up, act, "y, _ = self.down_proj(x)", "return x + y"], "act_fn", "down_proj"))
+        self.assertFalse(fused([up, act, "x = x * 2", down, "return x"], "act_fn", "down_proj"))
+
+    def test_passes_through(self):
+        def place(lines):
+            return self.ask("passes_through", lines, "norm", "block", head="def forward(self, at, h, r):")
+        norm, block = "h, r = self.norm(h, r)", "h = self.block(at, h)"
+        self.assertEqual(place([norm, block, "return h, r"]), 1)
+        self.assertEqual(place([norm, "h = self.block(positions=at, hidden=h)", "return h, r"]), "hidden")
+        self.assertEqual(place(["if r is None:", "    r = h", "    h = self.norm(h)", "else:", f"    {norm}", block, "return h, r"]), 1)
+        self.assertIsNone(place([norm, "out = self.block(at, h)", "return out + h"]), "the block's input is read again")
+        self.assertIsNone(place([norm, "r = h", block, "return h, r"]), "something is between")
+        self.assertIsNone(place([norm, "h = self.block(at, h + 1)", "return h"]))
+        self.assertIsNone(place([norm, "h = self.block(h, h)", "return h"]))
+        self.assertIsNone(place([norm, "h = self.block(at, *h)", "return h"]))
+        self.assertIsNone(place([norm, block, "h, r = self.norm(h, r)", "return h"]), "the norm is called twice")
+        self.assertIsNone(place([norm, block, block, "return h"]), "the block is called twice")
+        self.assertIsNone(place(["if r is None:", "    h = self.norm(h)", "else:", "    g, r = self.norm(h, r)", block, "return h"]))
+        self.assertIsNone(place(["if r is None:", "    h = self.norm(h)", block, "return h"]), "maybe it is not called")
+
+    def test_begins_with(self):
+        def begins(lines, argument):
+            return self.ask("begins_with", lines, "proj", argument, head="def forward(self, at, h):")
+        first = "qkv, _ = self.proj(h)"
+        self.assertTrue(begins([first, "return qkv"], "h"))
+        self.assertTrue(begins([first, "return qkv"], 1))
+        self.assertTrue(begins(['"""Words."""', first, "return qkv"], "h"))
+        self.assertTrue(begins(["h, _ = self.proj(h)", "return h * 2"], "h"))
+        self.assertFalse(begins([first, "return qkv"], "at"))
+        self.assertFalse(begins([first, "return qkv"], "x"))
+        self.assertFalse(begins([first, "return qkv"], 2))
+        self.assertFalse(begins([first, "return qkv + h"], "h"))
+        self.assertFalse(begins(["n = h.shape[0]", first, "return qkv"], "h"))
+        self.assertFalse(begins([first, "return self.proj(qkv)"], "h"))
+        self.assertFalse(begins(["qkv, _ = self.proj(h, at)", "return qkv"], "h"))
+        self.assertFalse(begins(["qkv = self.proj(h)[0]", "return qkv"], "h"))
 
 
 if __name__ == "__main__":

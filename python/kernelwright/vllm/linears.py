@@ -4,10 +4,6 @@ kernel.
 """
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
-
 import torch
 from vllm import envs
 from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel import Fp8BlockScaledMMLinearKernel
@@ -22,6 +18,7 @@ from .._attention import DTYPES, OPS
 from .._errors import ConfigError
 from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleaved, quantised
 from .attention import served
+from .chains import feeds
 
 
 def device_of(tensor):
@@ -132,40 +129,6 @@ def activation_of(activation):
     return ""
 
 
-def feeds(forward, first, second):
-    """Whether a module's forward() calls self.`first` once, and gives its result, or the first of its results, to
-    self.`second` in the next statement, and to nothing else."""
-    try:
-        function = ast.parse(textwrap.dedent(inspect.getsource(forward))).body[0]
-    except (OSError, TypeError, SyntaxError):
-        return False
-
-    def called(value, name):
-        return isinstance(value, ast.Call) and ast.unparse(value.func) == f"self.{name}"
-
-    def mentions(name):
-        return sum(isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}" for node in ast.walk(function))
-
-    def named(target):
-        """The name of what is assigned, or of the first of two."""
-        if isinstance(target, ast.Tuple) and len(target.elts) == 2:
-            target = target.elts[0]
-        return target.id if isinstance(target, ast.Name) else None
-    if mentions(first) != 1 or mentions(second) != 1:
-        return False
-    for makes, takes in zip(function.body, function.body[1:]):
-        if not (isinstance(makes, ast.Assign) and called(makes.value, first) and isinstance(takes, ast.Assign)):
-            continue
-        name = named(makes.targets[0])
-        if name is None or not (called(takes.value, second) and ast.unparse(takes.value.args) == name and not takes.value.keywords):
-            return False
-        behind = function.body[function.body.index(takes) + 1:]
-        replaced = [named(found) for found in takes.targets] == [name]
-        read_again = any(isinstance(node, ast.Name) and node.id == name for part in behind for node in ast.walk(part))
-        return len(takes.value.args) == 1 and (replaced or not read_again)
-    return False
-
-
 def fuse_gates(model, layers):
     """Lets layers of gates and ups among `layers` (serve_linears()) also compute the activation behind them. Returns their
     names."""
@@ -200,6 +163,12 @@ def fp8_layers(model):
             if isinstance(getattr(getattr(layer, "quant_method", None), "fp8_linear", None), ours)}
 
 
+def quantiser_of(layer):
+    """The Quantiser of an fp8 layer; None if its kernel is not ours, or vLLM quantises its tokens."""
+    found = getattr(getattr(getattr(layer, "quant_method", None), "fp8_linear", None), "quantiser", None)
+    return found if isinstance(found, Quantiser) else None
+
+
 def quantise_gates(model):
     """Lets activations whose result goes into an fp8 layer of ours alone make that layer's tokens. Returns the names of those
     layers, and {name: reason of activations that are left to vLLM}."""
@@ -207,8 +176,8 @@ def quantise_gates(model):
     for name, module in model.named_modules():
         layer, activation, behind = (getattr(module, each, None) for each in ("gate_up_proj", "act_fn", "down_proj"))
         word = activation_of(activation)
-        quantiser = getattr(getattr(getattr(behind, "quant_method", None), "fp8_linear", None), "quantiser", None)
-        if not word or not isinstance(quantiser, Quantiser) or not isinstance(layer, MergedColumnParallelLinear):
+        quantiser = quantiser_of(behind)
+        if not word or quantiser is None or not isinstance(layer, MergedColumnParallelLinear):
             continue
         sizes = layer.output_partition_sizes
         if layer.gather_output or list(sizes) != [quantiser.problem.width] * 2 or not getattr(behind, "input_is_parallel", False):

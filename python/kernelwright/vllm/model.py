@@ -46,11 +46,12 @@ def take_over(model, parts, has_lora=False):
         if fp8 := fp8_layers(model):
             logger.info("kernelwright serves %d linear layers of fp8, %d of them with the activation ahead of them", len(fp8), len(quantised))
     if "norms" in parts:
-        from .norms import serve_norms
+        from .norms import quantise_norms, serve_norms
 
         norms, others = serve_norms(model)
         left |= others
-        logger.info("kernelwright serves %d norms", len(norms))
+        making = [] if has_lora or "linears" not in parts else quantise_norms(model)
+        logger.info("kernelwright serves %d norms, %d of them make the tokens of an fp8 layer", len(norms), len(making))
     if "experts" in parts:
         from .experts import serve_experts
 

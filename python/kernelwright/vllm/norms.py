@@ -1,18 +1,20 @@
 """RMSNorms of vLLM by a kernel of Kernelwright, ahead of others among vLLM's implementations of its operators rms_norm and
-fused_add_rms_norm.
+fused_add_rms_norm. Where the layer behind a norm takes e4m3, the norm makes that layer's tokens.
 """
 from typing import NamedTuple
 
 import torch
 import vllm.kernels  # noqa: F401, vLLM's own implementations come first
 from vllm import envs, ir
+from vllm.model_executor.layers.fusion.quant_activation import QuantizedActivation
 from vllm.model_executor.layers.layernorm import RMSNorm
 
 from .._attention import DTYPES, OPS
 from .._errors import ConfigError
-from .._product import RowsProblem
+from .._product import RowsProblem, quantised
 from .attention import served
-from .linears import device_of
+from .chains import begins_with, passes_through
+from .linears import device_of, quantiser_of, rows_of
 
 PROVIDER = "kernelwright"
 
@@ -83,6 +85,17 @@ def put_first():
     cuda.CudaPlatformBase.get_default_ir_op_priority = classmethod(priority)
 
 
+def refuse(norm):
+    """Raises ConfigError with the reason if ours does not compute what a norm of vLLM's does."""
+    if norm.weight.dtype not in DTYPES or not norm.has_weight or norm.variance_size_override is not None:
+        raise ConfigError(f"its weight is {norm.weight.dtype if norm.has_weight else 'missing'}, or its mean is of a part of the row")
+
+
+def both(norm, problem):
+    """The Handles of the problem without a sum and with one."""
+    return Handles(*(served.handle(*device_of(norm.weight), problem._replace(input=each)) for each in ("plain", "add")))
+
+
 def serve_norms(model):
     """Prepares kernels for the RMSNorms of a loaded model. Returns their names, and {name: reason of those that are left to
     vLLM}."""
@@ -93,12 +106,52 @@ def serve_norms(model):
         weight = norm.weight
         key = norm.hidden_size, weight.dtype
         try:
-            if weight.dtype not in DTYPES or not norm.has_weight or norm.variance_size_override is not None:
-                raise ConfigError(f"its weight is {weight.dtype if norm.has_weight else 'missing'}, or its mean is of a part of the row")
+            refuse(norm)
             if key not in _handles:
-                problem = RowsProblem(norm.hidden_size, DTYPES[weight.dtype], "none", norm=True)
-                _handles[key] = Handles(*(served.handle(*device_of(weight), problem._replace(input=each)) for each in ("plain", "add")))
+                _handles[key] = both(norm, RowsProblem(norm.hidden_size, DTYPES[weight.dtype], "none", norm=True))
             taken.append(name)
         except ConfigError as error:
             left[name] = str(error)
     return taken, left
+
+
+# The norm, the block behind it, and the layer of the block that has to take the norm's result alone.
+CHAINS = (("input_layernorm", "self_attn", "qkv_proj"), ("post_attention_layernorm", "mlp", "gate_up_proj"))
+
+
+def quantise_norms(model):
+    """Lets norms whose result goes into an fp8 layer of ours alone make that layer's tokens. Returns their names."""
+    taken = []
+    for name, layer in model.named_modules():
+        for of_norm, of_block, first in CHAINS:
+            norm, block = getattr(layer, of_norm, None), getattr(layer, of_block, None)
+            quantiser = quantiser_of(getattr(block, first, None))
+            if type(norm) is not RMSNorm or quantiser is None or norm.hidden_size != quantiser.problem.width:
+                continue
+            argument = passes_through(type(layer).forward, of_norm, of_block)
+            if argument is None or not begins_with(type(block).forward, first, argument):
+                continue
+            try:
+                refuse(norm)
+                norm._forward_method = making_tokens(norm, quantiser)
+                taken.append(f"{name}.{of_norm}".lstrip("."))
+            except ConfigError:
+                continue  # the norm and the layer each have a kernel of their own
+    return taken
+
+
+def making_tokens(norm, quantiser):
+    """What RMSNorm.forward() calls."""
+    problem, key, width = quantiser.problem, quantiser.key, norm.hidden_size
+    handles = both(norm, problem._replace(norm=True))
+
+    def forward(x, residual=None):
+        """x and residual [..., width]: the tokens, and the sum if there is a residual."""
+        rows, of_norm = rows_of(x, width), {"weight": norm.weight, "eps": norm.variance_epsilon}
+        if residual is None:
+            elements, scale = quantised(handles.plain, rows, width, problem.scales, **of_norm)
+            return QuantizedActivation(elements, scale, x.dtype, x.shape, key)
+        total = torch.empty_like(rows)
+        elements, scale = quantised(handles.adding, rows, width, problem.scales, rows_of(residual, width), total, **of_norm)
+        return QuantizedActivation(elements, scale, x.dtype, x.shape, key), total.view(x.shape)
+    return forward
