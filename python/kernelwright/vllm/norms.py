@@ -107,6 +107,8 @@ def serve_norms(model):
         key = norm.hidden_size, weight.dtype
         try:
             refuse(norm)
+            if getattr(model.get_submodule(name.rpartition(".")[0]), "head_dim", None) == norm.hidden_size:
+                raise ConfigError("it normalises heads, which lie apart")
             if key not in _handles:
                 _handles[key] = both(norm, RowsProblem(norm.hidden_size, DTYPES[weight.dtype], "none", norm=True))
             taken.append(name)
