@@ -183,6 +183,20 @@ use_wheels() {
   cuda_include=$home/include cuda_lib=$home/lib cuda_origin="PyPI wheels, NVRTC $(nvrtc_version "$home/lib")"
 }
 
+# The executable of Triton Inference Server below the build folder, once get_triton_server has fetched it: 55 MB from PyPI, for
+# x86-64 and glibc 2.35 or newer.
+triton_server=triton-server/pytriton/tritonserver/bin/tritonserver
+get_triton_server() {
+  local home=$build_dir/triton-server work=$build_dir/triton-server.part
+  local pin='nvidia-pytriton==0.7.0 --hash=sha256:21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df'
+  [ "$(cat "$home/pin.txt" 2>/dev/null)" != "$pin" ] || return 0
+  python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
+  rm -rf "$work" && mkdir -p "$work" && printf '%s\n' "$pin" >"$work/pin.txt" &&
+    python3 -m pip download --no-deps --only-binary=:all: --require-hashes -d "$work" -r "$work/pin.txt" &&
+    python3 -m zipfile -e "$work"/*.whl "$work" && chmod +x "$work/pytriton/tritonserver/bin/tritonserver" &&
+    rm "$work"/*.whl && rm -rf "$home" && mv "$work" "$home"
+}
+
 # Does everything above for build_dir. Sets cuda_include, cuda_lib and cuda_origin; prints one line.
 setup() {
   local began=$SECONDS packages

@@ -58,6 +58,18 @@ logs=$build_dir/logs
 title "Kernelwright: tests"
 setup
 cmake_options+=("-DKERNELWRIGHT_CUDA_INCLUDE=$cuda_include" "-DKERNELWRIGHT_TEST_WHEEL=$wheel")
+# CI tests the backend in a real Triton Inference Server. A person's machine gets no server unasked: scripts/triton.sh asks.
+if [ "${CI:-}" = true ] && [ "$preset" = ci ]; then
+  cmake_options+=(-DKERNELWRIGHT_TRITON=ON)
+  if [ -z "${KERNELWRIGHT_TRITON_SERVER:-}" ] && [ "$(uname -m)" = x86_64 ]; then
+    mkdir -p "$logs"
+    if (get_triton_server) >"$logs/triton-server.log" 2>&1 </dev/null; then
+      export KERNELWRIGHT_TRITON_SERVER=$build_dir/$triton_server
+    else
+      note "no Triton Inference Server, so its tests are skipped; the log is $logs/triton-server.log"
+    fi
+  fi
+fi
 stage configure "$logs/configure.log" cmake --preset "$preset" -B "$build_dir" "${cmake_options[@]}"
 stage build "$logs/build.log" cmake --build "$build_dir" -j "$jobs"
 

@@ -21,26 +21,15 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-logs=$build_dir/logs home=$build_dir/triton-server
-pin='nvidia-pytriton==0.7.0 --hash=sha256:21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df'
-
-get_server() {
-  local work=$build_dir/triton-server.part
-  rm -rf "$work" && mkdir -p "$work" && printf '%s\n' "$pin" >"$work/pin.txt" &&
-    python3 -m pip download --no-deps --only-binary=:all: --require-hashes -d "$work" -r "$work/pin.txt" &&
-    python3 -m zipfile -e "$work"/*.whl "$work" && chmod +x "$work/pytriton/tritonserver/bin/tritonserver" &&
-    rm "$work"/*.whl && rm -rf "$home" && mv "$work" "$home"
-}
+logs=$build_dir/logs
 
 title "Kernelwright: Triton Inference Server"
 setup
 stage configure "$logs/triton-configure.log" cmake --preset ci -B "$build_dir" "-DKERNELWRIGHT_CUDA_INCLUDE=$cuda_include" -DKERNELWRIGHT_TRITON=ON
 stage build "$logs/triton-build.log" cmake --build "$build_dir" --target triton_kernelwright -j "$jobs"
 if [ -z "${KERNELWRIGHT_TRITON_SERVER:-}" ]; then
-  if [ "$(cat "$home/pin.txt" 2>/dev/null)" != "$pin" ]; then
-    stage server "$logs/triton-server.log" get_server
-  fi
-  export KERNELWRIGHT_TRITON_SERVER=$home/pytriton/tritonserver/bin/tritonserver
+  stage server "$logs/triton-server.log" get_triton_server
+  export KERNELWRIGHT_TRITON_SERVER=$build_dir/$triton_server
 fi
 stage test "$logs/triton-test.log" \
   env "KERNELWRIGHT_TRITON_BACKENDS=$build_dir/integrations/triton" "KERNELWRIGHT_NVRTC=$cuda_lib" \
