@@ -1,7 +1,6 @@
 #include "kernelwright/runtime/cache/remote_layer.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
@@ -14,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "kernelwright/runtime/cache/remote/breaker.h"
+#include "kernelwright/runtime/cache/remote/server.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 
 namespace kernelwright {
@@ -22,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kOperationTime{500}, kDrainTime{2'000};
+constexpr milliseconds kDrainTime{2'000};
 constexpr milliseconds kLeaseTime{30'000}, kLeaseWait{5'000}, kFirstPoll{50}, kLongestPoll{500}, kSlice{20};
 constexpr milliseconds kForgetAbsent{60'000};
 constexpr std::size_t kMaxQueued = 64, kMaxQueuedBytes = std::size_t{32} << 20, kMaxAbsent = 4096;
@@ -45,30 +44,21 @@ struct Sending {
   bool if_absent = false;        // the server keeps what it has
 };
 
-std::uint64_t random_number() {
-  std::uint64_t bits = 0;
-  if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits)
-    bits = static_cast<std::uint64_t>(RemoteClock::now().time_since_epoch().count());
-  return bits;
-}
-
 /// No other process has it. So a lease is given back by its holder alone.
-std::string new_token() { return fmt::format("{:016x}{:016x}", random_number(), random_number()); }
+std::string new_token() { return fmt::format("{:016x}{:016x}", remote_random(), remote_random()); }
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 }  // namespace
 
 struct RemoteLayer::State {
-  State(std::unique_ptr<RemoteTransport> server, Access granted, EventSink report)
-      : transport(std::move(server)), access(std::move(granted)), sink(std::move(report)) {}
+  State(std::unique_ptr<RemoteTransport> transport, Access granted, EventSink report)
+      : server(std::move(transport), report), access(std::move(granted)), sink(std::move(report)) {}
 
-  const std::unique_ptr<RemoteTransport> transport;
+  RemoteServer server;
   const Access access;
   const EventSink sink;
-  Breaker breaker{random_number()};
-  std::atomic<std::uint64_t> hits{0}, misses{0}, failures{0}, rejected{0}, skipped{0}, writes{0}, write_failures{0},
-      dropped{0}, lease_waits{0};
+  std::atomic<std::uint64_t> hits{0}, misses{0}, rejected{0}, writes{0}, write_failures{0}, dropped{0}, lease_waits{0};
 
   // A forked child has no sending thread, and sends nothing of its parent's.
   ForkSafeMutex mutex{[this] { queue.clear(), leases.clear(), queued_bytes = 0, sending = false; }};
@@ -77,12 +67,7 @@ struct RemoteLayer::State {
   bool sending = false;                     // a thread empties the queue
   std::map<Digest, std::string> leases;     // that this process holds, by their key
   std::map<Digest, Deadline> absent_until;  // until when a name is taken to be absent
-  std::atomic<Deadline::rep> drained_by{Deadline::max().time_since_epoch().count()};
 
-  /// Runs one operation if the breaker admits it, and tells the breaker how it ended.
-  template <class Operation>
-  RemoteReply run(const Operation& operation);
-  void tell_change(bool changed, const RemoteReply& reply);
   /// The entry. If there is none, `absent` tells whether the server has said so.
   std::optional<DecodedEntry> fetch(const CacheKey& key, const RemoteName& name, bool& absent);
   /// The same, unless the name was absent a moment ago.
@@ -95,37 +80,6 @@ struct RemoteLayer::State {
   static void send_all_queued(const std::shared_ptr<State>& state);
   void send(const Sending& sending);
 };
-
-template <class Operation>
-RemoteReply RemoteLayer::State::run(const Operation& operation) {
-  if (!breaker.admits(RemoteClock::now())) {
-    ++skipped;
-    return {.detail = "it is off"};
-  }
-  const Deadline last{Deadline::duration(drained_by.load(std::memory_order_relaxed))};
-  RemoteReply reply = operation(std::min(RemoteClock::now() + kOperationTime, last));
-  bool changed = false;
-  if (reply.outcome == RemoteOutcome::kFailed || reply.outcome == RemoteOutcome::kRefused) {
-    ++failures;
-    changed = reply.outcome == RemoteOutcome::kFailed ? breaker.failed(RemoteClock::now())
-                                                      : breaker.refused(RemoteClock::now());
-  } else {
-    changed = breaker.succeeded();
-  }
-  tell_change(changed, reply);
-  return reply;
-}
-
-void RemoteLayer::State::tell_change(bool changed, const RemoteReply& reply) {
-  if (!changed || !sink) return;
-  if (const auto left = breaker.left(RemoteClock::now()); left.count() > 0)
-    sink({EventKind::kCacheDegraded, "", transport->name(),
-          fmt::format("remote cache {}: {}; it is not asked for {:.0f} s, and kernels are compiled here",
-                      transport->name(), reply.detail, static_cast<double>(left.count()) * 1e-3)});
-  else
-    sink({EventKind::kCacheRestored, "", transport->name(),
-          fmt::format("remote cache {}: it answers again", transport->name())});
-}
 
 bool RemoteLayer::State::known_absent(const Digest& name) {
   std::lock_guard hold(mutex);
@@ -140,7 +94,7 @@ void RemoteLayer::State::remember_absent(const Digest& name) {
 }
 
 std::optional<DecodedEntry> RemoteLayer::State::fetch(const CacheKey& key, const RemoteName& name, bool& absent) {
-  RemoteReply reply = run([&](Deadline deadline) { return transport->get(name.text, deadline); });
+  RemoteReply reply = server.get(name.text);
   absent = reply.outcome == RemoteOutcome::kAbsent;
   if (absent) ++misses;
   if (reply.outcome != RemoteOutcome::kDone) return std::nullopt;
@@ -157,9 +111,8 @@ std::optional<DecodedEntry> RemoteLayer::State::fetch(const CacheKey& key, const
     result.reason = decoded.entry ? "is of another kernel" : decoded.reason;
   }
   if (rejected++ == 0 && sink)
-    sink(
-        {EventKind::kCacheDegraded, name.digest.hex(), key.entry_stem,
-         fmt::format("remote cache {}: {} {}; such values are not used", transport->name(), name.text, result.reason)});
+    sink({EventKind::kCacheDegraded, name.digest.hex(), key.entry_stem,
+          fmt::format("remote cache {}: {} {}; such values are not used", server.name(), name.text, result.reason)});
   return std::nullopt;
 }
 
@@ -172,13 +125,12 @@ std::optional<DecodedEntry> RemoteLayer::State::look(const CacheKey& key, const 
 }
 
 RemoteLayer::State::Lead RemoteLayer::State::take_lease(const RemoteName& name) {
-  if (!access.writes) {
-    const RemoteReply reply = run([&](Deadline deadline) { return transport->get(name.lease, deadline); });
+  if (!access.writes || server.unwritten_for().count() > 0) {
+    const RemoteReply reply = server.get(name.lease);
     return reply.outcome == RemoteOutcome::kDone ? Lead::kOthers : Lead::kNobody;
   }
   const std::string token = new_token();
-  const RemoteReply reply = run(
-      [&](Deadline deadline) { return transport->put_if_absent(name.lease, bytes_of(token), kLeaseTime, deadline); });
+  const RemoteReply reply = server.put_if_absent(name.lease, bytes_of(token), kLeaseTime);
   if (reply.outcome == RemoteOutcome::kPresent) return Lead::kOthers;
   if (reply.outcome != RemoteOutcome::kDone) return Lead::kNobody;
   std::lock_guard hold(mutex);
@@ -206,10 +158,8 @@ void RemoteLayer::State::send(const Sending& item) {
       const std::vector<std::byte> value =
           make_envelope(name.digest, item.entry, std::time(nullptr), access.key ? &*access.key : nullptr);
       // The first build that any compiler has sent stays, so that hosts without a compiler run the same cubin.
-      const RemoteReply reply = run([&](Deadline deadline) {
-        return any_compiler || item.if_absent ? transport->put_if_absent(name.text, value, milliseconds(0), deadline)
-                                              : transport->put(name.text, value, deadline);
-      });
+      const RemoteReply reply = any_compiler || item.if_absent ? server.put_if_absent(name.text, value, milliseconds(0))
+                                                               : server.put(name.text, value);
       if (any_compiler) continue;
       if (reply.outcome == RemoteOutcome::kPresent) continue;
       ++(reply.outcome == RemoteOutcome::kDone ? writes : write_failures);
@@ -217,7 +167,7 @@ void RemoteLayer::State::send(const Sending& item) {
   }
   if (item.lease_token.empty()) return;
   const RemoteName name(item.key, false);
-  run([&](Deadline deadline) { return transport->remove_if_equal(name.lease, bytes_of(item.lease_token), deadline); });
+  server.remove_if_equal(name.lease, bytes_of(item.lease_token));
 }
 
 void RemoteLayer::State::send_all_queued(const std::shared_ptr<State>& state) {
@@ -225,7 +175,7 @@ void RemoteLayer::State::send_all_queued(const std::shared_ptr<State>& state) {
     Sending item;
     {
       std::lock_guard hold(state->mutex);
-      if (RemoteClock::now().time_since_epoch().count() >= state->drained_by) {
+      if (state->server.ended()) {
         state->dropped += state->queue.size();
         state->queue.clear();
       }
@@ -247,7 +197,7 @@ RemoteLayer::RemoteLayer(std::unique_ptr<RemoteTransport> transport, Access acce
     : state_(std::make_shared<State>(std::move(transport), std::move(access), std::move(report))) {}
 
 RemoteLayer::~RemoteLayer() {
-  state_->drained_by = (RemoteClock::now() + kDrainTime).time_since_epoch().count();
+  state_->server.end_by(RemoteClock::now() + kDrainTime);
   const auto is_sending = [&] {
     std::lock_guard hold(state_->mutex);
     return state_->sending;
@@ -256,13 +206,14 @@ RemoteLayer::~RemoteLayer() {
 }
 
 std::string RemoteLayer::status() const {
-  const std::string& name = state_->transport->name();
-  if (stopped_) return fmt::format("remote: {}: not asked any more", name);
-  const auto left = state_->breaker.left(RemoteClock::now());
-  if (left.count() > 0)
-    return fmt::format("remote: {}: off for {:.0f} s, because it failed", name,
-                       static_cast<double>(left.count()) * 1e-3);
-  return fmt::format("remote: {}: {}", name, state_->access.writes ? "read and written" : "read only");
+  const RemoteServer& server = state_->server;
+  const auto seconds = [](milliseconds span) { return static_cast<double>(span.count()) * 1e-3; };
+  if (stopped_) return fmt::format("remote: {}: not asked any more", server.name());
+  if (const auto left = server.silent_for(); left.count() > 0)
+    return fmt::format("remote: {}: off for {:.0f} s, because it failed", server.name(), seconds(left));
+  if (const auto left = server.unwritten_for(); left.count() > 0)
+    return fmt::format("remote: {}: read only for {:.0f} s, because it takes no writes", server.name(), seconds(left));
+  return fmt::format("remote: {}: {}", server.name(), state_->access.writes ? "read and written" : "read only");
 }
 
 std::optional<DecodedEntry> RemoteLayer::find_entry(const CacheKey& key) try {
@@ -285,7 +236,7 @@ std::optional<DecodedEntry> RemoteLayer::find_or_lead(const CacheKey& key, const
   // A lease needs a server that answers. Without a compiler there is nothing to lead.
   if (auto found = state_->look(key, name, absent); found || !absent || key.compiler.empty()) return found;
   const Deadline until = RemoteClock::now() + kLeaseWait;
-  std::minstd_rand random(static_cast<std::minstd_rand::result_type>(random_number()));
+  std::minstd_rand random(static_cast<std::minstd_rand::result_type>(remote_random()));
   bool waited = false;
   for (milliseconds poll = kFirstPoll;; poll = std::min(poll * 2, kLongestPoll)) {
     const State::Lead lead = state_->take_lease(name);
@@ -358,11 +309,11 @@ void RemoteLayer::abandon(const CacheKey& key) {
 }
 
 RemoteProbe RemoteLayer::probe() {
-  RemoteTransport& server = *state_->transport;
+  RemoteTransport& server = state_->server.transport();
   const Access& access = state_->access;
   RemoteProbe probe{.server = server.name()};
   const std::string name = fmt::format("kw{}/probe/{}", kEntryFormatVersion, new_token());
-  const auto soon = [] { return RemoteClock::now() + kOperationTime; };
+  const auto soon = [] { return RemoteClock::now() + kRemoteOperationTime; };
   const auto start = RemoteClock::now();
   RemoteReply reply = server.get(name, soon());
   probe.milliseconds = std::chrono::duration<double, std::milli>(RemoteClock::now() - start).count();
@@ -387,9 +338,9 @@ RemoteCounters RemoteLayer::counters() const {
   const State& state = *state_;
   return {.hits = state.hits,
           .misses = state.misses,
-          .failures = state.failures,
+          .failures = state.server.failures(),
           .rejected = state.rejected,
-          .skipped = state.skipped,
+          .skipped = state.server.skipped(),
           .writes = state.writes,
           .write_failures = state.write_failures,
           .dropped = state.dropped,

@@ -96,9 +96,10 @@ RemoteReply RedisTransport::reply_of(RespReply reply) {
     case Kind::kError: break;
   }
   const std::string code = error_code(reply);
-  const bool refused = code == "NOAUTH" || code == "WRONGPASS" || code == "NOPERM" || code == "READONLY";
-  return {.outcome = refused ? RemoteOutcome::kRefused : RemoteOutcome::kFailed,
-          .detail = fmt::format("the server answers {}", code)};
+  RemoteOutcome outcome = RemoteOutcome::kFailed;
+  if (code == "NOAUTH" || code == "WRONGPASS") outcome = RemoteOutcome::kRefused;
+  if (code == "NOPERM" || code == "READONLY") outcome = RemoteOutcome::kForbidden;  // READONLY: by a replica
+  return {.outcome = outcome, .detail = fmt::format("the server answers {}", code)};
 }
 
 RemoteReply RedisTransport::open(Fd& fd, bool& used, Deadline deadline) {
@@ -139,7 +140,9 @@ RemoteReply RedisTransport::ask(std::span<const std::string_view> words, Deadlin
     // The server may have closed a connection that lay idle. Every operation may be done twice. At worst a lease was
     // taken by the first attempt, and its owner waits for itself.
     if (broken && used && RemoteClock::now() < deadline) continue;
-    return reply_of(std::move(reply));
+    RemoteReply answer = reply_of(std::move(reply));
+    if (answer.outcome == RemoteOutcome::kForbidden) answer.detail += fmt::format(" to {}", words.front());
+    return answer;
   }
 }
 

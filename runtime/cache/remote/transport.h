@@ -26,16 +26,17 @@ inline std::chrono::milliseconds transfer_time(std::size_t bytes) { return std::
 
 enum class RemoteOutcome {
   kDone,
-  kAbsent,   // get: the server has no such name. remove_if_equal: it has none, or another value
-  kPresent,  // put_if_absent: the server has the name already
-  kRefused,  // the server does not accept the credentials, or they do not permit the operation
-  kFailed,   // no answer before the deadline, no connection, or an answer that is none
+  kAbsent,     // get: the server has no such name. remove_if_equal: it has none, or another value
+  kPresent,    // put_if_absent: the server has the name already
+  kRefused,    // the server does not accept the credentials, whatever the operation
+  kForbidden,  // it accepts them, and they do not permit this operation
+  kFailed,     // no answer before the deadline, no connection, or an answer that is none
 };
 
 struct RemoteReply {
   RemoteOutcome outcome = RemoteOutcome::kFailed;
   std::vector<std::byte> value{};  // of get(), if kDone
-  std::string detail{};            // for people, of kRefused and kFailed; it has no credentials
+  std::string detail{};            // for people, of kRefused, kForbidden and kFailed; it has no credentials
 };
 
 /// One server. Any number of threads may call it at once. Calls throw nothing but std::bad_alloc, and return by their

@@ -97,7 +97,7 @@ class RemoteCache : public ::testing::Test {
     KERNELWRIGHT_NEEDS_REDIS();
     if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
     port_ = test::free_port();
-    server_.emplace(test::redis_words(port_), port_);
+    server_.emplace(test::redis_words(port_, {"--user", "limited", "on", ">sesame", "~*", "+get"}), port_);
     ASSERT_TRUE(server_->ready());
     write_file(folder_ / "key.pem", test::kSigningPem);
     write_file(folder_ / "key.pub", test::kPublicPem);
@@ -250,6 +250,31 @@ TEST_F(RemoteCache, AServerThatIsGoneCostsNothing) {
   EXPECT_LT(last, 0.1);
   ASSERT_THAT(told(), SizeIs(1));
   EXPECT_THAT(told()[0].detail, HasSubstr("cannot connect"));
+}
+
+TEST_F(RemoteCache, AServerThatForbidsWritesIsStillRead) {
+  for (const int variant : {0, 2, 4}) build(variant);
+  CacheOptions options = host("limited", true);
+  options.remote.address = "redis://limited:sesame@127.0.0.1:" + std::to_string(port_);
+  CubinCache cache(options);
+  ask(cache, 6);
+  EXPECT_EQ(cache.counters().compiles, 3u);
+  EXPECT_EQ(cache.remote_counters().hits, 3u);
+  ASSERT_THAT(told(), SizeIs(1));
+  EXPECT_THAT(told()[0].detail, HasSubstr("the server answers NOPERM to SET; nothing is sent to it for"));
+  EXPECT_THAT(cache.status(), HasSubstr("read only for"));
+}
+
+TEST_F(RemoteCache, AServerThatRefusesTheCredentialsIsAskedNothing) {
+  build(0);
+  CacheOptions options = host("guest", true);
+  options.remote.address = "redis://limited:guess@127.0.0.1:" + std::to_string(port_);
+  CubinCache cache(options);
+  ask(cache, 4);
+  EXPECT_EQ(cache.counters().compiles, 4u);
+  EXPECT_EQ(cache.remote_counters().failures, 1u);
+  ASSERT_THAT(told(), SizeIs(1));
+  EXPECT_THAT(told()[0].detail, HasSubstr("the server answers WRONGPASS; it is not asked for"));
 }
 
 TEST_F(RemoteCache, HostsCompileAKeyOnce) {
