@@ -30,9 +30,11 @@ constexpr std::string_view kLeaseSuffix = ":lease";
 /// The names of a key on the server. A build is found by its key, and by its key without the compiler.
 struct RemoteName {
   explicit RemoteName(const CacheKey& key, bool any_compiler)
-      : digest(any_compiler ? key.digest_without_compiler() : key.digest()),
+      : any(any_compiler),
+        digest(any_compiler ? key.digest_without_compiler() : key.digest()),
         text(fmt::format("kw{}/{}/{}{}", kEntryFormatVersion, key.arch, any_compiler ? "any-" : "", digest.hex())),
         lease(text + std::string(kLeaseSuffix)) {}
+  bool any;
   Digest digest;
   std::string text, lease;
 };
@@ -41,7 +43,7 @@ struct Sending {
   CacheKey key;
   std::vector<std::byte> entry;  // empty: there is nothing to send
   std::string lease_token;       // "": there is no lease to give back
-  bool if_absent = false;        // the server keeps what it has
+  bool keep = false;             // the server keeps a value that is trusted
 };
 
 /// No other process has it. So a lease is given back by its holder alone.
@@ -68,6 +70,8 @@ struct RemoteLayer::State {
   std::map<Digest, std::string> leases;     // that this process holds, by their key
   std::map<Digest, Deadline> absent_until;  // until when a name is taken to be absent
 
+  /// The entry in a value of `name`. Nothing: sets `reason`, "is of another kernel".
+  std::optional<DecodedEntry> open(const RemoteName& name, std::span<const std::byte> value, std::string& reason) const;
   /// The entry. If there is none, `absent` tells whether the server has said so.
   std::optional<DecodedEntry> fetch(const CacheKey& key, const RemoteName& name, bool& absent);
   /// The same, unless the name was absent a moment ago.
@@ -76,9 +80,11 @@ struct RemoteLayer::State {
   void remember_absent(const Digest& name);
   enum class Lead { kMine, kOthers, kNobody };
   Lead take_lease(const RemoteName& name);
-  void enqueue(const CacheKey& key, std::vector<std::byte> entry, bool if_absent);
+  void enqueue(const CacheKey& key, std::vector<std::byte> entry, bool keep);
   static void send_all_queued(const std::shared_ptr<State>& state);
   void send(const Sending& sending);
+  /// Writes a value under a name, unless `keep` and the server has one that is trusted (kPresent).
+  RemoteReply write(const RemoteName& name, std::span<const std::byte> value, bool keep);
 };
 
 bool RemoteLayer::State::known_absent(const Digest& name) {
@@ -93,26 +99,30 @@ void RemoteLayer::State::remember_absent(const Digest& name) {
   absent_until[name] = RemoteClock::now() + kForgetAbsent;
 }
 
+std::optional<DecodedEntry> RemoteLayer::State::open(const RemoteName& name, std::span<const std::byte> value,
+                                                     std::string& reason) const {
+  EnvelopeResult result = open_envelope(value, name.digest, access.trust);
+  reason = std::move(result.reason);
+  if (!result.envelope) return std::nullopt;
+  DecodeResult decoded = decode_entry(result.envelope->entry, Payload::kUnpack);
+  reason = std::move(decoded.reason);
+  if (!decoded.entry) return std::nullopt;
+  const CacheKey& key = decoded.entry->key;
+  if ((name.any ? key.digest_without_compiler() : key.digest()) == name.digest) return std::move(decoded.entry);
+  reason = "is of another kernel";
+  return std::nullopt;
+}
+
 std::optional<DecodedEntry> RemoteLayer::State::fetch(const CacheKey& key, const RemoteName& name, bool& absent) {
   RemoteReply reply = server.get(name.text);
   absent = reply.outcome == RemoteOutcome::kAbsent;
   if (absent) ++misses;
   if (reply.outcome != RemoteOutcome::kDone) return std::nullopt;
-  EnvelopeResult result = open_envelope(reply.value, name.digest, access.trust);
-  if (result.envelope) {
-    DecodeResult decoded = decode_entry(result.envelope->entry, Payload::kUnpack);
-    const auto digest_of = [&](const CacheKey& found) {
-      return key.compiler.empty() ? found.digest_without_compiler() : found.digest();
-    };
-    if (decoded.entry && digest_of(decoded.entry->key) == name.digest) {
-      ++hits;
-      return std::move(decoded.entry);
-    }
-    result.reason = decoded.entry ? "is of another kernel" : decoded.reason;
-  }
+  std::string reason;
+  if (std::optional<DecodedEntry> entry = open(name, reply.value, reason)) return ++hits, std::move(entry);
   if (rejected++ == 0 && sink)
     sink({EventKind::kCacheDegraded, name.digest.hex(), key.entry_stem,
-          fmt::format("remote cache {}: {} {}; such values are not used", server.name(), name.text, result.reason)});
+          fmt::format("remote cache {}: {} {}; such values are not used", server.name(), name.text, reason)});
   return std::nullopt;
 }
 
@@ -138,9 +148,9 @@ RemoteLayer::State::Lead RemoteLayer::State::take_lease(const RemoteName& name) 
   return Lead::kMine;
 }
 
-void RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> entry, bool if_absent) {
+void RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> entry, bool keep) {
   std::lock_guard hold(mutex);
-  Sending item{key, std::move(entry), "", if_absent};
+  Sending item{key, std::move(entry), "", keep};
   if (const auto lease = leases.extract(key.digest())) item.lease_token = lease.mapped();
   if (queue.size() >= kMaxQueued || queued_bytes + item.entry.size() > kMaxQueuedBytes) {
     ++dropped;  // the lease ends by its time to live
@@ -151,6 +161,19 @@ void RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> ent
   queue.push_back(std::move(item));
 }
 
+RemoteReply RemoteLayer::State::write(const RemoteName& name, std::span<const std::byte> value, bool keep) {
+  if (!keep) return server.put(name.text, value);
+  const RemoteReply found = server.get(name.text);
+  if (found.outcome == RemoteOutcome::kAbsent) return server.put_if_absent(name.text, value, milliseconds(0));
+  if (found.outcome != RemoteOutcome::kDone) return found;
+  std::string reason;
+  if (open(name, found.value, reason)) return {.outcome = RemoteOutcome::kPresent};
+  // A builder's key was changed: hosts with the new one would reject the old value for ever.
+  RemoteReply reply = server.replace_if_equal(name.text, found.value, value, milliseconds(0));
+  if (reply.outcome == RemoteOutcome::kAbsent) reply.outcome = RemoteOutcome::kPresent;  // another host was faster
+  return reply;
+}
+
 void RemoteLayer::State::send(const Sending& item) {
   if (!item.entry.empty()) {
     for (const bool any_compiler : {false, true}) {
@@ -158,10 +181,8 @@ void RemoteLayer::State::send(const Sending& item) {
       const std::vector<std::byte> value =
           make_envelope(name.digest, item.entry, std::time(nullptr), access.key ? &*access.key : nullptr);
       // The first build that any compiler has sent stays, so that hosts without a compiler run the same cubin.
-      const RemoteReply reply = any_compiler || item.if_absent ? server.put_if_absent(name.text, value, milliseconds(0))
-                                                               : server.put(name.text, value);
-      if (any_compiler) continue;
-      if (reply.outcome == RemoteOutcome::kPresent) continue;
+      const RemoteReply reply = write(name, value, any_compiler || item.keep);
+      if (any_compiler || reply.outcome == RemoteOutcome::kPresent) continue;
       ++(reply.outcome == RemoteOutcome::kDone ? writes : write_failures);
     }
   }

@@ -47,7 +47,7 @@ class RemoteLayer : public CacheLayer {
   std::optional<DecodedEntry> find_or_lead(const CacheKey& key, const std::function<bool()>& give_up);
   /// Sends a binary, on another thread. A cache that only reads sends nothing.
   void publish(const CacheKey& key, const Binary& binary);
-  /// The same for a binary that was found on this host's disk: the server keeps what it has.
+  /// The same for a binary that was found on this host's disk: the server keeps a value that this cache trusts.
   void share(const CacheKey& key, const Binary& binary);
   /// This host does not compile the key after all.
   void abandon(const CacheKey& key);

@@ -1,4 +1,4 @@
-// Redis and Valkey: GET, SET, SET NX PX, and a script that removes a value if it is the caller's own.
+// Redis and Valkey: GET, SET, SET NX PX, and scripts that remove or replace a value if it is the expected one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +17,11 @@ namespace {
 constexpr std::size_t kMaxIdleConnections = 8;
 constexpr std::string_view kRemoveIfEqual =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+
+constexpr std::string_view kReplaceIfEqual =
+    "if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
+    "if ARGV[3]=='0' then redis.call('set',KEYS[1],ARGV[2]) else redis.call('set',KEYS[1],ARGV[2],'PX',ARGV[3]) end "
+    "return 1";
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -58,6 +63,15 @@ class RedisTransport : public RemoteTransport {
   RemoteReply remove_if_equal(std::string_view name, std::span<const std::byte> value, Deadline deadline) override {
     const std::string_view words[] = {"EVAL", kRemoveIfEqual, "1", name, text_of(value)};
     return ask(words, deadline + transfer_time(value.size()));
+  }
+
+  RemoteReply replace_if_equal(std::string_view name, std::span<const std::byte> expected,
+                               std::span<const std::byte> value, std::chrono::milliseconds time_to_live,
+                               Deadline deadline) override {
+    const std::string milliseconds = std::to_string(time_to_live.count());
+    const std::string_view words[] = {"EVAL",         kReplaceIfEqual, "1", name, text_of(expected),
+                                      text_of(value), milliseconds};
+    return ask(words, deadline + transfer_time(expected.size() + value.size()));
   }
 
  private:

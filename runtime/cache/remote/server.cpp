@@ -80,4 +80,12 @@ RemoteReply RemoteServer::remove_if_equal(std::string_view name, std::span<const
              [&](Deadline deadline) { return transport_->remove_if_equal(name, value, deadline); });
 }
 
+RemoteReply RemoteServer::replace_if_equal(std::string_view name, std::span<const std::byte> expected,
+                                           std::span<const std::byte> value, std::chrono::milliseconds time_to_live,
+                                           Deadline last) {
+  return run(Verb::kWrite, last, [&](Deadline deadline) {
+    return transport_->replace_if_equal(name, expected, value, time_to_live, deadline);
+  });
+}
+
 }  // namespace kernelwright

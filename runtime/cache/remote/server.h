@@ -38,6 +38,9 @@ class RemoteServer {
   RemoteReply put_if_absent(std::string_view name, std::span<const std::byte> value,
                             std::chrono::milliseconds time_to_live, Deadline last = Deadline::max());
   RemoteReply remove_if_equal(std::string_view name, std::span<const std::byte> value);
+  RemoteReply replace_if_equal(std::string_view name, std::span<const std::byte> expected,
+                               std::span<const std::byte> value, std::chrono::milliseconds time_to_live,
+                               Deadline last = Deadline::max());
 
   /// How long the server is not asked; how long it is sent nothing although it is asked. 0: it is.
   std::chrono::milliseconds silent_for() const { return all_.left(RemoteClock::now()); }

@@ -1,6 +1,7 @@
-/// How a remote cache is reached: four operations on a server of names and values. docs/fleet.md has the protocols.
+/// How a remote cache is reached: five operations on a server of names and values. docs/fleet.md has the protocols.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -56,6 +57,16 @@ class RemoteTransport {
                                     std::chrono::milliseconds time_to_live, Deadline deadline) = 0;
   /// Removes the name if its value is `value`.
   virtual RemoteReply remove_if_equal(std::string_view name, std::span<const std::byte> value, Deadline deadline) = 0;
+  /// Writes `value` if the name's value is `expected`, with a time to live as in put_if_absent(). For a server that
+  /// cannot do it in one step, these are three: what another host writes in between is lost.
+  virtual RemoteReply replace_if_equal(std::string_view name, std::span<const std::byte> expected,
+                                       std::span<const std::byte> value, std::chrono::milliseconds /*time_to_live*/,
+                                       Deadline deadline) {
+    RemoteReply found = get(name, deadline);
+    if (found.outcome != RemoteOutcome::kDone) return found;
+    if (!std::ranges::equal(found.value, expected)) return {.outcome = RemoteOutcome::kAbsent};
+    return put(name, value, deadline);
+  }
 };
 
 /// The transport of "redis://[USER:PASSWORD@]HOST[:PORT]" or "redis+unix:///PATH". USER and PASSWORD may have %XX. It

@@ -101,8 +101,9 @@ class RemoteCache : public ::testing::Test {
     ASSERT_TRUE(server_->ready());
     write_file(folder_ / "key.pem", test::kSigningPem);
     write_file(folder_ / "key.pub", test::kPublicPem);
+    write_file(folder_ / "other.pem", test::kOtherSigningPem);
     write_file(folder_ / "other.pub", test::kOtherPublicPem);
-    chmod((folder_ / "key.pem").c_str(), 0600);
+    for (const char* name : {"key.pem", "other.pem"}) chmod((folder_ / name).c_str(), 0600);
     for (const char* name : {"key.pub", "other.pub"}) chmod((folder_ / name).c_str(), 0644);
   }
 
@@ -188,6 +189,34 @@ TEST_F(RemoteCache, ABuilderWithAWarmDiskSendsWhatTheServerLacks) {
   }
   CubinCache reader(host("reader", false));
   EXPECT_EQ(*reader.get_or_compile(test_key(3), never), test_binary(3));
+}
+
+/// After the builder's key was changed, values of the old key are replaced: by a host that compiles, and by one that
+/// has the binary on its disk.
+TEST_F(RemoteCache, ABuilderReplacesValuesThatItDoesNotTrust) {
+  build(0);
+  build(1);
+  CacheOptions options = host("new-builder", true, "other.pub");
+  options.remote.signing_key = folder_ / "other.pem";
+  {
+    CacheOptions alone = options;
+    alone.remote = {};
+    CubinCache(alone).get_or_compile(test_key(1), [] { return test_binary(1); });
+  }
+  {
+    CubinCache builder(options);
+    ask(builder, 2);
+    EXPECT_EQ(builder.counters().compiles, 1u);  // the other one was on disk
+  }
+  CubinCache reader(host("reader", false, "other.pub"));
+  const auto never = []() -> Binary { throw std::logic_error("compiled"); };
+  for (const int variant : {0, 1}) {
+    EXPECT_EQ(*reader.get_or_compile(test_key(variant), never), test_binary(variant));
+    CacheKey any = test_key(variant);
+    any.compiler.clear();
+    EXPECT_EQ(*CubinCache(host("bare" + std::to_string(variant), false, "other.pub")).get_or_compile(any, never),
+              test_binary(variant));
+  }
 }
 
 TEST_F(RemoteCache, AHostWithoutACompilerFindsTheFirstBuild) {

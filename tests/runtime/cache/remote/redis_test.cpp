@@ -57,7 +57,7 @@ TEST(RemoteAddress, RefusalsTellTheReasonAndNeverAPassword) {
   }
 }
 
-TEST(RedisTransport, DoesItsFourOperations) {
+TEST(RedisTransport, DoesItsFiveOperations) {
   KERNELWRIGHT_NEEDS_REDIS();
   const int port = test::free_port();
   test::LocalServer server(test::redis_words(port), port);
@@ -71,6 +71,17 @@ TEST(RedisTransport, DoesItsFourOperations) {
   EXPECT_EQ(redis->put_if_absent("lease", bytes_of("you"), milliseconds(300), soon()).outcome, RemoteOutcome::kPresent);
   EXPECT_EQ(redis->remove_if_equal("lease", bytes_of("you"), soon()).outcome, RemoteOutcome::kAbsent);
   EXPECT_EQ(redis->remove_if_equal("lease", bytes_of("me"), soon()).outcome, RemoteOutcome::kDone);
+  EXPECT_EQ(redis->put("a", bytes_of("1"), soon()).outcome, RemoteOutcome::kDone);
+  const auto replace = [&](const char* expected, const char* value, int ms) {
+    return redis->replace_if_equal("a", bytes_of(expected), bytes_of(value), milliseconds(ms), soon()).outcome;
+  };
+  EXPECT_EQ(replace("2", "3", 0), RemoteOutcome::kAbsent);
+  EXPECT_EQ(replace("1", "2", 0), RemoteOutcome::kDone);
+  EXPECT_EQ(replace("2", "3", 30), RemoteOutcome::kDone);
+  EXPECT_EQ(text_of(redis->get("a", soon()).value), "3");
+  std::this_thread::sleep_for(milliseconds(60));
+  EXPECT_EQ(redis->get("a", soon()).outcome, RemoteOutcome::kAbsent);
+  EXPECT_EQ(replace("3", "4", 0), RemoteOutcome::kAbsent);
   EXPECT_EQ(redis->put_if_absent("lease", bytes_of("you"), milliseconds(30), soon()).outcome, RemoteOutcome::kDone);
   std::this_thread::sleep_for(milliseconds(60));
   EXPECT_EQ(redis->get("lease", soon()).outcome, RemoteOutcome::kAbsent);
