@@ -16,6 +16,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 namespace kernelwright {
 namespace {
@@ -36,19 +37,36 @@ bool wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-Connection connect_to(const sockaddr* address, socklen_t bytes, Deadline deadline) {
-  Fd fd(socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+/// A socket whose connection has begun. Without one, `reason` says why not.
+Connection begin_to_connect(const SocketAddress& address) {
+  Fd fd(socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return {Fd(), text_of(errno)};
-  int error = ::connect(fd.get(), address, bytes) == 0 ? 0 : errno;
-  if (error == EINPROGRESS || error == EINTR) {
-    if (!wait_for(fd.get(), POLLOUT, deadline)) return {Fd(), kNoAnswer};
-    socklen_t size = sizeof error;
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-  }
-  if (error != 0) return {Fd(), text_of(error)};
   const int on = 1;
-  if (address->sa_family != AF_UNIX) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (address.bytes.ss_family != AF_UNIX) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const bool begun = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) == 0 ||
+                     errno == EINPROGRESS || errno == EINTR;
+  if (!begun) return {Fd(), text_of(errno)};
   return {std::move(fd), ""};
+}
+
+/// Waits for the first of `begun` that is connected, until `time`, and drops those that fail. Returns early when one of
+/// them has failed, so that the next attempt can begin.
+Fd first_connected(std::vector<Fd>& begun, Deadline time, std::string& reason) {
+  std::vector<pollfd> sockets;
+  for (const Fd& fd : begun) sockets.push_back({fd.get(), POLLOUT, 0});
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - RemoteClock::now()).count();
+  if (left <= 0 || poll(sockets.data(), sockets.size(), static_cast<int>(std::min<long long>(left, 60'000))) <= 0)
+    return Fd();
+  for (std::size_t i = begun.size(); i-- > 0;) {
+    if (sockets[i].revents == 0) continue;
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(begun[i].get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+    if (error == 0) return std::move(begun[i]);
+    reason = text_of(error);
+    begun.erase(begun.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return Fd();
 }
 
 /// A name's addresses, looked up by a thread for which no caller has to wait.
@@ -84,25 +102,58 @@ std::shared_ptr<Lookup> look_up(const std::string& host, int port, Deadline dead
 
 }  // namespace
 
+Connection connect_to_any(std::span<const SocketAddress> addresses, Deadline deadline) {
+  std::vector<Fd> begun;
+  std::string reason;
+  const auto step = (deadline - RemoteClock::now()) / static_cast<int>(2 * std::max<std::size_t>(addresses.size(), 1));
+  Deadline next = RemoteClock::now();  // when the next attempt begins
+  for (;;) {
+    const Deadline now = RemoteClock::now();
+    if (now >= deadline) return {Fd(), begun.empty() && !reason.empty() ? reason : kNoAnswer};
+    if (!addresses.empty() && (begun.empty() || now >= next)) {
+      Connection one = begin_to_connect(addresses.front());
+      addresses = addresses.subspan(1);
+      next = now + step;
+      if (one.fd)
+        begun.push_back(std::move(one.fd));
+      else
+        reason = std::move(one.reason);
+    }
+    if (begun.empty()) {
+      if (addresses.empty()) return {Fd(), reason};
+      continue;
+    }
+    const std::size_t before = begun.size();
+    if (Fd fd = first_connected(begun, addresses.empty() ? deadline : std::min(next, deadline), reason))
+      return {std::move(fd), ""};
+    if (begun.size() < before) next = now;
+  }
+}
+
 Connection connect_tcp(const std::string& host, int port, Deadline deadline) try {
   const std::shared_ptr<Lookup> lookup = look_up(host, port, deadline);
   std::lock_guard hold(lookup->mutex);
   if (!lookup->done) return {Fd(), "its name was not found in time"};
   if (lookup->error != 0) return {Fd(), gai_strerror(lookup->error)};
-  Connection connection{Fd(), "its name has no address"};
-  for (const addrinfo* at = lookup->found; at && !connection.fd; at = at->ai_next)
-    connection = connect_to(at->ai_addr, at->ai_addrlen, deadline);
-  return connection;
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* at = lookup->found; at; at = at->ai_next) {
+    SocketAddress& address = addresses.emplace_back();
+    address.size = std::min<socklen_t>(at->ai_addrlen, sizeof address.bytes);
+    std::memcpy(&address.bytes, at->ai_addr, address.size);
+  }
+  if (addresses.empty()) return {Fd(), "its name has no address"};
+  return connect_to_any(addresses, deadline);
 } catch (const std::system_error& error) {  // no thread
   return {Fd(), error.what()};
 }
 
 Connection connect_unix(const std::string& path, Deadline deadline) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return {Fd(), "its path is too long for a socket"};
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  return connect_to(reinterpret_cast<const sockaddr*>(&address), sizeof address, deadline);
+  SocketAddress address{.size = sizeof(sockaddr_un)};
+  auto* const socket = reinterpret_cast<sockaddr_un*>(&address.bytes);
+  socket->sun_family = AF_UNIX;
+  if (path.size() >= sizeof socket->sun_path) return {Fd(), "its path is too long for a socket"};
+  std::memcpy(socket->sun_path, path.c_str(), path.size() + 1);
+  return connect_to_any(std::span(&address, 1), deadline);
 }
 
 std::string send_all(int fd, std::span<const std::byte> bytes, Deadline deadline) {

@@ -1,6 +1,8 @@
 /// A stream socket whose every step ends by a deadline.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <span>
 #include <string>
@@ -15,6 +17,15 @@ struct Connection {
   std::string reason;  // why there is no fd: "connection refused"
 };
 
+struct SocketAddress {
+  sockaddr_storage bytes{};
+  socklen_t size = 0;
+};
+
+/// Connects to the first of `addresses` that answers. Attempts run beside each other: the next one begins when one
+/// fails, and otherwise so early that half of the time is left for the last (RFC 8305). So an address that swallows
+/// packets leaves time for the others.
+Connection connect_to_any(std::span<const SocketAddress> addresses, Deadline deadline);
 /// Connects to a host's port. A name is looked up on another thread, because a name server may take many seconds.
 Connection connect_tcp(const std::string& host, int port, Deadline deadline);
 Connection connect_unix(const std::string& path, Deadline deadline);
