@@ -176,7 +176,8 @@ struct CubinCache::Impl {
   std::optional<Binary> from_remote(const CacheKey& key, const Digest& digest) {
     if (!remote) return std::nullopt;
     const auto start = Clock::now();
-    std::optional<DecodedEntry> entry = remote->find_or_lead(key, [] { return interrupted(); });
+    std::optional<DecodedEntry> entry =
+        remote->find_or_lead(key, std::chrono::milliseconds(options.lock_timeout_ms), [] { return interrupted(); });
     if (!entry) return std::nullopt;
     count_hit(layer_hits, entry->binary);
     const std::chrono::duration<double, std::milli> spent = Clock::now() - start;

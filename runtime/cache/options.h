@@ -52,8 +52,8 @@ struct CacheOptions {
   std::optional<std::uint64_t> max_bytes;
   std::uint64_t max_entries = 50'000;
   std::uint64_t max_memory_bytes = std::uint64_t{512} << 20;  // of binaries that only the cache holds
-  /// How long to wait for another process' compilation of the same key. After one second the sink gets an event
-  /// (kLockWait).
+  /// How long to wait for another process' compilation of the same key, and as long again for another host's. After one
+  /// second the sink gets an event (kLockWait).
   int lock_timeout_ms = 60'000;
   int failure_ttl_ms = 60'000;                // how long a failed compilation is remembered, in memory
   std::optional<std::string> lock_directory;  // else a local one is found: see LockDirectory

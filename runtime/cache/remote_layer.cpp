@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "kernelwright/runtime/cache/remote/leases.h"
 #include "kernelwright/runtime/cache/remote/server.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 
@@ -22,7 +23,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDrainTime{2'000};
-constexpr milliseconds kLeaseTime{30'000}, kLeaseWait{5'000}, kFirstPoll{50}, kLongestPoll{500}, kSlice{20};
+constexpr milliseconds kFirstAnswer{1'000};  // for all that is asked before another host is waited for
+constexpr milliseconds kFirstPoll{50}, kLongestPoll{500}, kSlice{20}, kSilentWait{1'000};
 constexpr milliseconds kForgetAbsent{60'000};
 constexpr std::size_t kMaxQueued = 64, kMaxQueuedBytes = std::size_t{32} << 20, kMaxAbsent = 4096;
 constexpr std::string_view kLeaseSuffix = ":lease";
@@ -42,12 +44,8 @@ struct RemoteName {
 struct Sending {
   CacheKey key;
   std::vector<std::byte> entry;  // empty: there is nothing to send
-  std::string lease_token;       // "": there is no lease to give back
   bool keep = false;             // the server keeps a value that is trusted
 };
-
-/// No other process has it. So a lease is given back by its holder alone.
-std::string new_token() { return fmt::format("{:016x}{:016x}", remote_random(), remote_random()); }
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -55,32 +53,38 @@ std::span<const std::byte> bytes_of(std::string_view text) { return std::as_byte
 
 struct RemoteLayer::State {
   State(std::unique_ptr<RemoteTransport> transport, Access granted, EventSink report)
-      : server(std::move(transport), report), access(std::move(granted)), sink(std::move(report)) {}
+      : server(std::move(transport), report),
+        leases(server, granted.writes),
+        access(std::move(granted)),
+        sink(std::move(report)) {}
 
   RemoteServer server;
+  RemoteLeases leases;
   const Access access;
   const EventSink sink;
   std::atomic<std::uint64_t> hits{0}, misses{0}, rejected{0}, writes{0}, write_failures{0}, dropped{0}, lease_waits{0};
 
   // A forked child has no sending thread, and sends nothing of its parent's.
-  ForkSafeMutex mutex{[this] { queue.clear(), leases.clear(), queued_bytes = 0, sending = false; }};
+  ForkSafeMutex mutex{[this] { queue.clear(), queued_bytes = 0, sending = false; }};
   std::deque<Sending> queue;
   std::size_t queued_bytes = 0;
-  bool sending = false;                     // a thread empties the queue
-  std::map<Digest, std::string> leases;     // that this process holds, by their key
+  bool called = false;                      // the thread has to look for work once more
+  bool closing = false;                     // leases that nobody gives back are let go
+  bool sending = false;                     // a thread empties the queue, and renews leases
   std::map<Digest, Deadline> absent_until;  // until when a name is taken to be absent
 
   /// The entry in a value of `name`. Nothing: sets `reason`, "is of another kernel".
   std::optional<DecodedEntry> open(const RemoteName& name, std::span<const std::byte> value, std::string& reason) const;
-  /// The entry. If there is none, `absent` tells whether the server has said so.
-  std::optional<DecodedEntry> fetch(const CacheKey& key, const RemoteName& name, bool& absent);
-  /// The same, unless the name was absent a moment ago.
-  std::optional<DecodedEntry> look(const CacheKey& key, const RemoteName& name, bool& absent);
+  /// The entry. If there is none, `none` tells whether the server has said so, or has a value that is not trusted.
+  std::optional<DecodedEntry> fetch(const CacheKey& key, const RemoteName& name, Deadline last, bool& none);
+  /// The same, unless there was none a moment ago.
+  std::optional<DecodedEntry> look(const CacheKey& key, const RemoteName& name, Deadline last, bool& none);
+  /// Sleeps for about `span`. False if `give_up` returns true.
+  static bool pause(milliseconds span, const std::function<bool()>& give_up);
   bool known_absent(const Digest& name);
   void remember_absent(const Digest& name);
-  enum class Lead { kMine, kOthers, kNobody };
-  Lead take_lease(const RemoteName& name);
-  void enqueue(const CacheKey& key, std::vector<std::byte> entry, bool keep);
+  /// False: there is nothing to send, or no room for it.
+  bool enqueue(const CacheKey& key, std::vector<std::byte> entry, bool keep);
   static void send_all_queued(const std::shared_ptr<State>& state);
   void send(const Sending& sending);
   /// Writes a value under a name, unless `keep` and the server has one that is trusted (kPresent).
@@ -113,52 +117,55 @@ std::optional<DecodedEntry> RemoteLayer::State::open(const RemoteName& name, std
   return std::nullopt;
 }
 
-std::optional<DecodedEntry> RemoteLayer::State::fetch(const CacheKey& key, const RemoteName& name, bool& absent) {
-  RemoteReply reply = server.get(name.text);
-  absent = reply.outcome == RemoteOutcome::kAbsent;
-  if (absent) ++misses;
+std::optional<DecodedEntry> RemoteLayer::State::fetch(const CacheKey& key, const RemoteName& name, Deadline last,
+                                                      bool& none) {
+  RemoteReply reply = server.get(name.text, last);
+  none = reply.outcome == RemoteOutcome::kAbsent;
+  if (none) ++misses;
   if (reply.outcome != RemoteOutcome::kDone) return std::nullopt;
   std::string reason;
   if (std::optional<DecodedEntry> entry = open(name, reply.value, reason)) return ++hits, std::move(entry);
+  none = true;
   if (rejected++ == 0 && sink)
     sink({EventKind::kCacheDegraded, name.digest.hex(), key.entry_stem,
           fmt::format("remote cache {}: {} {}; such values are not used", server.name(), name.text, reason)});
   return std::nullopt;
 }
 
-std::optional<DecodedEntry> RemoteLayer::State::look(const CacheKey& key, const RemoteName& name, bool& absent) {
-  absent = false;
-  if (known_absent(name.digest)) return std::nullopt;
-  std::optional<DecodedEntry> found = fetch(key, name, absent);
-  if (absent) remember_absent(name.digest);
+std::optional<DecodedEntry> RemoteLayer::State::look(const CacheKey& key, const RemoteName& name, Deadline last,
+                                                     bool& none) {
+  none = known_absent(name.digest);
+  if (none) return std::nullopt;
+  std::optional<DecodedEntry> found = fetch(key, name, last, none);
+  if (none) remember_absent(name.digest);
   return found;
 }
 
-RemoteLayer::State::Lead RemoteLayer::State::take_lease(const RemoteName& name) {
-  if (!access.writes || server.unwritten_for().count() > 0) {
-    const RemoteReply reply = server.get(name.lease);
-    return reply.outcome == RemoteOutcome::kDone ? Lead::kOthers : Lead::kNobody;
+bool RemoteLayer::State::pause(milliseconds span, const std::function<bool()>& give_up) {
+  std::minstd_rand random(static_cast<std::minstd_rand::result_type>(remote_random()));
+  std::uniform_real_distribution<double> jitter(0.5, 1.5);
+  const Deadline end = RemoteClock::now() + std::chrono::duration_cast<RemoteClock::duration>(span * jitter(random));
+  while (RemoteClock::now() < end) {
+    if (give_up && give_up()) return false;
+    std::this_thread::sleep_for(kSlice);
   }
-  const std::string token = new_token();
-  const RemoteReply reply = server.put_if_absent(name.lease, bytes_of(token), kLeaseTime);
-  if (reply.outcome == RemoteOutcome::kPresent) return Lead::kOthers;
-  if (reply.outcome != RemoteOutcome::kDone) return Lead::kNobody;
-  std::lock_guard hold(mutex);
-  leases[name.digest] = token;
-  return Lead::kMine;
+  return true;
 }
 
-void RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> entry, bool keep) {
-  std::lock_guard hold(mutex);
-  Sending item{key, std::move(entry), "", keep};
-  if (const auto lease = leases.extract(key.digest())) item.lease_token = lease.mapped();
-  if (queue.size() >= kMaxQueued || queued_bytes + item.entry.size() > kMaxQueuedBytes) {
-    ++dropped;  // the lease ends by its time to live
-    return;
+bool RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> entry, bool keep) {
+  const std::string lease = RemoteName(key, false).lease;
+  if (entry.empty() && !leases.holds(lease)) return false;
+  {
+    std::lock_guard hold(mutex);
+    if (queue.size() < kMaxQueued && queued_bytes + entry.size() <= kMaxQueuedBytes) {
+      queued_bytes += entry.size();
+      queue.push_back({key, std::move(entry), keep});
+      return true;
+    }
   }
-  if (item.entry.empty() && item.lease_token.empty()) return;
-  queued_bytes += item.entry.size();
-  queue.push_back(std::move(item));
+  ++dropped;
+  leases.forget(lease);
+  return false;
 }
 
 RemoteReply RemoteLayer::State::write(const RemoteName& name, std::span<const std::byte> value, bool keep) {
@@ -186,31 +193,38 @@ void RemoteLayer::State::send(const Sending& item) {
       ++(reply.outcome == RemoteOutcome::kDone ? writes : write_failures);
     }
   }
-  if (item.lease_token.empty()) return;
-  const RemoteName name(item.key, false);
-  server.remove_if_equal(name.lease, bytes_of(item.lease_token));
+  leases.give_back(RemoteName(item.key, false).lease);
 }
 
 void RemoteLayer::State::send_all_queued(const std::shared_ptr<State>& state) {
   for (;;) {
-    Sending item;
+    std::optional<Sending> item;
+    {
+      std::lock_guard hold(state->mutex);
+      state->called = false;
+    }
+    const bool holds = state->leases.holds_any();
     {
       std::lock_guard hold(state->mutex);
       if (state->server.ended()) {
         state->dropped += state->queue.size();
         state->queue.clear();
       }
-      state->sending = !state->queue.empty();
+      state->sending = !state->queue.empty() || state->called || (holds && !state->closing);
       if (!state->sending) return;
-      item = std::move(state->queue.front());
-      state->queue.pop_front();
-      state->queued_bytes -= item.entry.size();
+      if (!state->queue.empty()) {
+        item = std::move(state->queue.front());
+        state->queue.pop_front();
+        state->queued_bytes -= item->entry.size();
+      }
     }
     try {
-      state->send(item);
+      state->leases.renew();
+      if (item) state->send(*item);
     } catch (const std::exception&) {  // no memory
-      ++state->write_failures;
+      if (item) ++state->write_failures;
     }
+    if (!item) std::this_thread::sleep_for(kSlice);
   }
 }
 
@@ -221,6 +235,7 @@ RemoteLayer::~RemoteLayer() {
   state_->server.end_by(RemoteClock::now() + kDrainTime);
   const auto is_sending = [&] {
     std::lock_guard hold(state_->mutex);
+    state_->closing = true;
     return state_->sending;
   };
   while (is_sending()) std::this_thread::sleep_for(milliseconds(1));
@@ -239,8 +254,8 @@ std::string RemoteLayer::status() const {
 
 std::optional<DecodedEntry> RemoteLayer::find_entry(const CacheKey& key) try {
   if (stopped_) return std::nullopt;
-  bool absent = false;
-  return state_->look(key, RemoteName(key, key.compiler.empty()), absent);
+  bool none = false;
+  return state_->look(key, RemoteName(key, key.compiler.empty()), Deadline::max(), none);
 } catch (const std::exception&) {  // no memory
   return std::nullopt;
 }
@@ -250,33 +265,37 @@ std::optional<Binary> RemoteLayer::find(const CacheKey& key) {
   return entry ? std::optional<Binary>(std::move(entry->binary)) : std::nullopt;
 }
 
-std::optional<DecodedEntry> RemoteLayer::find_or_lead(const CacheKey& key, const std::function<bool()>& give_up) try {
+std::optional<DecodedEntry> RemoteLayer::find_or_lead(const CacheKey& key, milliseconds longest_wait,
+                                                      const std::function<bool()>& give_up) try {
   if (stopped_) return std::nullopt;
   const RemoteName name(key, key.compiler.empty());
-  bool absent = false;
+  const Deadline begin = RemoteClock::now();
+  bool none = false;
   // A lease needs a server that answers. Without a compiler there is nothing to lead.
-  if (auto found = state_->look(key, name, absent); found || !absent || key.compiler.empty()) return found;
-  const Deadline until = RemoteClock::now() + kLeaseWait;
-  std::minstd_rand random(static_cast<std::minstd_rand::result_type>(remote_random()));
-  bool waited = false;
+  if (auto found = state_->look(key, name, begin + kFirstAnswer, none); found || !none || key.compiler.empty())
+    return found;
+  RemoteLeases::Seen seen;
+  bool waited = false, told = false;
   for (milliseconds poll = kFirstPoll;; poll = std::min(poll * 2, kLongestPoll)) {
-    const State::Lead lead = state_->take_lease(name);
-    if (lead == State::Lead::kNobody) return std::nullopt;
+    const Deadline last = waited ? Deadline::max() : begin + kFirstAnswer;
+    const RemoteLeases::Lead lead = state_->leases.ask(name.lease, seen, last);
+    const bool mine = lead == RemoteLeases::Lead::kMine;
+    if (mine) start_sending();  // renews it
     // Its last holder may have sent the entry between our look and our lease.
-    if (lead == State::Lead::kMine || waited)
-      if (std::optional<DecodedEntry> found = state_->fetch(key, name, absent)) {
-        if (lead == State::Lead::kMine) abandon(key);
+    if (mine || waited)
+      if (std::optional<DecodedEntry> found = state_->fetch(key, name, last, none)) {
+        if (mine) abandon(key);
         return found;
       }
-    if (lead == State::Lead::kMine) return std::nullopt;
+    if (lead != RemoteLeases::Lead::kOthers || RemoteClock::now() - begin >= longest_wait) return std::nullopt;
     if (!std::exchange(waited, true)) ++state_->lease_waits;
-    std::uniform_real_distribution<double> jitter(0.5, 1.5);
-    const Deadline next = RemoteClock::now() + std::chrono::duration_cast<RemoteClock::duration>(poll * jitter(random));
-    while (RemoteClock::now() < std::min(next, until)) {
-      if (give_up && give_up()) return std::nullopt;
-      std::this_thread::sleep_for(kSlice);
-    }
-    if (RemoteClock::now() >= until) return std::nullopt;
+    const auto spent = std::chrono::ceil<milliseconds>(RemoteClock::now() - begin);
+    if (spent >= kSilentWait && !std::exchange(told, true) && state_->sink)
+      state_->sink({EventKind::kLockWait, name.digest.hex(), key.entry_stem,
+                    fmt::format("another host is compiling it, and is waited for; for {} s at most",
+                                (longest_wait.count() + 999) / 1000),
+                    static_cast<double>(spent.count())});
+    if (!State::pause(poll, give_up)) return std::nullopt;
   }
 } catch (const std::exception&) {
   return std::nullopt;
@@ -285,8 +304,8 @@ std::optional<DecodedEntry> RemoteLayer::find_or_lead(const CacheKey& key, const
 void RemoteLayer::start_sending() {
   {
     std::lock_guard hold(state_->mutex);
-    if (state_->queue.empty() || state_->sending) return;
-    state_->sending = true;
+    state_->called = true;
+    if (std::exchange(state_->sending, true)) return;
   }
   try {
     std::thread([state = state_] { State::send_all_queued(state); }).detach();
@@ -305,8 +324,7 @@ std::vector<std::byte> RemoteLayer::entry_to_send(const CacheKey& key, const Bin
 }
 
 void RemoteLayer::publish(const CacheKey& key, const Binary& binary) try {
-  state_->enqueue(key, entry_to_send(key, binary), false);
-  start_sending();
+  if (state_->enqueue(key, entry_to_send(key, binary), false)) start_sending();
 } catch (const std::exception&) {
   ++state_->write_failures;
 }
@@ -314,26 +332,23 @@ void RemoteLayer::publish(const CacheKey& key, const Binary& binary) try {
 void RemoteLayer::share(const CacheKey& key, const Binary& binary) try {
   std::vector<std::byte> entry = entry_to_send(key, binary);
   if (entry.empty()) return;
-  state_->enqueue(key, std::move(entry), true);
-  start_sending();
+  if (state_->enqueue(key, std::move(entry), true)) start_sending();
 } catch (const std::exception&) {
   ++state_->write_failures;
 }
 
-void RemoteLayer::abandon(const CacheKey& key) {
-  {
-    std::lock_guard hold(state_->mutex);
-    if (!state_->leases.contains(key.digest())) return;
-  }
-  state_->enqueue(key, {}, false);
-  start_sending();
+void RemoteLayer::abandon(const CacheKey& key) try {
+  if (state_->enqueue(key, {}, false)) start_sending();
+} catch (const std::exception&) {
+  ++state_->write_failures;
 }
 
 RemoteProbe RemoteLayer::probe() {
   RemoteTransport& server = state_->server.transport();
   const Access& access = state_->access;
   RemoteProbe probe{.server = server.name()};
-  const std::string name = fmt::format("kw{}/probe/{}", kEntryFormatVersion, new_token());
+  const std::string name =
+      fmt::format("kw{}/probe/{:016x}{:016x}", kEntryFormatVersion, remote_random(), remote_random());
   const auto soon = [] { return RemoteClock::now() + kRemoteOperationTime; };
   const auto start = RemoteClock::now();
   RemoteReply reply = server.get(name, soon());

@@ -42,9 +42,11 @@ class RemoteLayer : public CacheLayer {
   /// The entry of `key`, proved. A key without a compiler finds the first build that any compiler has sent.
   std::optional<DecodedEntry> find_entry(const CacheKey& key);
   /// The same. If the server has none, this host becomes the one that compiles it (nothing is returned), unless another
-  /// host is. That host is then waited for, at most 5 s. Ends early when `give_up` returns true. publish() or abandon()
-  /// of the key must follow if nothing is returned.
-  std::optional<DecodedEntry> find_or_lead(const CacheKey& key, const std::function<bool()>& give_up);
+  /// host is. That host is then waited for: see RemoteLeases; at most for `longest_wait`. What is asked before takes at
+  /// most 1 s. Ends early when `give_up` returns true. publish() or abandon() of the key must follow if nothing is
+  /// returned.
+  std::optional<DecodedEntry> find_or_lead(const CacheKey& key, std::chrono::milliseconds longest_wait,
+                                           const std::function<bool()>& give_up);
   /// Sends a binary, on another thread. A cache that only reads sends nothing.
   void publish(const CacheKey& key, const Binary& binary);
   /// The same for a binary that was found on this host's disk: the server keeps a value that this cache trusts.

@@ -15,7 +15,7 @@ enum class EventKind {
   kCacheQuarantine,  // a damaged entry was set aside
   kCacheDegraded,    // a layer of the cache is off, or has bad data; `detail` says why. Once per cause
   kCacheRestored,    // a remote cache that was off answers again
-  kLockWait,         // another process compiles this key, and we have waited for a second; `milliseconds` so far
+  kLockWait,         // another process or host compiles this key, and we waited a second; `milliseconds` so far
   kLockTimeout,      // another process held a key's lock for too long; compiled alone
   kFallback,         // a launch was served by the portable kernel while a better one compiles
   kSealedMiss,       // a caller asked for a kernel after seal()

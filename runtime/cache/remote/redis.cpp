@@ -151,8 +151,8 @@ RemoteReply RedisTransport::ask(std::span<const std::string_view> words, Deadlin
     RespReply reply = exchange(fd.get(), words, deadline);
     const bool broken = reply.kind == RespReply::Kind::kBroken;
     if (!broken) keep(std::move(fd));
-    // The server may have closed a connection that lay idle. Every operation may be done twice. At worst a lease was
-    // taken by the first attempt, and its owner waits for itself.
+    // The server may have closed a connection that lay idle. Every operation may be done twice: a lease has its
+    // holder's name, and one that was lost is taken by another host.
     if (broken && used && RemoteClock::now() < deadline) continue;
     RemoteReply answer = reply_of(std::move(reply));
     if (answer.outcome == RemoteOutcome::kForbidden) answer.detail += fmt::format(" to {}", words.front());

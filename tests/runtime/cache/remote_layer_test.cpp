@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "kernelwright/runtime/cache/remote/breaker.h"
+#include "kernelwright/runtime/cache/remote/leases.h"
 #include "runtime/cache/testing.h"
 #include "support/local_server.h"
 #include "support/signing.h"
@@ -110,14 +111,15 @@ class RemoteCache : public ::testing::Test {
   std::string address() const { return "redis://127.0.0.1:" + std::to_string(port_); }
 
   /// A host that writes, or one that has the public key alone.
-  CacheOptions host(const std::string& name, bool writes, const std::string& key = "key.pub") {
+  CacheOptions host(const std::string& name, bool writes) { return host(name, writes, key_ + ".pub"); }
+  CacheOptions host(const std::string& name, bool writes, const std::string& key) {
     const std::string locks = folder_ / (name + "-locks");
     mkdir(locks.c_str(), 0700);
     CacheOptions options{.directory = folder_ / name};
     options.lock_directory = locks;
     options.remote = {.address = address(),
                       .keys = {folder_ / key},
-                      .signing_key = writes ? folder_ / "key.pem" : "",
+                      .signing_key = writes ? folder_ / (key_ + ".pem") : "",
                       .allow_unsigned = false};
     options.sink = [this](const Event& event) {
       std::lock_guard hold(mutex_);
@@ -130,6 +132,28 @@ class RemoteCache : public ::testing::Test {
   void build(int variant) {
     CubinCache cache(host("builder", true));
     cache.get_or_compile(test_key(variant), [&] { return test_binary(variant); });
+  }
+
+  /// How often eight hosts that write compile one key, for which they ask at the same time. Each does `before` first.
+  int compiles_of_all_hosts(const std::function<void(CubinCache&)>& before, milliseconds compile = milliseconds(200)) {
+    constexpr int kHosts = 8;
+    std::atomic<int> compiles{0}, ready{0};
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < kHosts; ++i)
+      threads.emplace_back([&, options = host("host" + std::to_string(i), true)] {
+        CubinCache cache(options);
+        before(cache);
+        for (++ready; ready < kHosts;) std::this_thread::sleep_for(milliseconds(1));
+        EXPECT_EQ(*cache.get_or_compile(test_key(),
+                                        [&] {
+                                          ++compiles;
+                                          std::this_thread::sleep_for(compile);
+                                          return test_binary(0);
+                                        }),
+                  test_binary(0));
+      });
+    threads.clear();
+    return compiles;
   }
 
   std::vector<Event> told() {
@@ -152,6 +176,7 @@ class RemoteCache : public ::testing::Test {
   }
 
   test::TempFolder folder_;
+  std::string key_ = "key";  // of the hosts from now on
   int port_ = 0;
   std::optional<test::LocalServer> server_;
   std::mutex mutex_;
@@ -196,8 +221,8 @@ TEST_F(RemoteCache, ABuilderWithAWarmDiskSendsWhatTheServerLacks) {
 TEST_F(RemoteCache, ABuilderReplacesValuesThatItDoesNotTrust) {
   build(0);
   build(1);
-  CacheOptions options = host("new-builder", true, "other.pub");
-  options.remote.signing_key = folder_ / "other.pem";
+  key_ = "other";
+  const CacheOptions options = host("new-builder", true);
   {
     CacheOptions alone = options;
     alone.remote = {};
@@ -208,13 +233,13 @@ TEST_F(RemoteCache, ABuilderReplacesValuesThatItDoesNotTrust) {
     ask(builder, 2);
     EXPECT_EQ(builder.counters().compiles, 1u);  // the other one was on disk
   }
-  CubinCache reader(host("reader", false, "other.pub"));
+  CubinCache reader(host("reader", false));
   const auto never = []() -> Binary { throw std::logic_error("compiled"); };
   for (const int variant : {0, 1}) {
     EXPECT_EQ(*reader.get_or_compile(test_key(variant), never), test_binary(variant));
     CacheKey any = test_key(variant);
     any.compiler.clear();
-    EXPECT_EQ(*CubinCache(host("bare" + std::to_string(variant), false, "other.pub")).get_or_compile(any, never),
+    EXPECT_EQ(*CubinCache(host("bare" + std::to_string(variant), false)).get_or_compile(any, never),
               test_binary(variant));
   }
 }
@@ -307,20 +332,24 @@ TEST_F(RemoteCache, AServerThatRefusesTheCredentialsIsAskedNothing) {
 }
 
 TEST_F(RemoteCache, HostsCompileAKeyOnce) {
-  constexpr int kHosts = 8;
-  std::atomic<int> compiles{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kHosts; ++i)
-    threads.emplace_back([&, options = host("host" + std::to_string(i), true)] {
-      CubinCache cache(options);
-      cache.get_or_compile(test_key(), [&] {
-        ++compiles;
-        std::this_thread::sleep_for(milliseconds(200));
-        return test_binary(0);
-      });
-    });
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(compiles, 1);
+  EXPECT_EQ(compiles_of_all_hosts([](CubinCache&) {}), 1);
+}
+
+/// That a name is remembered as absent saves a question, and takes no lease away.
+TEST_F(RemoteCache, HostsCompileAKeyOnceThatTheyKnowToBeAbsent) {
+  EXPECT_EQ(
+      compiles_of_all_hosts([](CubinCache& cache) { EXPECT_FALSE(cache.layer_answers(test_key()).back().second); }), 1);
+}
+
+TEST_F(RemoteCache, HostsCompileAKeyOnceWhoseValueTheyDoNotTrust) {
+  build(0);
+  key_ = "other";
+  EXPECT_EQ(compiles_of_all_hosts([](CubinCache&) {}), 1);
+}
+
+/// The compile takes longer than a lease that is not renewed.
+TEST_F(RemoteCache, HostsWaitForACompileThatTakesLong) {
+  EXPECT_EQ(compiles_of_all_hosts([](CubinCache&) {}, LeaseTimes().life + milliseconds(500)), 1);
 }
 
 TEST_F(RemoteCache, AFailedCompileGivesTheLeaseBack) {
