@@ -23,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDrainTime{2'000};
-constexpr milliseconds kFirstAnswer{1'000};  // for all that is asked before another host is waited for
+constexpr milliseconds kFirstAnswer{900};  // for all that is asked before another host is waited for
 constexpr milliseconds kFirstPoll{50}, kLongestPoll{500}, kSlice{20}, kSilentWait{1'000};
 constexpr milliseconds kForgetAbsent{60'000};
 constexpr std::size_t kMaxQueued = 64, kMaxQueuedBytes = std::size_t{32} << 20, kMaxAbsent = 4096;

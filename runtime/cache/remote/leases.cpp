@@ -10,6 +10,7 @@ namespace kernelwright {
 namespace {
 
 constexpr std::size_t kMaxIdle = 4096;
+constexpr int kMostVanished = 4;
 constexpr std::size_t kMaxLeaseBytes = 128;  // a value of ours is shorter
 
 std::span<const std::byte> value_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
@@ -39,8 +40,9 @@ RemoteLeases::Lead RemoteLeases::ask(const std::string& name, Seen& seen, Deadli
   const RemoteReply reply = server_.get(name, last);
   const Deadline now = RemoteClock::now();
   if (reply.outcome == RemoteOutcome::kAbsent) {
-    seen = {};
-    return takes ? take() : Lead::kNobody;
+    // A server that says of each lease that it exists, and then that it does not, is waited for no longer.
+    seen = {.vanished = seen.vanished + 1};
+    return takes && seen.vanished < kMostVanished ? take() : Lead::kNobody;
   }
   if (reply.outcome != RemoteOutcome::kDone || reply.value.size() > kMaxLeaseBytes) return Lead::kNobody;
   std::string value(reinterpret_cast<const char*>(reply.value.data()), reply.value.size());
@@ -50,6 +52,7 @@ RemoteLeases::Lead RemoteLeases::ask(const std::string& name, Seen& seen, Deadli
   if (seen.value.empty() || holder != holder_in(seen.value)) seen.taken = now;
   if (seen.value.empty() || value != seen.value) seen.changed = now;
   seen.value = std::move(value);
+  seen.vanished = 0;
   {
     std::lock_guard hold(mutex_);
     if (now - seen.changed >= times_.life || now - seen.taken >= times_.patience) {

@@ -35,6 +35,7 @@ class RemoteLeases {
   /// What one caller has seen of a lease while it waits.
   struct Seen {
     std::string value{};          // "": nothing
+    int vanished = 0;             // how often in a row the server had a lease, and then none
     Deadline changed{}, taken{};  // when the value was first seen, and when its holder was
   };
   /// Takes the lease of `name` if nobody is to be waited for. Its operations end by `last`.
