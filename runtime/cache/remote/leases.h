@@ -30,7 +30,7 @@ class RemoteLeases {
   enum class Lead {
     kMine,    // this process holds the lease now
     kOthers,  // another process does, and may be waited for
-    kNobody,  // nobody is to be waited for: this process only reads, or the server does not answer
+    kNobody,  // nobody is worth a wait: no host holds it and this one only reads, or the server does not answer
   };
   /// What one caller has seen of a lease while it waits.
   struct Seen {
@@ -38,7 +38,7 @@ class RemoteLeases {
     int vanished = 0;             // how often in a row the server had a lease, and then none
     Deadline changed{}, taken{};  // when the value was first seen, and when its holder was
   };
-  /// Takes the lease of `name` if nobody is to be waited for. Its operations end by `last`.
+  /// Takes the lease of `name` if nobody is worth a wait. Its operations end by `last`.
   Lead ask(const std::string& name, Seen& seen, Deadline last);
 
   bool holds(const std::string& name) const;
@@ -66,7 +66,7 @@ class RemoteLeases {
   mutable ForkSafeMutex mutex_{[this] { held_.clear(), holder_ = new_token(); }};
   std::string holder_ = new_token();  // no other process has it
   std::map<std::string, Held> held_;  // by name
-  std::set<std::string> idle_;        // holders that were waited for in vain
+  std::set<std::string> idle_;        // holders that were waited for and had nothing to show
 };
 
 }  // namespace kernelwright
