@@ -32,9 +32,9 @@ void build(KernelStore& store, CompileJob& job) {
   double lock_wait_ms = 0;  // time of another process, not of this kernel
   try {
     job.key = store.key(job.spec).digest().hex();
-    job.binary = store.find(job.spec);
-    job.cached = job.binary != nullptr;
-    if (!job.binary) job.binary = store.compile(job.spec, nullptr, &lock_wait_ms);
+    CacheSource source = CacheSource::kNone;
+    job.binary = store.compile(job.spec, &source, &lock_wait_ms);
+    job.cached = source != CacheSource::kCompiled;
   } catch (const std::exception& error) {
     const auto resource = exhausted_resource(error);
     job.error = resource ? error.what() + std::string("\n") + *resource : error.what();
