@@ -40,14 +40,6 @@ constexpr std::uint64_t kMostInt = std::numeric_limits<int>::max();
 constexpr std::uint64_t kMostUnsigned = std::numeric_limits<std::uint32_t>::max();
 
 template <class T>
-CLI::Option* whole(CLI::App* verb, const char* name, T& to, const char* text, std::uint64_t least, std::uint64_t most) {
-  return verb->add_option(name, to, text)->type_name(kNumberType)->check(WholeNumber(least, most));
-}
-template <class T>
-CLI::Option* finite(CLI::App* verb, const char* name, T& to, const char* text, double most) {
-  return verb->add_option(name, to, text)->type_name(kNumberType)->check(FiniteNumber(0, most));
-}
-template <class T>
 CLI::Option* word(CLI::App* verb, const char* name, T& to, const char* text, const char* type) {
   return verb->add_option(name, to, text)->type_name(type);
 }
@@ -115,9 +107,11 @@ CommandLine::CommandLine(Options& options)
   add_trace();
   add_cache();
   CLI::App* doctor_verb = add("doctor", "What is installed, what is missing, and what would do", doctor);
-  doctor_verb->add_flag("--remote", options_.probe_remote,
-                        "Prove that the server of $KERNELWRIGHT_REMOTE answers and, with a signing key, that it keeps "
-                        "a value");
+  CLI::Option* probed = doctor_verb->get_option("--remote")->expected(0, 1);
+  probed->description(
+      "Prove that the server at ADDRESS, or of $KERNELWRIGHT_REMOTE, answers and, with a signing key, "
+      "that it keeps a value");
+  doctor_verb->parse_complete_callback([this, probed] { options_.probe_remote = probed->count() > 0; });
   add_about();
 }
 
@@ -346,18 +340,25 @@ CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
        "DIR");
   word(verb_app, "--tuned-dir", options_.tuned_dir,
        "Tuned rows that lie over the library's; else $KERNELWRIGHT_TUNED_DIR", "DIR");
-  word(verb_app, "--bundle", options_.bundles, "File of pack, whose kernels are taken first; may be repeated", "FILE")
-      ->take_all()
-      ->expected(1);
-  word(verb_app, "--bundle-key", options_.bundle_keys,
-       "Public key (PEM, Ed25519): a bundle is taken only if such a key has signed it; may be repeated", "KEY")
-      ->take_all()
-      ->expected(1);
+  many(word(verb_app, "--bundle", options_.bundles, "File of pack, whose kernels are taken first; may be repeated",
+            "FILE"));
+  many(word(verb_app, "--bundle-key", options_.bundle_keys,
+            "Public key (PEM, Ed25519): a bundle is taken only if such a key has signed it; may be repeated", "KEY"));
+  remote(verb_app);
   whole(verb_app, "--lock-timeout", options_.lock_timeout_s,
         "Seconds to wait for another process that compiles the same kernel, before compiling it here too", 0, 86400);
   return verb_app;
 }
 
+void CommandLine::remote(CLI::App* verb) {
+  word(verb, "--remote", options_.remote.address,
+       "Server that hosts share, redis://HOST[:PORT]; else $KERNELWRIGHT_REMOTE, which is the place for passwords",
+       "ADDRESS");
+  many(word(verb, "--remote-key", options_.remote.keys,
+            "Public key (PEM, Ed25519) of a builder whose binaries are taken from the server; may be repeated", "KEY"));
+  word(verb, "--remote-signing-key", options_.remote.signing_key,
+       "Private key (PEM, Ed25519) by which what is compiled here is signed, and sent to the server", "KEY");
+}
 void CommandLine::configs(CLI::App* verb) {
   word(verb, "CONFIG", options_.configs, "Config files, plans or folders", "FILE")->required();
   problem(verb);

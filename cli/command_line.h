@@ -40,6 +40,7 @@ class CommandLine {
   void add_trace();
   void add_cache();
   void add_about();
+  void remote(CLI::App* verb);
   void configs(CLI::App* verb);
   void problem(CLI::App* verb);
   void device(CLI::App* verb);

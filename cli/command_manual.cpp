@@ -134,6 +134,9 @@ constexpr Variable kVariables[] = {
      "Where compiled kernels are kept; else $XDG_CACHE_HOME/kernelwright, else "
      "$HOME/.cache/kernelwright."},
     {"KERNELWRIGHT_TUNED_DIR", "Tuned rows that lie over the library's, as --tuned-dir."},
+    {"KERNELWRIGHT_REMOTE", "A server that hosts share, as --remote; it may have a user and a password."},
+    {"KERNELWRIGHT_REMOTE_KEYS", "As --remote-key: files, which a colon separates."},
+    {"KERNELWRIGHT_REMOTE_SIGNING_KEY", "As --remote-signing-key."},
     {"KERNELWRIGHT_NVRTC", "The compiler library, libnvrtc, to use."},
     {"KERNELWRIGHT_COMPILE_IN",
      "Where that library runs: process (by default), workers (processes of their own), or auto (workers, else this "

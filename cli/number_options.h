@@ -47,4 +47,16 @@ class FiniteNumber : public CLI::Validator {
   }
 };
 
+/// An option of `verb` whose value is an integer from `least` to `most`.
+template <class T>
+CLI::Option* whole(CLI::App* verb, const char* name, T& to, const char* text, std::uint64_t least, std::uint64_t most) {
+  return verb->add_option(name, to, text)->type_name(kNumberType)->check(WholeNumber(least, most));
+}
+
+/// An option of `verb` whose value is a number from 0 to `most`.
+template <class T>
+CLI::Option* finite(CLI::App* verb, const char* name, T& to, const char* text, double most) {
+  return verb->add_option(name, to, text)->type_name(kNumberType)->check(FiniteNumber(0, most));
+}
+
 }  // namespace kernelwright::cli

@@ -14,6 +14,7 @@
 #include "kernelwright/generator/message.h"
 #include "kernelwright/generator/models/plan_file.h"
 #include "kernelwright/runtime/cache/bundle.h"
+#include "kernelwright/runtime/cache/remote_layer.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -197,6 +198,18 @@ BundleTrust bundle_trust(const Options& options) {
   return trust;
 }
 
+namespace {
+
+/// The environment may name what the options do not, and the other way round.
+void require_remote(const RemoteOptions& remote) {
+  if (remote.address.empty() && remote.keys.empty() && remote.signing_key.empty()) return;
+  if (!RemoteLayer::open(remote, {}, "--remote"))
+    throw ConfigError(remote.keys.empty() ? "--remote-signing-key" : "--remote-key",
+                      "no server is named; --remote or $KERNELWRIGHT_REMOTE would do");
+}
+
+}  // namespace
+
 CacheOptions cache_options(const Options& options) {
   CacheOptions cache;
   if (!options.cache_dir.empty()) cache.directory = options.cache_dir;
@@ -206,6 +219,8 @@ CacheOptions cache_options(const Options& options) {
       throw ConfigError("--bundle", bundle.fault());
   cache.bundles = options.bundles;
   cache.bundle_keys = options.bundle_keys;
+  require_remote(options.remote);
+  cache.remote = options.remote;
   // A cache that stores nothing costs the person time. Each cause is reported once; it is no failure.
   cache.lock_timeout_ms = options.lock_timeout_s * 1000;
   cache.sink = [](const Event& event) {

@@ -29,6 +29,7 @@ struct Options {
   std::string inputs, outputs;
   std::string cache_dir;
   std::vector<std::string> bundles, bundle_keys;  // all verbs with a cache
+  RemoteOptions remote;                           // all verbs with a cache
   bool probe_remote = false;                      // doctor
   int lock_timeout_s = 60;                        // all verbs with a cache
   std::string kernel = "main";                    // source, ptx, sass: a PlannedKernel's role
@@ -134,6 +135,7 @@ auto choose_shapes(const std::string& path, const KindOfConfig& config, const st
 /// Throws ConfigError, with the file's path in front, if no kernel fits the config on `arch`.
 void require_valid(const NamedConfig& named, std::optional<Arch> arch);
 
+/// Throws ConfigError that names the option if a bundle, a key or a server that the command line names cannot be used.
 CacheOptions cache_options(const Options& options);
 /// The keys of --bundle-key. Throws ConfigError for a file that has none.
 BundleTrust bundle_trust(const Options& options);

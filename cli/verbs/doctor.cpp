@@ -190,7 +190,7 @@ bool find_remote(const Options& options, std::vector<Finding>& findings, JsonVal
   CubinCache cache(cache_options(options));
   const std::optional<RemoteProbe> probe = cache.probe_remote();
   constexpr const char* kRemedy =
-      "KERNELWRIGHT_REMOTE names the server, and KERNELWRIGHT_REMOTE_KEYS the builders' keys";
+      "--remote or KERNELWRIGHT_REMOTE names the server, and --remote-key or KERNELWRIGHT_REMOTE_KEYS a builder's key";
   if (!probe) {
     object.set("remote", JsonValue());
     findings.push_back({"remote", false, "no server is named, or it cannot be used", kRemedy});

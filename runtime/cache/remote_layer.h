@@ -32,8 +32,10 @@ class RemoteLayer : public CacheLayer {
   /// Waits for publish() to end its sending, at most 2 s and one operation.
   ~RemoteLayer() override;
 
-  /// The layer that options and environment ask for. Null if they name no server, or if it cannot be used: then
-  /// `fault` has the reason, and no password.
+  /// The layer that options and environment ask for. Null if they name no server. Throws ConfigError that names `field`
+  /// for a server that cannot be used, and other Errors for keys. No text has a password.
+  static std::unique_ptr<RemoteLayer> open(const RemoteOptions& options, EventSink report, const std::string& field);
+  /// The same, but null if the server or a key cannot be used: then `fault` has the reason.
   static std::unique_ptr<RemoteLayer> of_options(const RemoteOptions& options, EventSink report, std::string& fault);
 
   std::string status() const override;

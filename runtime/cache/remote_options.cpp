@@ -9,9 +9,17 @@ namespace kernelwright {
 
 std::unique_ptr<RemoteLayer> RemoteLayer::of_options(const RemoteOptions& options, EventSink report,
                                                      std::string& fault) try {
+  return open(options, std::move(report), "remote");
+} catch (const Error& error) {
+  fault = error.what();
+  return nullptr;
+}
+
+std::unique_ptr<RemoteLayer> RemoteLayer::open(const RemoteOptions& options, EventSink report,
+                                               const std::string& field) {
   const std::string address = text_or_environment(options.address, "KERNELWRIGHT_REMOTE");
   if (address.empty()) return nullptr;
-  auto transport = make_remote_transport(address, "remote");
+  auto transport = make_remote_transport(address, field);
   Access access;
   for (const std::string& path : paths_or_environment(options.keys, "KERNELWRIGHT_REMOTE_KEYS"))
     access.trust.keys.push_back(read_public_key(path));
@@ -23,7 +31,7 @@ std::unique_ptr<RemoteLayer> RemoteLayer::of_options(const RemoteOptions& option
   access.trust.allow_unsigned = options.allow_unsigned || (keyless && transport->is_local());
   access.writes = access.key.has_value() || access.trust.allow_unsigned;
   if (keyless && !access.trust.allow_unsigned)
-    throw ConfigError("remote", "no public key is given, and the server is not on this host; name the builder's key");
+    throw ConfigError(field, "no public key is given, and the server is not on this host; name the builder's key");
   if (options.allow_unsigned && report)
     report({EventKind::kCacheDegraded, "", transport->name(),
             fmt::format(
@@ -31,9 +39,6 @@ std::unique_ptr<RemoteLayer> RemoteLayer::of_options(const RemoteOptions& option
                 "runs here",
                 transport->name())});
   return std::make_unique<RemoteLayer>(std::move(transport), std::move(access), std::move(report));
-} catch (const Error& error) {
-  fault = error.what();
-  return nullptr;
 }
 
 }  // namespace kernelwright
