@@ -208,10 +208,12 @@ CubinCache::Impl::Shared CubinCache::Impl::compile_once(const CacheKey& key, con
       return serve(std::move(*binary));
     }
   }
+  const auto asked = Clock::now();
   if (auto binary = from_remote(key, digest)) {
     flight.source = CacheSource::kLayer;
     return serve(std::move(*binary));
   }
+  if (lock_wait_ms) *lock_wait_ms += std::chrono::duration<double, std::milli>(Clock::now() - asked).count();
   ++misses;
   if (options.sink)
     tell({EventKind::kCacheMiss, digest.hex(), key.entry_stem, directory ? directory->why_missed(key) : no_directory});
