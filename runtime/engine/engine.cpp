@@ -145,6 +145,7 @@ EngineCounters Engine::counters() const {
   counters.promotions = state_->promotions;
   counters.cache = state_->store->cache().counters();
   counters.remote = state_->store->cache().remote_counters();
+  counters.compile_workers = state_->store->worker_counters();
   return counters;
 }
 

@@ -92,7 +92,8 @@ struct EngineCounters {
   std::uint64_t capture_misses = 0;                  // launches refused because the stream captured
   std::uint64_t promotions = 0;
   CacheCounters cache;
-  RemoteCounters remote;  // operations of the remote cache
+  RemoteCounters remote;                  // operations of the remote cache
+  CompileWorkerCounters compile_workers;  // all 0 if NVRTC runs in this process
 };
 
 /// How long the steps of an engine's work took so far.

@@ -72,6 +72,17 @@ void add_remote(PrometheusText& text, const RemoteCounters& remote) {
   text.sample(remote.lease_waits);
 }
 
+void add_compile_workers(PrometheusText& text, const CompileWorkerCounters& workers) {
+  text.counter("kernelwright_compile_workers_started_total", "Compile workers that were started.");
+  text.sample(workers.started);
+  text.counter("kernelwright_compile_workers_recycled_total", "Workers that ended after enough compiles or memory.");
+  text.sample(workers.recycled);
+  text.counter("kernelwright_compile_worker_results_total", "Compiles given to workers, by what came of them.");
+  text.sample(workers.compiles, {{"result", "answered"}});
+  text.sample(workers.failures, {{"result", "failed"}});
+  text.sample(workers.in_process, {{"result", "no worker"}});
+}
+
 }  // namespace
 
 std::vector<KernelRow> Engine::kernels() const {
@@ -140,6 +151,7 @@ std::string Engine::metrics() const {
           now.cache.lock_waits);
   counter("kernelwright_cache_lock_timeouts_total", "Such waits that were given up.", now.cache.lock_timeouts);
   add_remote(text, now.remote);
+  add_compile_workers(text, now.compile_workers);
   text.histogram("kernelwright_prepare_seconds", "From prepare() until the kernel is ready.", latency.prepare);
   text.histogram("kernelwright_compile_seconds", "One compilation by NVRTC.", latency.compile);
   text.histogram("kernelwright_load_seconds", "Loading one binary onto a device.", latency.load);

@@ -27,7 +27,9 @@ CompileWorkerOptions with_locks_of(const CacheOptions& cache, CompileWorkerOptio
 
 KernelStore::KernelStore(CacheOptions cache, std::string nvrtc_path, CompileWorkerOptions workers)
     : cache_(cache), compiler_(std::move(nvrtc_path), failed_sources_beside(cache_), [&](const std::string& path) {
-        return make_source_compiler(path, with_locks_of(cache, std::move(workers)), cache.sink);
+        auto made = make_source_compiler(path, with_locks_of(cache, std::move(workers)), cache.sink);
+        workers_ = dynamic_cast<const CompileWorkers*>(made.get());
+        return made;
       }) {}
 
 KernelStore::~KernelStore() = default;
@@ -82,6 +84,10 @@ std::string KernelStore::ptx_with_lines(const KernelSource& kernel, const Binary
 CubinCache& KernelStore::cache() { return cache_; }
 
 Compiler& KernelStore::compiler() { return compiler_; }
+
+CompileWorkerCounters KernelStore::worker_counters() const {
+  return workers_ ? workers_->counters() : CompileWorkerCounters{};
+}
 
 Binary KernelStore::build(const SourceUnit& unit) { return compiler_.compile(unit); }
 

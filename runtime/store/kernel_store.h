@@ -15,6 +15,8 @@
 
 namespace kernelwright {
 
+class CompileWorkers;
+
 /// Safe from any number of threads. If several threads ask for a Spec at once, it is compiled once.
 class KernelStore {
  public:
@@ -50,6 +52,8 @@ class KernelStore {
 
   CubinCache& cache();
   Compiler& compiler();
+  /// All 0 if NVRTC runs in this process.
+  CompileWorkerCounters worker_counters() const;
 
  protected:
   /// The step from source to binary. Tests replace it.
@@ -58,6 +62,7 @@ class KernelStore {
 
  private:
   CubinCache cache_;
+  const CompileWorkers* workers_ = nullptr;  // those of `compiler_`, which makes them
   Compiler compiler_;
 };
 

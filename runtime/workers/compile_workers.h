@@ -12,15 +12,6 @@
 
 namespace kernelwright {
 
-/// What the workers of this process did.
-struct CompileWorkerCounters {
-  std::uint64_t started = 0;     // processes
-  std::uint64_t compiles = 0;    // answered, rejected sources included
-  std::uint64_t failures = 0;    // workers that ended, hung or sent garbage instead
-  std::uint64_t recycled = 0;    // ended after enough compiles, or with too much memory
-  std::uint64_t in_process = 0;  // compiles that ran here, because no worker could be started
-};
-
 /// A process is started when a thread compiles and no process is idle. A thread compiles in one process at a time. All
 /// processes end with this object, or with this process. After fork(), the child starts processes of its own.
 class CompileWorkers final : public SourceCompiler {

@@ -1,4 +1,4 @@
-/// The options of compiles in processes of their own.
+/// The options of compiles in processes of their own, and their counters.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,15 @@ struct CompileWorkerOptions {
   std::uint64_t recycle_bytes = std::uint64_t{768} << 20;
   int idle_ms = 10'000;                       // an idle worker ends after that
   std::optional<std::string> lock_directory;  // as CacheOptions::lock_directory
+};
+
+/// What the workers of this process did.
+struct CompileWorkerCounters {
+  std::uint64_t started = 0;     // processes
+  std::uint64_t compiles = 0;    // answered, rejected sources included
+  std::uint64_t failures = 0;    // workers that ended, hung or sent garbage instead
+  std::uint64_t recycled = 0;    // ended after enough compiles, or with too much memory
+  std::uint64_t in_process = 0;  // compiles that ran here, because no worker could be started
 };
 
 /// `options.where`, or what the environment says. Throws ConfigError for a word that is none.

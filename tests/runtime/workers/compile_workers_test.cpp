@@ -26,6 +26,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/compile/nvrtc.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/runtime/process/interrupt.h"
 #include "kernelwright/runtime/workers/host_slots.h"
 #include "kernelwright/runtime/workers/messages.h"
@@ -566,6 +567,26 @@ TEST_F(CompileWorkersTest, RealCompilesLeaveTheServersMemoryAsItWas) {
   EXPECT_LT(resident() - before, 4l << 20);
 }
 #endif
+
+TEST_F(CompileWorkersTest, AnEngineTellsOperatorsWhatItsWorkersDid) {
+  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  EngineOptions wanted;
+  wanted.backend = "emulator";
+  wanted.cache.disk = false;
+  wanted.compile_workers = options;
+  Engine engine(wanted);
+  EXPECT_THAT(engine.metrics(), HasSubstr("\nkernelwright_compile_workers_started_total 0\n"));
+  GemmProblem problem;
+  problem.n = problem.k = 64;
+  engine.prepare(problem);
+  const CompileWorkerCounters counters = engine.counters().compile_workers;
+  EXPECT_GE(counters.started, 1u);
+  EXPECT_EQ(counters.compiles, engine.counters().cache.compiles);
+  const std::string metrics = engine.metrics();
+  EXPECT_THAT(metrics, HasSubstr(fmt::format("\nkernelwright_compile_workers_started_total {}\n", counters.started)));
+  EXPECT_THAT(metrics, HasSubstr(fmt::format("\nkernelwright_compile_worker_results_total{{result=\"answered\"}} {}\n",
+                                             counters.compiles)));
+}
 
 // The same bytes as in this process, with the real NVRTC, which is not loaded here.
 TEST_F(CompileWorkersTest, TheRealCompilerGivesTheSameBytesAndIsNotLoadedHere) {
