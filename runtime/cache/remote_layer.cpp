@@ -366,7 +366,9 @@ RemoteProbe RemoteLayer::probe() {
   const EnvelopeResult result = open_envelope(reply.value, digest, access.trust);
   probe.wrote = result.envelope.has_value();
   if (!probe.wrote) probe.fault = "what was put " + result.reason;
-  server.remove_if_equal(name, value, soon());
+  reply = server.remove_if_equal(name, value, soon());
+  if (probe.wrote && reply.outcome != RemoteOutcome::kDone)
+    probe.fault = "remove: " + (reply.detail.empty() ? "the value was gone" : reply.detail);
   return probe;
 }
 

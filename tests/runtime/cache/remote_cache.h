@@ -28,7 +28,9 @@ class RemoteCacheTest : public ::testing::Test {
     KERNELWRIGHT_NEEDS_REDIS();
     if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
     port_ = free_port();
-    server_.emplace(redis_words(port_, {"--user", "limited", "on", ">sesame", "~*", "+get"}), port_);
+    server_.emplace(redis_words(port_, {"--user", "limited", "on", ">sesame", "~*", "+get",  //
+                                        "--user", "half", "on", ">sesame", "~*", "+get", "+set"}),
+                    port_);
     ASSERT_TRUE(server_->ready());
     write_file(folder_ / "key.pem", kSigningPem);
     write_file(folder_ / "key.pub", kPublicPem);
@@ -54,6 +56,7 @@ class RemoteCacheTest : public ::testing::Test {
     options.sink = [this](const Event& event) {
       std::lock_guard hold(mutex_);
       if (event.kind == EventKind::kCacheDegraded || event.kind == EventKind::kCacheRestored) told_.push_back(event);
+      if (event.kind == EventKind::kLockWait) waits_.push_back(event);
     };
     return options;
   }
@@ -111,7 +114,7 @@ class RemoteCacheTest : public ::testing::Test {
   int port_ = 0;
   std::optional<LocalServer> server_;
   std::mutex mutex_;
-  std::vector<Event> told_;
+  std::vector<Event> told_, waits_;  // of the remote cache's state, and of waits for others
 };
 
 }  // namespace kernelwright::test

@@ -258,6 +258,28 @@ TEST_F(RemoteCache, HostsCompileAKeyOnceWhoseValueTheyDoNotTrust) {
 /// The compile takes longer than a lease that is not renewed.
 TEST_F(RemoteCache, HostsWaitForACompileThatTakesLong) {
   EXPECT_EQ(compiles_of_all_hosts([](CubinCache&) {}, LeaseTimes().life + milliseconds(500)), 1);
+  ASSERT_THAT(waits_, SizeIs(7));
+  EXPECT_THAT(waits_[0].detail, HasSubstr("another host is compiling it, and is waited for; for 60 s at most"));
+}
+
+TEST_F(RemoteCache, AHostIsWaitedForAsLongAsALock) {
+  CubinCache slow(host("slow", true));
+  std::atomic<bool> compiles{false}, done{false};
+  std::jthread thread([&] {
+    slow.get_or_compile(test_key(), [&] {
+      for (compiles = true; !done;) std::this_thread::sleep_for(milliseconds(5));
+      return test_binary();
+    });
+  });
+  while (!compiles) std::this_thread::sleep_for(milliseconds(1));
+  CacheOptions options = host("hasty", true);
+  options.lock_timeout_ms = 300;
+  CubinCache hasty(options);
+  EXPECT_EQ(*hasty.get_or_compile(test_key(), [] { return test_binary(); }), test_binary());
+  EXPECT_EQ(hasty.counters().compiles, 1u);
+  EXPECT_EQ(hasty.remote_counters().lease_waits, 1u);
+  EXPECT_FALSE(done);
+  done = true;
 }
 
 TEST_F(RemoteCache, AFailedCompileGivesTheLeaseBack) {
@@ -287,6 +309,9 @@ TEST_F(RemoteCache, AProbeProvesWhatAHostMayDo) {
   EXPECT_EQ(reader.fault, "");
   EXPECT_TRUE(reader.read);
   EXPECT_FALSE(reader.wrote);
+  CacheOptions half = host("half", true);
+  half.remote.address = "redis://half:sesame@127.0.0.1:" + std::to_string(port_);
+  EXPECT_EQ(CubinCache(half).probe_remote()->fault, "remove: the server answers NOPERM to EVAL");
   EXPECT_THAT(CubinCache(host("mixed", true, "other.pub")).probe_remote()->fault,
               HasSubstr("is signed by none of the keys that are trusted"));
   server_->end();
