@@ -287,7 +287,10 @@ std::optional<DecodedEntry> RemoteLayer::find_or_lead(const CacheKey& key, milli
         if (mine) abandon(key);
         return found;
       }
-    if (lead != RemoteLeases::Lead::kOthers || RemoteClock::now() - begin >= longest_wait) return std::nullopt;
+    // One answer that is late ends no wait. Three of them turn the server off.
+    const bool waits = lead == RemoteLeases::Lead::kOthers ||
+                       (lead == RemoteLeases::Lead::kUnknown && waited && state_->server.silent_for().count() == 0);
+    if (!waits || RemoteClock::now() - begin >= longest_wait) return std::nullopt;
     if (!std::exchange(waited, true)) ++state_->lease_waits;
     const auto spent = std::chrono::ceil<milliseconds>(RemoteClock::now() - begin);
     if (spent >= kSilentWait && !std::exchange(told, true) && state_->sink)

@@ -44,7 +44,8 @@ RemoteLeases::Lead RemoteLeases::ask(const std::string& name, Seen& seen, Deadli
     seen = {.vanished = seen.vanished + 1};
     return takes && seen.vanished < kMostVanished ? take() : Lead::kNobody;
   }
-  if (reply.outcome != RemoteOutcome::kDone || reply.value.size() > kMaxLeaseBytes) return Lead::kNobody;
+  if (reply.outcome != RemoteOutcome::kDone) return Lead::kUnknown;
+  if (reply.value.size() > kMaxLeaseBytes) return Lead::kNobody;
   std::string value(reinterpret_cast<const char*>(reply.value.data()), reply.value.size());
   // The server may have taken the lease for us without our hearing of it.
   if (takes && value == mine && !holds(name)) return lead_after({.outcome = RemoteOutcome::kDone}, name, mine);
@@ -68,7 +69,8 @@ RemoteLeases::Lead RemoteLeases::ask(const std::string& name, Seen& seen, Deadli
 
 RemoteLeases::Lead RemoteLeases::lead_after(const RemoteReply& reply, const std::string& name, std::string value) {
   if (reply.outcome == RemoteOutcome::kPresent || reply.outcome == RemoteOutcome::kAbsent) return Lead::kOthers;
-  if (reply.outcome != RemoteOutcome::kDone) return Lead::kNobody;
+  if (reply.outcome == RemoteOutcome::kForbidden) return Lead::kNobody;
+  if (reply.outcome != RemoteOutcome::kDone) return Lead::kUnknown;
   std::lock_guard hold(mutex_);
   held_[name] = {std::move(value), 0, RemoteClock::now() + times_.renewal};
   return Lead::kMine;

@@ -28,9 +28,10 @@ class RemoteLeases {
   RemoteLeases(RemoteServer& server, bool takes, LeaseTimes times = {});
 
   enum class Lead {
-    kMine,    // this process holds the lease now
-    kOthers,  // another process does, and may be waited for
-    kNobody,  // nobody is worth a wait: no host holds it and this one only reads, or the server does not answer
+    kMine,     // this process holds the lease now
+    kOthers,   // another process does, and may be waited for
+    kNobody,   // nobody is worth a wait: no host holds it, and this one only reads
+    kUnknown,  // the server does not answer
   };
   /// What one caller has seen of a lease while it waits.
   struct Seen {

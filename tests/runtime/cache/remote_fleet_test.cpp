@@ -50,6 +50,8 @@ class RemoteFleet : public test::RemoteCacheTest {
       if (first && fleet.kills_holder) kill(getpid(), SIGKILL);
       return test_binary();
     });
+    if (const auto failures = cache.remote_counters().failures; failures > 0)
+      test::write_file(folder_ / ("late-" + std::to_string(getpid())), std::to_string(failures));
     return *binary == test_binary() ? 0 : 2;
   }
 
@@ -66,17 +68,17 @@ class RemoteFleet : public test::RemoteCacheTest {
     return wrong;
   }
 
-  std::size_t ready() const {
+  std::size_t files(const std::string& prefix) const {
     std::size_t count = 0;
     for (const auto& item : std::filesystem::directory_iterator(folder_.path()))
-      count += item.path().filename().string().starts_with("ready-");
+      count += item.path().filename().string().starts_with(prefix);
     return count;
   }
 
   /// Opens the gate once all processes are ready, and returns how many did not get the right kernel.
   int open_gate_and_wait(const std::vector<pid_t>& hosts, const Fleet& fleet) {
     const auto all = static_cast<std::size_t>(fleet.hosts * fleet.processes);
-    for (int i = 0; i < kMostSeconds * 100 && ready() < all; ++i) usleep(10'000);
+    for (int i = 0; i < kMostSeconds * 100 && files("ready-") < all; ++i) usleep(10'000);
     test::write_file(folder_ / "gate", "");
     int wrong = 0;
     for (const pid_t host : hosts) wrong += wait_for(host, kMostSeconds);
@@ -86,7 +88,8 @@ class RemoteFleet : public test::RemoteCacheTest {
   void expect_compiles(const Fleet& fleet, int wrong) {
     const std::size_t compiles = test::read_file(folder_ / "count").size();
     EXPECT_EQ(wrong, fleet.kills_holder ? 1 : 0);  // the process that was killed
-    EXPECT_THAT(compiles, fleet.kills_holder ? Le(2u) : Le(1u));
+    // A host compiles for itself if the server does not answer it in time, which a machine with much work may cause.
+    EXPECT_THAT(compiles, Le((fleet.kills_holder ? 2u : 1u) + files("late-")));
     EXPECT_THAT(compiles, Ge(1u));
   }
 

@@ -18,6 +18,7 @@ constexpr LeaseTimes kTimes{.life = milliseconds(300), .renewal = milliseconds(5
 struct Values {
   std::mutex mutex;
   std::map<std::string, std::vector<std::byte>, std::less<>> of;
+  bool are_gone = false;  // nothing is answered to get()
 };
 
 class Memory : public RemoteTransport {
@@ -27,6 +28,7 @@ class Memory : public RemoteTransport {
   bool is_local() const override { return true; }
   RemoteReply get(std::string_view name, Deadline) override {
     std::lock_guard hold(values_.mutex);
+    if (values_.are_gone) return {};
     const auto at = values_.of.find(name);
     if (at == values_.of.end()) return {.outcome = RemoteOutcome::kAbsent};
     return {.outcome = RemoteOutcome::kDone, .value = at->second};
@@ -95,6 +97,10 @@ TEST(RemoteLeases, OneHostHoldsALeaseAndGivesItBack) {
   EXPECT_TRUE(first.leases.holds("a"));
   EXPECT_EQ(second.ask("a"), Lead::kOthers);
   EXPECT_EQ(reader.ask("a"), Lead::kOthers);
+  values.are_gone = true;
+  EXPECT_EQ(reader.ask("a"), Lead::kUnknown);
+  EXPECT_EQ(second.ask("a"), Lead::kUnknown);
+  values.are_gone = false;
   second.leases.give_back("a");  // it is not its own
   EXPECT_EQ(second.ask("a"), Lead::kOthers);
   first.leases.give_back("a");
