@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -13,8 +15,19 @@
 namespace kernelwright {
 namespace {
 
-constexpr std::string_view kAccepted = "redis://[USER:PASSWORD@]HOST[:PORT] and redis+unix:///PATH are accepted";
-constexpr int kRedisPort = 6379;
+constexpr std::string_view kAccepted =
+    "redis://[USER:PASSWORD@]HOST[:PORT], redis+unix:///PATH, and http:// or "
+    "https://[USER:PASSWORD@]HOST[:PORT]/PREFIX "
+    "are accepted";
+
+struct Scheme {
+  std::string_view prefix;
+  RemoteScheme scheme;
+  int port;
+};
+constexpr Scheme kSchemes[] = {{"redis://", RemoteScheme::kRedis, 6379},
+                               {"http://", RemoteScheme::kHttp, 80},
+                               {"https://", RemoteScheme::kHttps, 443}};
 
 std::optional<int> hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -45,7 +58,27 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-/// "", or what is wrong with "HOST[:PORT]". Sets host and port.
+/// Whether `text` has letters of ASCII, digits and characters of `more` alone.
+bool has_only(std::string_view text, std::string_view more) {
+  return std::ranges::all_of(text, [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || more.find(c) != more.npos;
+  });
+}
+
+/// "", or what is wrong with "/PREFIX", the rest of an address of HTTP. Sets path.
+std::string parse_prefix(std::string_view text, RemoteAddress& address) {
+  while (text.ends_with('/')) text.remove_suffix(1);
+  if (text.find('@') != text.npos)
+    return "there is an @ behind the first slash; a slash in the user or the password is written %2F";
+  if (!has_only(text, "-._~/"))  // RFC 3986: other characters would need an escape
+    return "its prefix has a character other than letters, digits, - . _ ~ and /";
+  for (const std::string_view piece : {"//", "/./", "/../"})
+    if ((std::string(text) + '/').find(piece) != std::string::npos) return "its prefix has an empty part, or . or ..";
+  address.path = text;
+  return "";
+}
+
+/// "", or what is wrong with "HOST[:PORT]". Sets host, and port if it is there.
 std::string parse_authority(std::string_view text, RemoteAddress& address) {
   std::string_view port;
   if (text.starts_with('[')) {
@@ -62,9 +95,7 @@ std::string parse_authority(std::string_view text, RemoteAddress& address) {
     if (colon != text.npos && port.empty()) return "its port is empty";
   }
   if (address.host.empty()) return "it names no host";
-  for (const char c : address.host)
-    if (static_cast<unsigned char>(c) <= ' ' || static_cast<unsigned char>(c) >= 127) return "its host is no name";
-  address.port = kRedisPort;
+  if (!has_only(address.host, "-._:")) return "its host is no name";
   if (port.empty()) return "";
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
   if (error != std::errc() || end != port.data() + port.size() || address.port < 1 || address.port > 65535)
@@ -97,8 +128,18 @@ RemoteAddress parse_remote_address(const std::string& text, const std::string& f
     return address;
   }
   if (rest.starts_with("rediss://")) throw refuse("there is no TLS for Redis here; let a local proxy add it");
-  if (!take_prefix(rest, "redis://")) throw refuse("its scheme is unknown");
-  if (rest.ends_with('/')) rest.remove_suffix(1);
+  const auto* scheme =
+      std::ranges::find_if(kSchemes, [&](const Scheme& known) { return rest.starts_with(known.prefix); });
+  if (scheme == std::end(kSchemes)) throw refuse("its scheme is unknown");
+  rest.remove_prefix(scheme->prefix.size());
+  address.scheme = scheme->scheme, address.port = scheme->port;
+  if (address.is_http()) {
+    const std::string_view prefix = rest.substr(std::min(rest.find('/'), rest.size()));
+    if (const std::string why = parse_prefix(prefix, address); !why.empty()) throw refuse(why);
+    rest.remove_suffix(prefix.size());
+  } else if (rest.ends_with('/')) {
+    rest.remove_suffix(1);
+  }
   if (const std::size_t at = rest.rfind('@'); at != rest.npos) {
     const std::string_view secret = rest.substr(0, at);
     const std::size_t colon = secret.find(':');
@@ -112,7 +153,7 @@ RemoteAddress parse_remote_address(const std::string& text, const std::string& f
   }
   if (rest.find('/') != rest.npos) throw refuse("there is something behind the host");
   if (const std::string why = parse_authority(rest, address); !why.empty()) throw refuse(why);
-  address.name = fmt::format("redis://{}", rest);
+  address.name = fmt::format("{}{}{}", scheme->prefix, rest, address.path);
   return address;
 }
 

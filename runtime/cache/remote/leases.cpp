@@ -26,6 +26,7 @@ RemoteLeases::RemoteLeases(RemoteServer& server, bool takes, LeaseTimes times)
 std::string RemoteLeases::new_token() { return fmt::format("{:016x}{:016x}", remote_random(), remote_random()); }
 
 RemoteLeases::Lead RemoteLeases::ask(const std::string& name, Seen& seen, Deadline last) {
+  if (!server_.has_leases()) return Lead::kNobody;
   const bool takes = takes_ && server_.unwritten_for().count() == 0;
   std::string mine;
   {

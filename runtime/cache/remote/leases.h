@@ -30,7 +30,7 @@ class RemoteLeases {
   enum class Lead {
     kMine,     // this process holds the lease now
     kOthers,   // another process does, and may be waited for
-    kNobody,   // nobody is worth a wait: no host holds it, and this one only reads
+    kNobody,   // nobody is worth a wait: no host holds it and this one only reads, or the server has no leases
     kUnknown,  // the server does not answer
   };
   /// What one caller has seen of a lease while it waits.

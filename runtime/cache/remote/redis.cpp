@@ -7,6 +7,7 @@
 
 #include "kernelwright/runtime/cache/remote/address.h"
 #include "kernelwright/runtime/cache/remote/resp.h"
+#include "kernelwright/runtime/cache/remote/servers.h"
 #include "kernelwright/runtime/cache/remote/socket.h"
 #include "kernelwright/runtime/cache/remote/transport.h"
 #include "kernelwright/runtime/process/fork_guard.h"
@@ -126,12 +127,7 @@ RemoteReply RedisTransport::open(Fd& fd, bool& used, Deadline deadline) {
       return {.outcome = RemoteOutcome::kDone};
     }
   }
-  Connection connection;
-  for (int attempt = 0; attempt < 2 && !connection.fd && RemoteClock::now() < deadline; ++attempt) {
-    const Deadline soon = std::min(deadline, RemoteClock::now() + kRemoteConnectTime);
-    connection = address_.scheme == RemoteScheme::kRedisUnix ? connect_unix(address_.host, soon)
-                                                             : connect_tcp(address_.host, address_.port, soon);
-  }
+  Connection connection = connect_to_server(address_, deadline);
   if (!connection.fd) return {.detail = "cannot connect: " + connection.reason};
   fd = std::move(connection.fd);
   if (address_.password.empty()) return {.outcome = RemoteOutcome::kDone};
@@ -162,8 +158,8 @@ RemoteReply RedisTransport::ask(std::span<const std::string_view> words, Deadlin
 
 }  // namespace
 
-std::unique_ptr<RemoteTransport> make_remote_transport(const std::string& address, const std::string& field) {
-  return std::make_unique<RedisTransport>(parse_remote_address(address, field));
+std::unique_ptr<RemoteTransport> make_redis_transport(RemoteAddress address) {
+  return std::make_unique<RedisTransport>(std::move(address));
 }
 
 }  // namespace kernelwright

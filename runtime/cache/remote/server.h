@@ -28,6 +28,7 @@ class RemoteServer {
 
   /// The address, without credentials.
   const std::string& name() const { return transport_->name(); }
+  bool has_leases() const { return transport_->has_leases(); }
   /// What a probe asks, whatever happened before.
   RemoteTransport& transport() { return *transport_; }
 

@@ -130,6 +130,16 @@ Connection connect_to_any(std::span<const SocketAddress> addresses, Deadline dea
   }
 }
 
+Connection connect_to_server(const RemoteAddress& address, Deadline deadline) {
+  Connection connection{Fd(), kNoAnswer};
+  for (int attempt = 0; attempt < 2 && !connection.fd && RemoteClock::now() < deadline; ++attempt) {
+    const Deadline soon = std::min(deadline, RemoteClock::now() + kRemoteConnectTime);
+    connection = address.scheme == RemoteScheme::kRedisUnix ? connect_unix(address.host, soon)
+                                                            : connect_tcp(address.host, address.port, soon);
+  }
+  return connection;
+}
+
 Connection connect_tcp(const std::string& host, int port, Deadline deadline) try {
   const std::shared_ptr<Lookup> lookup = look_up(host, port, deadline);
   std::lock_guard hold(lookup->mutex);

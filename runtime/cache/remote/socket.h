@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernelwright/generator/trusted_files.h"
+#include "kernelwright/runtime/cache/remote/address.h"
 #include "kernelwright/runtime/cache/remote/transport.h"
 
 namespace kernelwright {
@@ -26,6 +27,8 @@ struct SocketAddress {
 /// fails, and otherwise so early that half of the time is left for the last (RFC 8305). So an address that swallows
 /// packets leaves time for the others.
 Connection connect_to_any(std::span<const SocketAddress> addresses, Deadline deadline);
+/// Connects to a server. Tries twice, kRemoteConnectTime each.
+Connection connect_to_server(const RemoteAddress& address, Deadline deadline);
 /// Connects to a host's port. A name is looked up on another thread, because a name server may take many seconds.
 Connection connect_tcp(const std::string& host, int port, Deadline deadline);
 Connection connect_unix(const std::string& path, Deadline deadline);

@@ -50,12 +50,17 @@ class RemoteTransport {
   virtual const std::string& name() const = 0;
   /// Whether the server is on this host: a socket of the file system, or a loopback address.
   virtual bool is_local() const = 0;
+  /// Whether put_if_absent() is one step of the server, and ends values by their time to live. Without both, a name
+  /// cannot serve as a lease.
+  virtual bool has_leases() const { return true; }
   virtual RemoteReply get(std::string_view name, Deadline deadline) = 0;
   virtual RemoteReply put(std::string_view name, std::span<const std::byte> value, Deadline deadline) = 0;
-  /// Writes the value unless the name exists. The server removes it after `time_to_live`, if the server can; 0: never.
+  /// Writes the value unless the name exists. The server removes it after `time_to_live`; 0: never. Without
+  /// has_leases(), of two calls at the same moment both may write, and nothing is removed.
   virtual RemoteReply put_if_absent(std::string_view name, std::span<const std::byte> value,
                                     std::chrono::milliseconds time_to_live, Deadline deadline) = 0;
-  /// Removes the name if its value is `value`.
+  /// Removes the name if its value is `value`. Without has_leases(), a value that is written at the same moment may be
+  /// removed instead.
   virtual RemoteReply remove_if_equal(std::string_view name, std::span<const std::byte> value, Deadline deadline) = 0;
   /// Writes `value` if the name's value is `expected`, with a time to live as in put_if_absent(). For a server that
   /// cannot do it in one step, these are three: what another host writes in between is lost.
@@ -69,8 +74,16 @@ class RemoteTransport {
   }
 };
 
-/// The transport of "redis://[USER:PASSWORD@]HOST[:PORT]" or "redis+unix:///PATH". USER and PASSWORD may have %XX. It
-/// connects at the first call. Throws ConfigError that names `field` for other addresses, and never repeats a password.
-std::unique_ptr<RemoteTransport> make_remote_transport(const std::string& address, const std::string& field);
+/// Certificates of an https server, in files of PEM. "": there is none.
+struct RemoteTls {
+  std::string ca;                            // the authorities that are trusted, in place of the system's
+  std::string certificate, certificate_key;  // the client's own
+};
+
+/// The transport of an address: RemoteOptions has the forms. USER and PASSWORD may have %XX. It connects at the first
+/// call. Throws ConfigError that names `field` for other addresses, and never repeats a password. Throws MissingError
+/// if an address of HTTP is given where no libcurl can be opened.
+std::unique_ptr<RemoteTransport> make_remote_transport(const std::string& address, const std::string& field,
+                                                       const RemoteTls& tls = {});
 
 }  // namespace kernelwright

@@ -8,9 +8,9 @@
 #include <string>
 #include <thread>
 
-#include "kernelwright/generator/trusted_files.h"
 #include "kernelwright/runtime/cache/signature.h"
 #include "runtime/cache/testing.h"
+#include "support/listener.h"
 #include "support/local_server.h"
 #include "support/signing.h"
 
@@ -23,48 +23,6 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr std::chrono::milliseconds kFirstKey = 1000ms, kLaterKey = 50ms;
-
-/// A socket of loopback that is listened on, and what answers there.
-class Listener {
- public:
-  Listener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    const bool listens = ::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                         ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-                         ::listen(fd_.get(), 8) == 0;
-    EXPECT_TRUE(listens);
-    port_ = ntohs(address.sin_port);
-  }
-  ~Listener() {
-    ::shutdown(fd_.get(), SHUT_RDWR);
-    if (thread_.joinable()) thread_.join();
-  }
-  /// Answers the first request of each connection with `text` after `delay`, `step` bytes at a time, and closes it.
-  void answer(std::string text, std::size_t step, std::chrono::milliseconds pause, std::chrono::milliseconds delay) {
-    thread_ = std::thread([this, text = std::move(text), step, pause, delay] {
-      for (;;) {
-        const Fd peer(::accept(fd_.get(), nullptr, nullptr));
-        if (!peer) return;
-        char request[4096];
-        if (::recv(peer.get(), request, sizeof(request), 0) <= 0) continue;
-        std::this_thread::sleep_for(delay);
-        for (std::size_t at = 0; at < text.size(); at += step) {
-          if (::send(peer.get(), text.data() + at, std::min(step, text.size() - at), MSG_NOSIGNAL) <= 0) break;
-          std::this_thread::sleep_for(pause);
-        }
-      }
-    });
-  }
-  int port() const { return port_; }
-
- private:
-  Fd fd_;
-  int port_ = 0;
-  std::thread thread_;
-};
 
 struct Cost {
   std::chrono::milliseconds first{},
@@ -141,13 +99,13 @@ TEST(RemoteFaults, OfAServerThatDoesNotAnswerEndAfterThree) {
                              Fault{"nothing, and the connection ends", "", 1, 0ms},
                              Fault{"a size beyond the limit", "$1000000000\r\n", 100, 0ms}}) {
     SCOPED_TRACE(fault.name);
-    Listener server;
+    test::Listener server;
     server.answer(fault.text, fault.step, fault.pause, 0ms);
     expect_three_failures_and_one_event(server.port());
   }
   {
     SCOPED_TRACE("accepts connections and says nothing");
-    const Listener silent;
+    const test::Listener silent;
     expect_three_failures_and_one_event(silent.port());
   }
   SCOPED_TRACE("nobody listens");
@@ -155,14 +113,14 @@ TEST(RemoteFaults, OfAServerThatDoesNotAnswerEndAfterThree) {
 }
 
 TEST(RemoteFaults, OfAServerThatAnswersSlowlyCostASecond) {
-  Listener server;
+  test::Listener server;
   server.answer("$-1\r\n", 100, 0ms, 400ms);
   EXPECT_LE(least_cost_of(Host::kWrites, 1, server.port()).first, kFirstKey);
 }
 
 TEST(RemoteFaults, OfAServerThatLiesCostASecondAndOneEvent) {
   {
-    Listener server;
+    test::Listener server;
     server.answer("$5\r\nhello\r\n", 100, 0ms, 0ms);  // a value that is no binary
     const Cost cost = least_cost_of(Host::kWrites, 3, server.port());
     EXPECT_LE(cost.first, kFirstKey);
@@ -170,7 +128,7 @@ TEST(RemoteFaults, OfAServerThatLiesCostASecondAndOneEvent) {
     ASSERT_THAT(cost.events, SizeIs(1));
     EXPECT_THAT(cost.events[0].detail, HasSubstr("such values are not used"));
   }
-  Listener server;
+  test::Listener server;
   server.answer("$-1\r\n", 100, 0ms, 0ms);  // each lease is another host's, and nobody's
   const Cost cost = least_cost_of(Host::kWrites, 1, server.port());
   EXPECT_LE(cost.first, kFirstKey);

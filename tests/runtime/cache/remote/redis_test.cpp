@@ -45,13 +45,35 @@ TEST(RemoteAddress, NamesAHostAndHidesThePassword) {
   EXPECT_TRUE(parse_remote_address("redis+unix:///run/redis.sock", "/remote").is_local());
 }
 
+TEST(RemoteAddress, HasThePrefixOfAServerOfHttp) {
+  const RemoteAddress address = parse_remote_address("https://me:s%40crt@cache:8443/a/b//", "/remote");
+  EXPECT_EQ(address.scheme, RemoteScheme::kHttps);
+  EXPECT_EQ(address.port, 8443);
+  EXPECT_EQ(address.path, "/a/b");
+  EXPECT_EQ(address.name, "https://cache:8443/a/b");
+  EXPECT_EQ(address.user, "me");
+  EXPECT_EQ(address.password, "s@crt");
+  EXPECT_EQ(parse_remote_address("http://cache", "/remote").port, 80);
+  EXPECT_EQ(parse_remote_address("http://cache/", "/remote").path, "");
+  EXPECT_EQ(parse_remote_address("https://[::1]/kernels", "/remote").port, 443);
+}
+
+TEST(RemoteAddress, RefusesPrefixesThatAreNone) {
+  EXPECT_THAT(refusal_of("http://u:8/sesame@host"), HasSubstr("a slash in the user or the password is written %2F"));
+  for (const char* address : {"http://h/a b", "http://h/a?sesame", "http://h/a#sesame", "http://h/%2e%2e"})
+    EXPECT_THAT(refusal_of(address), HasSubstr("its prefix has a character other than")) << address;
+  for (const char* address : {"http://h//a", "http://h/a/../b", "http://h/.", "http://h/a/.."})
+    EXPECT_THAT(refusal_of(address), HasSubstr("its prefix has an empty part")) << address;
+}
+
 TEST(RemoteAddress, RefusalsTellTheReasonAndNeverAPassword) {
   EXPECT_THAT(refusal_of("ftp://x"), HasSubstr("its scheme is unknown"));
   EXPECT_THAT(refusal_of("rediss://x"), HasSubstr("there is no TLS for Redis here"));
   EXPECT_THAT(refusal_of("redis://"), HasSubstr("it names no host"));
   EXPECT_THAT(refusal_of("redis+unix://x"), HasSubstr("its path is not absolute"));
   for (const char* address : {"redis://a:sesame@h:0", "redis://a:sesame@h:70000", "redis://a:sesame@",
-                              "redis://sesame@h", "redis://a:sesame%zz@h", "redis://a:sesame@h/1", "x://a:sesame@h"}) {
+                              "redis://sesame@h", "http://a:sesame/b@h", "http://a:sesame@h?x", "redis://a:sesame%zz@h",
+                              "redis://a:sesame@h/1", "x://a:sesame@h"}) {
     EXPECT_NE(refusal_of(address), "") << address;
     EXPECT_THAT(refusal_of(address), Not(HasSubstr("sesame")));
   }
