@@ -37,10 +37,10 @@ inline std::vector<std::string> nginx_words(const std::string& folder, int port,
   return {kNginxProgram, "-p", folder, "-e", folder + "/error.log", "-c", folder + "/nginx.conf"};
 }
 
-/// An authority, and the certificates that it has given to a server named localhost and to a client. ok is false if
+/// An authority, and the certificates that it has given to a server ("DNS:localhost") and to a client. ok is false if
 /// openssl could not make them.
 struct Certificates {
-  explicit Certificates(const std::string& folder)
+  explicit Certificates(const std::string& folder, const std::string& server_name)
       : ca(folder + "/ca.pem"),
         server(folder + "/server.pem"),
         server_key(folder + "/server.key"),
@@ -51,9 +51,8 @@ struct Certificates {
     const std::string ca_key = folder + "/ca.key", by_ca = " -CA " + ca + " -CAkey " + ca_key;
     const auto run = [](const std::string& line) { return std::system((line + " >/dev/null 2>&1").c_str()) == 0; };
     ok = run(make + "-subj '/CN=an authority of tests' -keyout " + ca_key + " -out " + ca) &&
-         run(make +
-             "-subj /CN=localhost -addext subjectAltName=DNS:localhost -addext basicConstraints=CA:FALSE -keyout " +
-             server_key + " -out " + server + by_ca) &&
+         run(make + "-subj /CN=server -addext subjectAltName=" + server_name +
+             " -addext basicConstraints=CA:FALSE -keyout " + server_key + " -out " + server + by_ca) &&
          run(make + "-subj /CN=client -addext basicConstraints=CA:FALSE -keyout " + client_key + " -out " + client +
              by_ca);
   }

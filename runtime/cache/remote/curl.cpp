@@ -15,7 +15,7 @@
 namespace kernelwright {
 namespace {
 
-constexpr const char* kWhatWouldDo =
+constexpr const char* kWhatToInstall =
     "install libcurl (Debian: libcurl4), or name its file in $KERNELWRIGHT_CURL; redis:// addresses need none";
 
 std::unique_ptr<Curl> opened(const std::string& path) {
@@ -31,7 +31,7 @@ std::unique_ptr<Curl> opened(const std::string& path) {
     const char* said = dlerror();
     reason = said ? said : "unknown reason";
   }
-  if (!library) throw MissingError(fmt::format("an http address needs libcurl: {}; {}", reason, kWhatWouldDo));
+  if (!library) throw MissingError(fmt::format("an http address needs libcurl: {}; {}", reason, kWhatToInstall));
   auto curl = std::make_unique<Curl>();
   std::string missing;
   const auto find = [&](auto& call, const char* name) {
@@ -57,7 +57,7 @@ std::unique_ptr<Curl> opened(const std::string& path) {
   find(curl->slist_free_all, "curl_slist_free_all");
   if (!missing.empty())
     throw MissingError(
-        fmt::format("an http address needs libcurl, and the one found has no {}; {}", missing, kWhatWouldDo));
+        fmt::format("an http address needs libcurl, and the one found has no {}; {}", missing, kWhatToInstall));
   // The calls of a process are counted, so a host program that has made its own is no matter.
   if (curl->global_init(Curl::kGlobalDefault) != Curl::kOk)
     throw MissingError(fmt::format("{} cannot be initialised", curl->version()));

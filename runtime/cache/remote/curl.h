@@ -88,7 +88,7 @@ struct Curl {
   void (*slist_free_all)(List*) = nullptr;
 
   /// The library of `path`, or the system's. It stays open for ever, because it may be the host program's too. Throws
-  /// MissingError that says what would do.
+  /// MissingError that says what to install.
   static const Curl& open(const std::string& path);
 };
 

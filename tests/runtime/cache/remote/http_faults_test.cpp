@@ -96,8 +96,7 @@ TEST(HttpFaults, ARedirectLeadsNowhere) {
 }
 
 TEST(HttpFaults, AWholeCacheHasTheRightKernelAfterABoundedTime) {
-  for (const std::string& text : {std::string("noise"), std::string(), kHead + std::string("5\r\n\r\nhello"),
-                                  kHead + std::string("2000000000\r\n\r\nhello")}) {
+  for (const std::string& text : {std::string("noise"), std::string(), kHead + std::string("5\r\n\r\nhello")}) {
     SCOPED_TRACE(text);
     test::Listener server;
     server.answer(text, 100, 0ms);

@@ -297,7 +297,7 @@ class HttpsTransport : public HttpTransport {
   RemoteReply put(const RemoteTls& tls, const std::string& host = "localhost") const {
     return make_remote_transport(https(host), "remote", tls)->put("a", bytes_of("1"), soon());
   }
-  const test::Certificates certificates_{folder_.path()};
+  const test::Certificates certificates_{folder_.path(), "DNS:localhost"};
 };
 
 TEST_F(HttpsTransport, TrustsTheAuthorityThatIsNamedAndNoOther) {
