@@ -75,7 +75,8 @@ class Engine:
         compile_in: Literal["process", "workers", "auto"] | None = None, compile_worker: _Path | None = None,
         compile_time_limit_ms: int = 0, compile_memory_bytes: int = 0, compiles_per_host: int = 0,
         remote: str | None = None, remote_keys: Sequence[_Path] = (), remote_signing_key: _Path | None = None,
-        remote_allow_unsigned: bool = False,
+        remote_allow_unsigned: bool = False, remote_ca: _Path | None = None, remote_certificate: _Path | None = None,
+        remote_certificate_key: _Path | None = None,
     ) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Engine: ...

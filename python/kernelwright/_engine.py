@@ -112,7 +112,8 @@ class Engine:
                  tuned_dir=None, event_level="debug", launch_sampling=0, check_data=False,
                  lock_timeout_ms=0, bundles=(), bundle_keys=(), fallback_first=False, compile_in=None,
                  compile_worker=None, compile_time_limit_ms=0, compile_memory_bytes=0, compiles_per_host=0,
-                 remote=None, remote_keys=(), remote_signing_key=None, remote_allow_unsigned=False):
+                 remote=None, remote_keys=(), remote_signing_key=None, remote_allow_unsigned=False, remote_ca=None,
+                 remote_certificate=None, remote_certificate_key=None):
         if event_level not in LEVELS:
             raise ConfigError(f'event_level: "{event_level}" is not one of {", ".join(LEVELS)}')
         self._lib = lib.load(library)
@@ -125,7 +126,8 @@ class Engine:
             fallback_first=fallback_first, compile_in=_encoded(compile_in), compile_worker=_encoded(compile_worker),
             compile_time_limit_ms=compile_time_limit_ms, compile_memory_bytes=compile_memory_bytes,
             compiles_per_host=compiles_per_host, remote=_encoded(remote), remote_signing_key=_encoded(remote_signing_key),
-            remote_allow_unsigned=remote_allow_unsigned)
+            remote_allow_unsigned=remote_allow_unsigned, remote_ca=_encoded(remote_ca),
+            remote_certificate=_encoded(remote_certificate), remote_certificate_key=_encoded(remote_certificate_key))
         if read_only_layers:
             layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
             options.read_only_layers, options.num_read_only_layers = layers, len(layers)

@@ -45,7 +45,8 @@ class EngineOptions(Struct):
                 ("compile_in", c_char_p), ("compile_worker", c_char_p), ("compile_time_limit_ms", c_int32),
                 ("compiles_per_host", c_int32), ("compile_memory_bytes", c_uint64), ("remote", c_char_p),
                 ("remote_keys", POINTER(c_char_p)), ("num_remote_keys", c_size_t), ("remote_signing_key", c_char_p),
-                ("remote_allow_unsigned", c_int32)]
+                ("remote_allow_unsigned", c_int32), ("remote_ca", c_char_p), ("remote_certificate", c_char_p),
+                ("remote_certificate_key", c_char_p)]
 
 
 class Counters(Struct):

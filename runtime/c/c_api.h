@@ -59,8 +59,7 @@ KERNELWRIGHT_API const char* kernelwright_version(void);
 KERNELWRIGHT_API int32_t kernelwright_version_number(void);
 /* "missing": the status' name. */
 KERNELWRIGHT_API const char* kernelwright_status_name(kernelwright_status status);
-/* What went wrong in the last call of this thread that failed; "" before the first one. Valid until the next call of
- * this thread that fails. */
+/* What went wrong in this thread's last call that failed, "" before the first one; valid until its next one. */
 KERNELWRIGHT_API const char* kernelwright_last_error(void);
 
 /* ---- engine ---- */
@@ -132,8 +131,11 @@ typedef struct kernelwright_engine_options {
   const char* remote;
   const char* const* remote_keys; /* files of public keys; none: those of $KERNELWRIGHT_REMOTE_KEYS */
   size_t num_remote_keys;
-  const char* remote_signing_key; /* a private key's file, to send too; NULL: $KERNELWRIGHT_REMOTE_SIGNING_KEY's */
-  int32_t remote_allow_unsigned;  /* 1: no signature is needed: a person who writes there chooses what runs here */
+  const char* remote_signing_key;     /* a private key's file, to send too; NULL: $KERNELWRIGHT_REMOTE_SIGNING_KEY's */
+  int32_t remote_allow_unsigned;      /* 1: no signature is needed: a person who writes there chooses what runs here */
+  const char* remote_ca;              /* https: authorities; NULL: $KERNELWRIGHT_REMOTE_CA's, else the system's */
+  const char* remote_certificate;     /* https: this host's own; NULL: $KERNELWRIGHT_REMOTE_CERTIFICATE's */
+  const char* remote_certificate_key; /* NULL: $KERNELWRIGHT_REMOTE_CERTIFICATE_KEY's */
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */
@@ -168,8 +170,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_engine_ready_digests(const ker
                                                                        uint8_t* digests, size_t capacity,
                                                                        size_t* count);
 /* The kernels with these `count` digests take over from their fallbacks, and no others. KERNELWRIGHT_NOT_READY if one
- * of them is not ready here: then none does. *promoted (may be NULL): how many did; those that serve already are not
- * counted. */
+ * of them is not ready here: then none does. *promoted (may be NULL): how many changed. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_promote_exactly(kernelwright_engine* engine,
                                                                          const uint8_t* digests, size_t count,
                                                                          int32_t* promoted);
@@ -212,8 +213,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_engine_latency(const kernelwri
 
 /* `text` of `length` bytes, and a zero behind them; lives for the call. Must not throw. */
 typedef void (*kernelwright_text_callback)(const char* text, size_t length, void* user_data);
-/* Calls `callback` once, on this thread, with counters, latencies, sealed and ready as Prometheus text (exposition
- * format 0.0.4). */
+/* Calls `callback` once, on this thread, with counters, latencies, sealed and ready as Prometheus text 0.0.4. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_metrics(const kernelwright_engine* engine,
                                                                  kernelwright_text_callback callback, void* user_data);
 
@@ -347,8 +347,8 @@ typedef struct kernelwright_kernel_row {
 } kernelwright_kernel_row;
 /* The row lives for the call. Must neither throw nor call back into the engine. */
 typedef void (*kernelwright_kernel_row_callback)(const kernelwright_kernel_row* row, void* user_data);
-/* Calls `callback` (may be NULL) for each binary of each prepared kernel, on this thread. *count (may be NULL): how
- * many rows. */
+/* Calls `callback` (may be NULL) for each binary of each kernel, on this thread. *count (may be NULL): how many rows.
+ */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_list_kernels(const kernelwright_engine* engine,
                                                                       kernelwright_kernel_row_callback callback,
                                                                       void* user_data, uint64_t* count);

@@ -72,6 +72,9 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   if (c.remote) options.cache.remote.address = c.remote;
   options.cache.remote.keys = paths_of(c.remote_keys, c.num_remote_keys, "remote_keys");
   if (c.remote_signing_key) options.cache.remote.signing_key = c.remote_signing_key;
+  if (c.remote_ca) options.cache.remote.ca = c.remote_ca;
+  if (c.remote_certificate) options.cache.remote.certificate = c.remote_certificate;
+  if (c.remote_certificate_key) options.cache.remote.certificate_key = c.remote_certificate_key;
   options.cache.remote.allow_unsigned = c.remote_allow_unsigned != 0;
   if (c.max_cache_bytes) options.cache.max_bytes = c.max_cache_bytes;
   if (c.nvrtc_path) options.nvrtc_path = c.nvrtc_path;

@@ -17,8 +17,9 @@ inline constexpr std::uint64_t kDefaultCacheBytes = std::uint64_t{2} << 30;
 
 /// How a cache shares binaries with other hosts.
 struct RemoteOptions {
-  /// The server: "redis://[USER:PASSWORD@]HOST[:PORT]" or "redis+unix:///PATH". "": that of $KERNELWRIGHT_REMOTE, if
-  /// it is set; else there is no remote cache.
+  /// The server: "redis://[USER:PASSWORD@]HOST[:PORT]", "redis+unix:///PATH", or "http://" or "https://" with
+  /// "[USER:PASSWORD@]HOST[:PORT]/PREFIX". "": that of $KERNELWRIGHT_REMOTE, if it is set; else there is no remote
+  /// cache.
   std::string address;
   /// Files of public keys (PEM, Ed25519). A binary is taken only if one of them has signed it. Empty: those of
   /// $KERNELWRIGHT_REMOTE_KEYS, which a colon separates; else the public half of `signing_key`.
@@ -30,6 +31,12 @@ struct RemoteOptions {
   /// server then chooses what runs here, so this is an event. Without keys, a server on this host is trusted in any
   /// case.
   bool allow_unsigned = false;
+  /// For an https server, files of PEM. `ca`: the authorities that it may be certified by, in place of the system's.
+  /// "": those of $KERNELWRIGHT_REMOTE_CA; else the system's.
+  std::string ca;
+  /// The certificate that this host shows to an https server that asks for one, and its private key. "": those of
+  /// $KERNELWRIGHT_REMOTE_CERTIFICATE and $KERNELWRIGHT_REMOTE_CERTIFICATE_KEY; else none.
+  std::string certificate, certificate_key;
 };
 
 struct CacheOptions {

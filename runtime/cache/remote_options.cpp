@@ -19,7 +19,14 @@ std::unique_ptr<RemoteLayer> RemoteLayer::open(const RemoteOptions& options, Eve
                                                const std::string& field) {
   const std::string address = text_or_environment(options.address, "KERNELWRIGHT_REMOTE");
   if (address.empty()) return nullptr;
-  auto transport = make_remote_transport(address, field);
+  const RemoteTls tls{
+      .ca = text_or_environment(options.ca, "KERNELWRIGHT_REMOTE_CA"),
+      .certificate = text_or_environment(options.certificate, "KERNELWRIGHT_REMOTE_CERTIFICATE"),
+      .certificate_key = text_or_environment(options.certificate_key, "KERNELWRIGHT_REMOTE_CERTIFICATE_KEY")};
+  for (const std::string& path : {tls.ca, tls.certificate})
+    if (!path.empty()) check_key_file(path, KeyFile::kPublic);
+  if (!tls.certificate_key.empty()) check_key_file(tls.certificate_key, KeyFile::kPrivate);
+  auto transport = make_remote_transport(address, field, tls);
   Access access;
   for (const std::string& path : paths_or_environment(options.keys, "KERNELWRIGHT_REMOTE_KEYS"))
     access.trust.keys.push_back(read_public_key(path));

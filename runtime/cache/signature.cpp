@@ -79,16 +79,19 @@ std::optional<std::array<std::byte, 32>> key_bytes(std::string_view text, std::s
   return key;
 }
 
-enum class KeyFile { kPublic, kSigning };
-
-std::string read_key_file(const std::string& path, KeyFile kind) {
-  const Trust trust = kind == KeyFile::kSigning ? Trust::kOwnOnly : Trust::kOwnOrRoot;
-  const TrustedFile file = open_trusted_file(path, trust, kMostPemBytes);
+TrustedFile open_key_file(const std::string& path, KeyFile kind, std::uint64_t max_bytes) {
+  const Trust trust = kind == KeyFile::kPrivate ? Trust::kOwnOnly : Trust::kOwnOrRoot;
+  TrustedFile file = open_trusted_file(path, trust, max_bytes);
   if (!file.fd) throw ConfigError(path, file.reason);
   struct stat info {};
   fstat(file.fd.get(), &info);
-  if (kind == KeyFile::kSigning && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+  if (kind == KeyFile::kPrivate && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     throw ConfigError(path, fmt::format("is readable by others (mode {:04o}); chmod 600 it", info.st_mode & 07777));
+  return file;
+}
+
+std::string read_key_file(const std::string& path, KeyFile kind) {
+  const TrustedFile file = open_key_file(path, kind, kMostPemBytes);
   std::string text(static_cast<std::size_t>(file.bytes), '\0');
   const ssize_t count = pread(file.fd.get(), text.data(), text.size(), 0);
   if (count != static_cast<ssize_t>(text.size())) throw ConfigError(path, "cannot be read");
@@ -177,6 +180,11 @@ std::optional<SigningKey> signing_key_of_pem(std::string_view text) {
   return key;
 }
 
+void check_key_file(const std::string& path, KeyFile kind) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{4} << 20;  // Debian's file of all authorities has 0.2 MB
+  open_key_file(path, kind, kMostBytes);
+}
+
 PublicKey read_public_key(const std::string& path) {
   const std::optional<PublicKey> key = public_key_of_pem(read_key_file(path, KeyFile::kPublic));
   if (!key) throw ConfigError(path, "is no public key of Ed25519 in PEM; `openssl pkey -pubout` writes one");
@@ -184,7 +192,7 @@ PublicKey read_public_key(const std::string& path) {
 }
 
 SigningKey read_signing_key(const std::string& path) {
-  const Cleared file{read_key_file(path, KeyFile::kSigning)};
+  const Cleared file{read_key_file(path, KeyFile::kPrivate)};
   std::optional<SigningKey> key = signing_key_of_pem(file.text);
   if (!key)
     throw ConfigError(path, "is no private key of Ed25519 in PEM; `openssl genpkey -algorithm ed25519` writes one");

@@ -53,6 +53,11 @@ bool is_signed_by(const PublicKey& key, std::string_view domain, std::span<const
 std::optional<PublicKey> public_key_of_pem(std::string_view text);
 std::optional<SigningKey> signing_key_of_pem(std::string_view text);
 
+enum class KeyFile { kPublic, kPrivate };
+/// Throws ConfigError that names the path unless it is a file that no other user can write, and no other user can read
+/// if it is private. So may a certificate be checked, and its key.
+void check_key_file(const std::string& path, KeyFile kind);
+
 /// Reads a key's file. Throws ConfigError that names the path. No other user may be able to write the file of a public
 /// key, or to read or write that of a signing key.
 PublicKey read_public_key(const std::string& path);

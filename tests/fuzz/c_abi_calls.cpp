@@ -189,10 +189,14 @@ class Calls {
     options.num_bundles = in_.below(3);
     options.bundle_keys = in_.one_in(2) ? kLayers : nullptr;
     options.num_bundle_keys = in_.below(3);
-    options.remote = in_.one_in(2) ? "redis://127.0.0.1:1" : nullptr;  // nobody listens there
+    static constexpr const char* kRemotes[] = {"redis://127.0.0.1:1", "http://127.0.0.1:1", "https://127.0.0.1:1/a"};
+    options.remote = word(kRemotes);  // nobody listens there
     options.remote_keys = in_.one_in(2) ? kLayers : nullptr;
     options.num_remote_keys = in_.below(3);
     options.remote_signing_key = in_.one_in(2) ? kLayers[0] : nullptr;
+    options.remote_ca = in_.one_in(4) ? kLayers[0] : nullptr;
+    options.remote_certificate = in_.one_in(4) ? kLayers[0] : nullptr;
+    options.remote_certificate_key = in_.one_in(4) ? kLayers[0] : nullptr;
     options.memory_only_cache = 1;
     options.event_callback = in_.one_in(2) ? on_event : nullptr;
     options.emulator_arch = word(kArchs);
