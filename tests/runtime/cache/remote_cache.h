@@ -1,4 +1,4 @@
-/// Caches of several hosts on one Redis. A host is a cache directory and a lock directory of its own.
+/// Caches of several hosts on one server, Redis or nginx. A host is a cache directory and a lock directory of its own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,19 +18,38 @@
 #include "kernelwright/runtime/cache/signature.h"
 #include "runtime/cache/testing.h"
 #include "support/local_server.h"
+#include "support/nginx.h"
 #include "support/signing.h"
 
 namespace kernelwright::test {
 
 class RemoteCacheTest : public ::testing::Test {
+ public:
+  enum class Server { kRedis, kHttp, kHttps };
+
  protected:
+  explicit RemoteCacheTest(Server kind = Server::kRedis) : kind_(kind) {}
+
   void SetUp() override {
-    KERNELWRIGHT_NEEDS_REDIS();
     if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
     port_ = free_port();
-    server_.emplace(redis_words(port_, {"--user", "limited", "on", ">sesame", "~*", "+get",  //
-                                        "--user", "half", "on", ">sesame", "~*", "+get", "+set"}),
-                    port_);
+    if (kind_ == Server::kRedis) {
+      KERNELWRIGHT_NEEDS_REDIS();
+      server_.emplace(redis_words(port_, {"--user", "limited", "on", ">sesame", "~*", "+get",  //
+                                          "--user", "half", "on", ">sesame", "~*", "+get", "+set"}),
+                      port_);
+    } else {
+      KERNELWRIGHT_NEEDS_NGINX();
+      NginxLines lines = nginx_;
+      if (kind_ == Server::kHttps) {
+        KERNELWRIGHT_NEEDS_OPENSSL();
+        const Certificates certificates(folder_.path(), "IP:127.0.0.1");
+        ASSERT_TRUE(certificates.ok);
+        lines = certificates.lines();
+        ca_ = certificates.ca;
+      }
+      server_.emplace(nginx_words(folder_.path(), port_, lines), port_);
+    }
     ASSERT_TRUE(server_->ready());
     write_file(folder_ / "key.pem", kSigningPem);
     write_file(folder_ / "key.pub", kPublicPem);
@@ -40,7 +59,11 @@ class RemoteCacheTest : public ::testing::Test {
     for (const char* name : {"key.pub", "other.pub"}) chmod((folder_ / name).c_str(), 0644);
   }
 
-  std::string address() const { return "redis://127.0.0.1:" + std::to_string(port_); }
+  std::string address() const {
+    const std::string port = std::to_string(port_);
+    if (kind_ == Server::kRedis) return "redis://127.0.0.1:" + port;
+    return (kind_ == Server::kHttp ? "http://127.0.0.1:" : "https://127.0.0.1:") + port + "/kernels";
+  }
 
   /// A host that writes, or one that has the public key alone.
   CacheOptions host(const std::string& name, bool writes) { return host(name, writes, key_ + ".pub"); }
@@ -52,7 +75,8 @@ class RemoteCacheTest : public ::testing::Test {
     options.remote = {.address = address(),
                       .keys = {folder_ / key},
                       .signing_key = writes ? folder_ / (key_ + ".pem") : "",
-                      .allow_unsigned = false};
+                      .allow_unsigned = false,
+                      .ca = ca_};
     options.sink = [this](const Event& event) {
       std::lock_guard hold(mutex_);
       if (event.kind == EventKind::kCacheDegraded || event.kind == EventKind::kCacheRestored) told_.push_back(event);
@@ -109,7 +133,10 @@ class RemoteCacheTest : public ::testing::Test {
     return {slowest, last};
   }
 
+  const Server kind_;
+  NginxLines nginx_;
   TempFolder folder_;
+  std::string ca_;
   std::string key_ = "key";  // of the hosts from now on
   int port_ = 0;
   std::optional<LocalServer> server_;

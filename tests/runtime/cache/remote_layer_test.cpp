@@ -1,4 +1,4 @@
-// The remote cache: envelopes, the breaker, and caches of several hosts on one Redis.
+// The remote cache: envelopes, the breaker, and caches of several hosts on one server, Redis or nginx.
 #include "kernelwright/runtime/cache/remote_layer.h"
 
 #include <gmock/gmock.h>
@@ -90,8 +90,20 @@ TEST(Breaker, OpensAfterThreeFailuresAndLetsOneCallTry) {
 }
 
 using RemoteCache = test::RemoteCacheTest;
+using Server = RemoteCache::Server;
 
-TEST_F(RemoteCache, AnotherHostStartsWithoutACompileAndKeepsWhatItFound) {
+class RemoteCacheOnEachServer : public RemoteCache, public ::testing::WithParamInterface<Server> {
+ protected:
+  RemoteCacheOnEachServer() : RemoteCache(GetParam()) {}
+};
+std::string name_of(const ::testing::TestParamInfo<Server>& test) {
+  constexpr const char* kNames[] = {"Redis", "Http", "Https"};
+  return kNames[static_cast<int>(test.param)];
+}
+INSTANTIATE_TEST_SUITE_P(, RemoteCacheOnEachServer, ::testing::Values(Server::kRedis, Server::kHttp, Server::kHttps),
+                         name_of);
+
+TEST_P(RemoteCacheOnEachServer, AnotherHostStartsWithoutACompileAndKeepsWhatItFound) {
   for (int variant = 0; variant < 8; ++variant) build(variant);
   for (int start = 0; start < 2; ++start) {  // the second time from its disk
     CubinCache cache(host("reader", false));
@@ -103,7 +115,7 @@ TEST_F(RemoteCache, AnotherHostStartsWithoutACompileAndKeepsWhatItFound) {
   EXPECT_THAT(told(), SizeIs(0));
 }
 
-TEST_F(RemoteCache, ABuilderWithAWarmDiskSendsWhatTheServerLacks) {
+TEST_P(RemoteCacheOnEachServer, ABuilderWithAWarmDiskSendsWhatTheServerLacks) {
   {
     CacheOptions alone = host("builder", true);
     alone.remote = {};
@@ -126,7 +138,7 @@ TEST_F(RemoteCache, ABuilderWithAWarmDiskSendsWhatTheServerLacks) {
 
 /// After the builder's key was changed, values of the old key are replaced: by a host that compiles, and by one that
 /// has the binary on its disk.
-TEST_F(RemoteCache, ABuilderReplacesValuesThatItDoesNotTrust) {
+TEST_P(RemoteCacheOnEachServer, ABuilderReplacesValuesThatItDoesNotTrust) {
   build(0);
   build(1);
   key_ = "other";
@@ -152,7 +164,7 @@ TEST_F(RemoteCache, ABuilderReplacesValuesThatItDoesNotTrust) {
   }
 }
 
-TEST_F(RemoteCache, AHostWithoutACompilerFindsTheFirstBuild) {
+TEST_P(RemoteCacheOnEachServer, AHostWithoutACompilerFindsTheFirstBuild) {
   build(0);
   CubinCache cache(host("reader", false));
   CacheKey key = test_key(0);
@@ -161,7 +173,7 @@ TEST_F(RemoteCache, AHostWithoutACompilerFindsTheFirstBuild) {
   EXPECT_EQ(cache.counters().compiles, 0u);
 }
 
-TEST_F(RemoteCache, AReaderSendsNothing) {
+TEST_P(RemoteCacheOnEachServer, AReaderSendsNothing) {
   CubinCache(host("reader", false)).get_or_compile(test_key(), [] { return test_binary(0); });
   CubinCache cache(host("other", false));
   cache.get_or_compile(test_key(), [] { return test_binary(0); });
@@ -169,7 +181,7 @@ TEST_F(RemoteCache, AReaderSendsNothing) {
   EXPECT_EQ(cache.remote_counters().writes, 0u);
 }
 
-TEST_F(RemoteCache, ABinaryOfAnotherBuilderIsNotUsedAndTouchesNoDisk) {
+TEST_P(RemoteCacheOnEachServer, ABinaryOfAnotherBuilderIsNotUsedAndTouchesNoDisk) {
   build(0);
   build(1);
   CubinCache cache(host("reader", false, "other.pub"));
@@ -180,19 +192,19 @@ TEST_F(RemoteCache, ABinaryOfAnotherBuilderIsNotUsedAndTouchesNoDisk) {
   EXPECT_THAT(told()[0].detail, HasSubstr("is signed by none of the keys that are trusted"));
 }
 
-TEST_F(RemoteCache, AValueOfAnotherKeyIsNotUsed) {
+TEST_P(RemoteCacheOnEachServer, AValueOfAnotherKeyIsNotUsed) {
   build(0);
-  const auto redis = make_remote_transport(address(), "");
+  const auto server = make_remote_transport(address(), "", {.ca = ca_});
   const auto name_of = [](int variant) { return "kw2/sm_90a/" + test_key(variant).digest().hex(); };
   const auto soon = [] { return RemoteClock::now() + seconds(2); };
-  ASSERT_EQ(redis->put(name_of(1), redis->get(name_of(0), soon()).value, soon()).outcome, RemoteOutcome::kDone);
+  ASSERT_EQ(server->put(name_of(1), server->get(name_of(0), soon()).value, soon()).outcome, RemoteOutcome::kDone);
   CubinCache cache(host("reader", false));
   EXPECT_EQ(*cache.get_or_compile(test_key(1), [] { return test_binary(1); }), test_binary(1));
   ASSERT_THAT(told(), SizeIs(1));
   EXPECT_THAT(told()[0].detail, HasSubstr("is of another kernel"));
 }
 
-TEST_F(RemoteCache, AServerThatHangsCostsASecondAtMostThenNothing) {
+TEST_P(RemoteCacheOnEachServer, AServerThatHangsCostsASecondAtMostThenNothing) {
   build(0);
   server_->signal(SIGSTOP);
   CubinCache cache(host("reader", false));
@@ -204,7 +216,7 @@ TEST_F(RemoteCache, AServerThatHangsCostsASecondAtMostThenNothing) {
   server_->signal(SIGCONT);
 }
 
-TEST_F(RemoteCache, AServerThatIsGoneCostsNothing) {
+TEST_P(RemoteCacheOnEachServer, AServerThatIsGoneCostsNothing) {
   server_->end();
   CubinCache cache(host("builder", true));
   const auto [slowest, last] = ask(cache, 6);
@@ -291,7 +303,7 @@ TEST_F(RemoteCache, AFailedCompileGivesTheLeaseBack) {
   EXPECT_LT(RemoteClock::now() - start, seconds(2));
 }
 
-TEST_F(RemoteCache, IsNotAskedAfterItWasStopped) {
+TEST_P(RemoteCacheOnEachServer, IsNotAskedAfterItWasStopped) {
   build(0);
   CubinCache cache(host("reader", false));
   cache.stop_remote();
@@ -300,7 +312,7 @@ TEST_F(RemoteCache, IsNotAskedAfterItWasStopped) {
   EXPECT_EQ(cache.remote_counters().misses, 0u);
 }
 
-TEST_F(RemoteCache, AProbeProvesWhatAHostMayDo) {
+TEST_P(RemoteCacheOnEachServer, AProbeProvesWhatAHostMayDo) {
   const RemoteProbe writer = CubinCache(host("builder", true)).probe_remote().value();
   EXPECT_EQ(writer.fault, "");
   EXPECT_TRUE(writer.wrote);
@@ -318,14 +330,48 @@ TEST_F(RemoteCache, AProbeProvesWhatAHostMayDo) {
   EXPECT_THAT(CubinCache(host("late", true)).probe_remote()->fault, HasSubstr("get: cannot connect"));
 }
 
-TEST_F(RemoteCache, EachLayerTellsWhetherItHasAKey) {
+TEST_P(RemoteCacheOnEachServer, EachLayerTellsWhetherItHasAKey) {
   build(0);
   CubinCache cache(host("reader", false));
   const auto answers = cache.layer_answers(test_key(0));
   ASSERT_THAT(answers, SizeIs(2));
   EXPECT_FALSE(answers[0].second);
   EXPECT_TRUE(answers[1].second);
-  EXPECT_THAT(answers[1].first, HasSubstr("remote: redis://127.0.0.1:"));
+  EXPECT_THAT(answers[1].first, HasSubstr("remote: " + address()));
+}
+
+class RemoteCacheOnHttp : public RemoteCache {
+ protected:
+  RemoteCacheOnHttp() : RemoteCache(Server::kHttp) {}
+};
+
+TEST_F(RemoteCacheOnHttp, HostsCompileWithoutWaitingForEachOther) {
+  CubinCache first(host("first", true)), second(host("second", true));
+  std::atomic<int> compiles{0};
+  first.get_or_compile(test_key(), [&] {
+    const auto start = RemoteClock::now();
+    second.get_or_compile(test_key(), [&] { return ++compiles, test_binary(0); });
+    EXPECT_LT(RemoteClock::now() - start, seconds(2));
+    return ++compiles, test_binary(0);
+  });
+  EXPECT_EQ(compiles, 2);
+  EXPECT_EQ(first.remote_counters().lease_waits + second.remote_counters().lease_waits, 0u);
+}
+
+class RemoteCacheOnAFullDisk : public RemoteCacheOnHttp {
+ protected:
+  RemoteCacheOnAFullDisk() { nginx_.location = "if ($request_method = PUT) { return 507; }"; }
+};
+
+TEST_F(RemoteCacheOnAFullDisk, KernelsAreCompiledAndWritesAreCountedAsFailed) {
+  CubinCache cache(host("builder", true));
+  ask(cache, 4);
+  EXPECT_EQ(cache.counters().compiles, 4u);
+  const auto until = RemoteClock::now() + seconds(5);
+  while (cache.remote_counters().write_failures < 4 && RemoteClock::now() < until)
+    std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(cache.remote_counters().write_failures, 4u);
+  EXPECT_EQ(cache.remote_counters().writes, 0u);
 }
 
 TEST_F(RemoteCache, WithoutAKeyOnlyAServerOfThisHostIsUsed) {
@@ -338,6 +384,27 @@ TEST_F(RemoteCache, WithoutAKeyOnlyAServerOfThisHostIsUsed) {
   fault.clear();
   EXPECT_EQ(RemoteLayer::of_options({.address = address(), .signing_key = folder_ / "key.pem"}, {}, fault), nullptr);
   EXPECT_THAT(fault, HasSubstr("is readable by others (mode 0644); chmod 600 it"));
+}
+
+TEST(RemoteOptions, AClientsKeyIsReadByItsOwnerAlone) {
+  const test::TempFolder folder;
+  for (const char* name : {"ca.pem", "client.pem", "client.key"}) write_file(folder / name, "PEM");
+  const RemoteOptions options{.address = "https://127.0.0.1/",
+                              .ca = folder / "ca.pem",
+                              .certificate = folder / "client.pem",
+                              .certificate_key = folder / "client.key"};
+  for (const char* name : {"ca.pem", "client.pem", "client.key"}) chmod((folder / name).c_str(), 0644);
+  std::string fault;
+  EXPECT_EQ(RemoteLayer::of_options(options, {}, fault), nullptr);
+  EXPECT_THAT(fault, HasSubstr("client.key: is readable by others (mode 0644); chmod 600 it"));
+  chmod((folder / "client.key").c_str(), 0600);
+  chmod((folder / "ca.pem").c_str(), 0666);
+  EXPECT_EQ(RemoteLayer::of_options(options, {}, fault), nullptr);
+  EXPECT_THAT(fault, HasSubstr("ca.pem: it is writable by others (mode 0666)"));
+  chmod((folder / "ca.pem").c_str(), 0644);
+  fault.clear();
+  EXPECT_NE(RemoteLayer::of_options(options, {}, fault), nullptr);
+  EXPECT_EQ(fault, "");
 }
 
 }  // namespace
