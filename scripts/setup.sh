@@ -52,8 +52,14 @@ missing_choices() {
   # libsodium-dev: bundles are signed, and signatures are checked
   printf '#if !__has_include(<sodium.h>)\nmissing libsodium-dev\n#endif\n' | "$cxx" -x c++ -std=c++20 -E -P - 2>/dev/null |
     sed -n 's/^missing //p' | tr -d ' '
-  # redis-server: tests of the remote cache start one. A person's machine gets no server unasked.
-  [ "${CI:-}" != true ] || command -v redis-server >/dev/null || echo redis-server
+  # redis-server, nginx: tests of the remote cache start one. A person's machine gets no server unasked. libcurl's
+  # headers: a test compares our numbers with them.
+  if [ "${CI:-}" = true ]; then
+    command -v redis-server >/dev/null || echo redis-server
+    [ -x /usr/sbin/nginx ] || echo nginx
+    printf '#if !__has_include(<curl/curl.h>)\nmissing libcurl4-openssl-dev\n#endif\n' |
+      "$cxx" -x c++ -std=c++20 -E -P - 2>/dev/null | sed -n 's/^missing //p' | tr -d ' '
+  fi
 }
 
 # install_packages <package...>: installs with apt-get, as root or through sudo. Otherwise prints one sentence that says
@@ -87,7 +93,7 @@ install_choices() {
   fi
   mkdir -p "$build_dir/logs"
   echo "$1" >"$refused"
-  note "building without $1: bundles of kernels cannot be signed"
+  note "going on without $1: without libsodium-dev bundles cannot be signed; tests of servers that are missing are skipped"
 }
 
 # nvrtc_version <folder>: "13.0" if NVRTC and its builtins, which carry the version in their name, are in <folder>.

@@ -1,6 +1,7 @@
 // Any bytes of a server are a reply or a broken one, and an envelope or a refusal, without a crash, a leak, or an
 // allocation out of proportion to the limit. The first byte says which reader gets the rest: of replies, of envelopes,
-// or of addresses. For replies, the second byte is the size of the pieces in which they arrive.
+// or of addresses. For replies, the second byte is the size of the pieces in which they arrive. Of HTTP nothing is read
+// here but the address: libcurl reads replies.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -40,7 +41,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     try {
       const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       const RemoteAddress address = parse_remote_address(text, "/remote");
-      if (address.name.find('@') != std::string::npos && address.scheme == RemoteScheme::kRedis) std::abort();
+      if (address.name.find('@') != std::string::npos && address.scheme != RemoteScheme::kRedisUnix) std::abort();
+      // What is put into a URL, as it is.
+      constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/";
+      if (address.is_http() && (address.host + address.path).find_first_not_of(kPlain) != std::string::npos)
+        std::abort();
     } catch (const ConfigError&) {
     }
   }

@@ -23,18 +23,24 @@ struct NginxLines {
   std::string listen{};                                                       // behind the port: "ssl"
 };
 
-/// The command line of an nginx, one process, that keeps all its files in `folder`.
-inline std::vector<std::string> nginx_words(const std::string& folder, int port, const NginxLines& lines = {}) {
+/// The command line of an nginx, one process, that serves `server`, a block of its configuration. Whatever that does
+/// not name lies in `folder`.
+inline std::vector<std::string> nginx_words(const std::string& folder, const std::string& server) {
   mkdir((folder + "/data").c_str(), 0700);
   std::ofstream config(folder + "/nginx.conf");
   config << "daemon off; master_process off; pid " << folder << "/nginx.pid; error_log " << folder << "/error.log;\n"
          << "events {}\nhttp {\n  log_format connections '$connection';\n  access_log " << folder
-         << "/access.log connections;\n  default_type application/octet-stream;\n  client_max_body_size 9m;\n";
+         << "/access.log connections;\n";
   for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
     config << "  " << kind << "_temp_path " << folder << "/" << kind << ";\n";
-  config << "  server {\n    listen 127.0.0.1:" << port << " " << lines.listen << ";\n    root " << folder
-         << "/data;\n    " << lines.server << "\n    location / { " << lines.location << " }\n  }\n}\n";
+  config << server << "}\n";
   return {kNginxProgram, "-p", folder, "-e", folder + "/error.log", "-c", folder + "/nginx.conf"};
+}
+
+inline std::vector<std::string> nginx_words(const std::string& folder, int port, const NginxLines& lines = {}) {
+  return nginx_words(folder, "server {\n  listen 127.0.0.1:" + std::to_string(port) + " " + lines.listen +
+                                 ";\n  client_max_body_size 9m; root " + folder + "/data;\n  " + lines.server +
+                                 "\n  location / { " + lines.location + " }\n}\n");
 }
 
 /// An authority, and the certificates that it has given to a server ("DNS:localhost") and to a client. ok is false if

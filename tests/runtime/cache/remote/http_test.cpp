@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/cache/remote/transport.h"
 #include "runtime/cache/testing.h"
 #include "support/nginx.h"
+#include "support/paths.h"
 #if __has_include(<curl/curl.h>)
 #include <curl/curl.h>
 #endif
@@ -334,6 +335,35 @@ TEST_F(HttpsTransport, LeavesTheConnectionOfItsParentAlone) {
   EXPECT_EQ(text_of(http->get("a", soon()).value), "1");
   server_->end();
   EXPECT_EQ(connections(), 2u);
+}
+
+TEST_F(HttpsTransport, IsServedByTheConfigurationOfTheManual) {
+  const std::string page = test::read_file((test::source_dir() / "docs/fleet.md").string()), fence = "```nginx\n";
+  const std::size_t begin = page.find(fence) + fence.size();
+  std::string server = page.substr(begin, page.find("```", begin) - begin);
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    ASSERT_NE(server.find(from), std::string::npos) << from;
+    for (std::size_t at = 0; (at = server.find(from, at)) != std::string::npos; at += to.size())
+      server.replace(at, from.size(), to);
+  };
+  replace("listen 8443", "listen 127.0.0.1:" + std::to_string(port_));
+  replace("/etc/nginx/kernelwright.pem", certificates_.server);
+  replace("/etc/nginx/kernelwright.key", certificates_.server_key);
+  replace("/etc/nginx/kernelwright.users", folder_ / "users");
+  replace("/var/cache/kernelwright", folder_ / "data");
+  test::write_file(folder_ / "users", "builder:{PLAIN}SECRET\n");
+  server_.emplace(test::nginx_words(folder_.path(), server), port_);
+  ASSERT_TRUE(server_->ready()) << test::read_file(folder_ / "error.log");
+  const RemoteTls tls{.ca = certificates_.ca};
+  const Transport builder =
+      make_remote_transport("https://builder:SECRET@localhost:" + std::to_string(port_) + "/kernels", "remote", tls);
+  const Transport reader = make_remote_transport(https(), "remote", tls);
+  const std::string largest(kMaxRemoteValueBytes, 'x');
+  EXPECT_EQ(builder->put("kw2/sm_90a/12", bytes_of(largest), soon()).detail, "");
+  EXPECT_EQ(text_of(reader->get("kw2/sm_90a/12", soon()).value), largest);
+  EXPECT_EQ(reader->put("kw2/sm_90a/12", bytes_of("1"), soon()).detail, "the server answers 401");
+  EXPECT_EQ(builder->remove_if_equal("kw2/sm_90a/12", bytes_of(largest), soon()).outcome, RemoteOutcome::kDone);
+  EXPECT_EQ(reader->get("kw2/sm_90a/12", soon()).outcome, RemoteOutcome::kAbsent);
 }
 
 TEST(RemoteTransport, RefusesCertificatesThatHaveNoUse) {
