@@ -3,17 +3,22 @@
 //   static   a static Engine, which exit() destroys
 //   local    an Engine in main, destroyed before exit() begins
 //   sink     leaked, with a sink that uses a static log, which exit() destroys
+//   remote   no Engine: threads that use the remote cache $REMOTE with the authority $REMOTE_CA, and one that exit()
+//            destroys, for http_test.cpp
 // Exit status 7, or 99 if a call failed.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "kernelwright/runtime/cache/remote/transport.h"
 #include "kernelwright/runtime/engine/engine.h"
 
 namespace {
@@ -40,6 +45,27 @@ void prepare(Engine& engine) {
 }
 
 std::optional<Engine> static_engine;
+std::unique_ptr<RemoteTransport> static_remote;
+
+std::unique_ptr<RemoteTransport> open_remote() {
+  auto remote = make_remote_transport(std::getenv("REMOTE"), "remote", {.ca = std::getenv("REMOTE_CA")});
+  const RemoteReply reply = remote->put("a", {}, RemoteClock::now() + std::chrono::seconds(10));
+  if (reply.outcome != RemoteOutcome::kDone) throw std::runtime_error(reply.detail);
+  return remote;
+}
+
+/// Uses a server on two threads until exit() has begun.
+void use_remote() {
+  static RemoteTransport* leaked = open_remote().release();
+  static_remote = open_remote();
+  for (const char* name : {"b", "c"})
+    std::thread([name] {
+      static const std::vector<std::byte> value(100'000);
+      RemoteReply reply;
+      do reply = leaked->put(name, value, RemoteClock::now() + std::chrono::seconds(10));
+      while (reply.outcome == RemoteOutcome::kDone);
+    }).detach();
+}
 
 struct Log {
   std::mutex mutex;
@@ -54,7 +80,9 @@ int main(int argc, char** argv) try {
   const auto delay = std::chrono::microseconds(argc > 2 ? std::atol(argv[2]) : 0);
   static Engine* leaked = nullptr;  // reachable to the end, so that a leak checker does not report it
   std::optional<Engine> local;
-  if (mode == "static") {
+  if (mode == "remote") {
+    use_remote();
+  } else if (mode == "static") {
     prepare(static_engine.emplace(options()));
   } else if (mode == "local") {
     prepare(local.emplace(options()));

@@ -11,6 +11,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/process/fork_guard.h"
+#include "kernelwright/runtime/process/interrupt.h"
 
 namespace kernelwright {
 namespace {
@@ -61,6 +62,7 @@ std::unique_ptr<Curl> opened(const std::string& path) {
   // The calls of a process are counted, so a host program that has made its own is no matter.
   if (curl->global_init(Curl::kGlobalDefault) != Curl::kOk)
     throw MissingError(fmt::format("{} cannot be initialised", curl->version()));
+  hold_exit_ahead_of_handlers();  // of OpenSSL: exit() waits for our exchanges before that ends
   return curl;
 }
 

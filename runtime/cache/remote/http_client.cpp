@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "kernelwright/runtime/cache/remote/socket.h"
+#include "kernelwright/runtime/process/interrupt.h"
 
 namespace kernelwright {
 namespace {
@@ -69,6 +70,11 @@ HttpClient::HttpClient(const Curl& curl, const RemoteAddress& address, const Rem
   easy_ = curl.easy_init();
   multi_ = curl.multi_init();
   if (!easy_ || !multi_) return;
+  for (Curl::List** const list : {&put_headers_, &put_if_absent_headers_}) {
+    append(*list, "Content-Type: application/octet-stream");
+    append(*list, "Expect:");  // else libcurl asks for leave, and waits a second for an answer
+  }
+  append(put_if_absent_headers_, "If-None-Match: *");
   curl.multi_setopt(multi_, Curl::kMaxConnects, 1L);
   using Self = HttpClient*;
   set(
@@ -121,15 +127,23 @@ HttpClient::HttpClient(const Curl& curl, const RemoteAddress& address, const Rem
   // libcurl looks no name up: it takes this address, of those that are nobody's (RFC 5737), and open_socket() has the
   // real one.
   if (address.host.find(':') == std::string::npos)
-    resolve_ = curl.slist_append(nullptr, fmt::format("{}:{}:192.0.2.1", address.host, address.port).c_str());
+    append(resolve_, fmt::format("{}:{}:192.0.2.1", address.host, address.port).c_str());
   set(Curl::kResolve, resolve_);
 }
 
 HttpClient::~HttpClient() {
+  const ExitHold hold;
+  if (process_is_ending()) return;  // the TLS library may have ended already
   const WithoutSigpipe guard;
   if (easy_) curl_.easy_cleanup(easy_);
   if (multi_) curl_.multi_cleanup(multi_);
-  curl_.slist_free_all(resolve_);
+  for (Curl::List* list : {put_headers_, put_if_absent_headers_, resolve_}) curl_.slist_free_all(list);
+}
+
+void HttpClient::append(Curl::List*& list, const char* text) {
+  Curl::List* const longer = curl_.slist_append(list, text);
+  if (longer) list = longer;
+  complete_ = complete_ && longer;
 }
 
 int HttpClient::open_socket() {
@@ -191,9 +205,10 @@ std::string HttpClient::run() {
     const int broken = curl_.multi_perform(multi_, &running);
     if (broken != Curl::kOk) return "libcurl cannot go on";
     if (running == 0) break;
+    if (process_is_ending()) return "the process is exiting";
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_now() - RemoteClock::now()).count();
     if (left <= 0) return "no answer in time";
-    curl_.multi_wait(multi_, nullptr, 0, static_cast<int>(std::min<long long>(left, 1000)), &ready);
+    curl_.multi_wait(multi_, nullptr, 0, static_cast<int>(std::min<long long>(left, 100)), &ready);
     if (ready == 0 && left > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // no socket to wait for yet
   }
   int left = 0;
@@ -206,12 +221,13 @@ std::string HttpClient::run() {
 }
 
 RemoteReply HttpClient::exchange(const HttpRequest& request, Deadline deadline) {
-  if (!easy_ || !multi_) throw std::bad_alloc();
+  if (!easy_ || !multi_ || !complete_) throw std::bad_alloc();
+  const ExitHold hold;
+  if (process_is_ending()) return {.detail = "the process is exiting"};
   const WithoutSigpipe guard;
   deadline_ = deadline;
   header_bytes_ = expected_ = received_ = 0;
   body_.clear(), fault_.clear(), words_[0] = '\0', no_memory_ = false;
-  Curl::List* headers = nullptr;
   const std::string_view method = request.method;
   set(Curl::kUrl, request.url.c_str());
   set(Curl::kHttpGet, 1L);  // forgets the method and the body of the last exchange
@@ -219,18 +235,14 @@ RemoteReply HttpClient::exchange(const HttpRequest& request, Deadline deadline) 
   if (method == "PUT") {
     set(Curl::kPostFields, request.body.empty() ? "" : reinterpret_cast<const char*>(request.body.data()));
     set(Curl::kPostFieldSizeLarge, static_cast<std::int64_t>(request.body.size()));
-    headers = curl_.slist_append(headers, "Content-Type: application/octet-stream");
-    headers = curl_.slist_append(headers, "Expect:");  // else libcurl asks for leave, and waits a second for an answer
-    if (request.if_absent) headers = curl_.slist_append(headers, "If-None-Match: *");
   }
   set(Curl::kCustomRequest, request.method);
-  set(Curl::kHttpHeader, headers);
+  Curl::List* const headers = request.if_absent ? put_if_absent_headers_ : put_headers_;
+  set(Curl::kHttpHeader, method == "PUT" ? headers : nullptr);
   curl_.multi_add_handle(multi_, easy_);
   std::string why = run();
   const long code = status();
   curl_.multi_remove_handle(multi_, easy_);  // closes a connection that is in the middle of something
-  set(Curl::kHttpHeader, static_cast<Curl::List*>(nullptr));
-  curl_.slist_free_all(headers);
   if (no_memory_) throw std::bad_alloc();
   if (!fault_.empty()) return {.detail = fault_};
   if (!why.empty()) return {.detail = std::move(why)};

@@ -66,6 +66,7 @@ class HttpClient {
       return otherwise;
     }
   }
+  void append(Curl::List*& list, const char* text);
   int open_socket();
   void close_socket(int fd);
   std::size_t take_header(std::size_t bytes);
@@ -79,8 +80,9 @@ class HttpClient {
   const RemoteAddress& address_;
   Curl::Easy easy_ = nullptr;
   Curl::Multi multi_ = nullptr;
-  Curl::List* resolve_ = nullptr;
+  Curl::List *put_headers_ = nullptr, *put_if_absent_headers_ = nullptr, *resolve_ = nullptr;
   std::vector<int> sockets_;
+  bool complete_ = true;  // false: there was no memory for a list
   std::string unusable_;
   // of one exchange
   Deadline deadline_{};

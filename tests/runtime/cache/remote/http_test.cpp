@@ -337,6 +337,23 @@ TEST_F(HttpsTransport, LeavesTheConnectionOfItsParentAlone) {
   EXPECT_EQ(connections(), 2u);
 }
 
+TEST_F(HttpsTransport, ProgramsEndCleanlyWhileItIsInUse) {
+  serve(certificates_.lines());
+  for (int delay_us = 0; delay_us < 20'000; delay_us += 2'000) {
+    const std::string delay = std::to_string(delay_us), remote = "REMOTE=" + https(),
+                      ca = "REMOTE_CA=" + certificates_.ca;
+    const pid_t child = test::start_child([&] {
+      const char *const words[] = {KERNELWRIGHT_EXIT_IN_CPP, "remote", delay.c_str(), nullptr}, *const variables[] = {
+                                                                                                    remote.c_str(),
+                                                                                                    ca.c_str(),
+                                                                                                    nullptr};
+      execve(words[0], const_cast<char**>(words), const_cast<char**>(variables));
+      return 98;
+    });
+    EXPECT_EQ(test::wait_for(child, 30), 7) << delay;
+  }
+}
+
 TEST_F(HttpsTransport, IsServedByTheConfigurationOfTheManual) {
   const std::string page = test::read_file((test::source_dir() / "docs/fleet.md").string()), fence = "```nginx\n";
   const std::size_t begin = page.find(fence) + fence.size();
