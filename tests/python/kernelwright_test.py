@@ -399,6 +399,16 @@ class OnTheEmulator(unittest.TestCase):
         self.assertTrue(self.engine.wait_until_ready())
         self.assertTrue({event["kind"] for event in self.events} & {"compile", "cache hit", "disk hit", "cache miss"}, self.events)
 
+    def test_certificates_of_a_remote_cache_reach_it(self):
+        for name in ("remote_ca", "remote_certificate", "remote_certificate_key"):
+            told = []
+            with kernelwright.Engine("emulator", remote="https://me:sesame@127.0.0.1:1/kernels", on_event=told.append,
+                                     memory_only_cache=True, **{name: pathlib.Path("/nonexistent/file.pem")}):
+                pass
+            details = [event["detail"] for event in told if event["kind"] == "cache degraded"]
+            self.assertIn("/nonexistent/file.pem", "".join(details), name)
+            self.assertNotIn("sesame", "".join(details))
+
     def test_operators_are_told_of_kernels_latencies_and_metrics(self):
         told = []
         with kernelwright.Engine("emulator", event_level="info", launch_sampling=1, on_event=told.append) as engine:

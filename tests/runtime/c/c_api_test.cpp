@@ -279,6 +279,30 @@ TEST(CApiEngine, OpensBundlesAndReportsThoseThatItCannotUse) {
   EXPECT_NE(std::string_view(kernelwright_last_error()).find("engine_options/bundles"), std::string_view::npos);
 }
 
+TEST(CApiEngine, CertificatesOfARemoteCacheReachIt) {
+  std::string told;
+  kernelwright_engine_options options{.struct_size = sizeof(options)};
+  options.backend = "emulator";
+  options.memory_only_cache = 1;
+  options.remote = "https://me:sesame@127.0.0.1:1/kernels";
+  options.user_data = &told;
+  options.event_callback = [](const kernelwright_event* event, void* data) {
+    if (std::string_view(event->kind) == "cache degraded") *static_cast<std::string*>(data) += event->detail;
+  };
+  for (const char* kernelwright_engine_options::*const field :
+       {&kernelwright_engine_options::remote_ca, &kernelwright_engine_options::remote_certificate,
+        &kernelwright_engine_options::remote_certificate_key}) {
+    told.clear();
+    options.*field = "/nonexistent/file.pem";
+    kernelwright_engine* made = nullptr;
+    ASSERT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_OK) << kernelwright_last_error();
+    kernelwright_engine_destroy(made);
+    EXPECT_THAT(told, HasSubstr("/nonexistent/file.pem"));
+    EXPECT_EQ(told.find("sesame"), std::string::npos);
+    options.*field = nullptr;
+  }
+}
+
 TEST(CApiEngine, EveryOptionOfCompileWorkersReachesThem) {
   kernelwright_engine_options options{.struct_size = sizeof(options)};
   options.backend = "emulator";
