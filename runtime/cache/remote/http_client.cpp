@@ -47,7 +47,8 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-RemoteReply reply_of(long status, std::vector<std::byte> value) {
+/// What a status means in answer to `method`. `anonymous`: no password was sent.
+RemoteReply reply_of(long status, std::string_view method, bool anonymous, std::vector<std::byte> value) {
   switch (status) {
     case 200:
     case 201:
@@ -57,9 +58,14 @@ RemoteReply reply_of(long status, std::vector<std::byte> value) {
     case 412: return {.outcome = RemoteOutcome::kPresent};
     default: break;
   }
-  const bool refused = status == 401 || status == 403 || status == 405;
-  return {.outcome = refused ? RemoteOutcome::kRefused : RemoteOutcome::kFailed,
-          .detail = fmt::format("the server answers {}", status)};
+  const bool writes = method == "PUT" || method == "DELETE";
+  RemoteOutcome outcome = RemoteOutcome::kFailed;
+  if (status == 401) outcome = RemoteOutcome::kRefused;
+  // A server that anybody may read asks for a password before a write.
+  if (status == 403 || status == 405 || (status == 401 && anonymous && writes)) outcome = RemoteOutcome::kForbidden;
+  std::string detail = fmt::format("the server answers {}", status);
+  if (outcome == RemoteOutcome::kForbidden) detail += fmt::format(" to {}", method);
+  return {.outcome = outcome, .detail = std::move(detail)};
 }
 
 }  // namespace
@@ -246,7 +252,7 @@ RemoteReply HttpClient::exchange(const HttpRequest& request, Deadline deadline) 
   if (no_memory_) throw std::bad_alloc();
   if (!fault_.empty()) return {.detail = fault_};
   if (!why.empty()) return {.detail = std::move(why)};
-  return reply_of(code, std::move(body_));
+  return reply_of(code, method, address_.password.empty(), std::move(body_));
 }
 
 }  // namespace kernelwright

@@ -358,6 +358,20 @@ TEST_F(RemoteCacheOnHttp, HostsCompileWithoutWaitingForEachOther) {
   EXPECT_EQ(first.remote_counters().lease_waits + second.remote_counters().lease_waits, 0u);
 }
 
+TEST_F(RemoteCacheOnHttp, AServerThatForbidsWritesIsStillRead) {
+  for (const int variant : {0, 2, 4}) build(variant);
+  server_->end();
+  server_.emplace(test::nginx_words(folder_.path(), port_, {.location = "limit_except GET { deny all; }"}), port_);
+  CubinCache cache(host("limited", true));
+  ask(cache, 6);
+  EXPECT_EQ(cache.counters().compiles, 3u);
+  EXPECT_EQ(cache.remote_counters().hits, 3u);
+  const auto until = RemoteClock::now() + seconds(5);  // the first binary is sent by a thread of its own
+  while (told().empty() && RemoteClock::now() < until) std::this_thread::sleep_for(milliseconds(5));
+  ASSERT_THAT(told(), SizeIs(1));
+  EXPECT_THAT(told()[0].detail, HasSubstr("the server answers 403 to PUT; nothing is sent to it for"));
+}
+
 class RemoteCacheOnAFullDisk : public RemoteCacheOnHttp {
  protected:
   RemoteCacheOnAFullDisk() { nginx_.location = "if ($request_method = PUT) { return 507; }"; }

@@ -170,8 +170,9 @@ TEST_F(HttpTransport, TellsAServerThatOnlyReadsFromOneThatIsFull) {
     const char* detail;
   };
   for (const Case& one :
-       {Case{"", RemoteOutcome::kRefused, "the server answers 405"},
-        Case{"dav_methods PUT; limit_except GET { deny all; }", RemoteOutcome::kRefused, "the server answers 403"},
+       {Case{"", RemoteOutcome::kForbidden, "the server answers 405 to PUT"},
+        Case{"dav_methods PUT; limit_except GET { deny all; }", RemoteOutcome::kForbidden,
+             "the server answers 403 to PUT"},
         Case{"if ($request_method = PUT) { return 507; }", RemoteOutcome::kFailed, "the server answers 507"}}) {
     serve({.location = one.lines});
     const RemoteReply reply = open()->put("b", bytes_of("2"), soon());
@@ -378,7 +379,9 @@ TEST_F(HttpsTransport, IsServedByTheConfigurationOfTheManual) {
   const std::string largest(kMaxRemoteValueBytes, 'x');
   EXPECT_EQ(builder->put("kw2/sm_90a/12", bytes_of(largest), soon()).detail, "");
   EXPECT_EQ(text_of(reader->get("kw2/sm_90a/12", soon()).value), largest);
-  EXPECT_EQ(reader->put("kw2/sm_90a/12", bytes_of("1"), soon()).detail, "the server answers 401");
+  const RemoteReply forbidden = reader->put("kw2/sm_90a/12", bytes_of("1"), soon());
+  EXPECT_EQ(forbidden.outcome, RemoteOutcome::kForbidden);
+  EXPECT_EQ(forbidden.detail, "the server answers 401 to PUT");
   EXPECT_EQ(builder->remove_if_equal("kw2/sm_90a/12", bytes_of(largest), soon()).outcome, RemoteOutcome::kDone);
   EXPECT_EQ(reader->get("kw2/sm_90a/12", soon()).outcome, RemoteOutcome::kAbsent);
 }
