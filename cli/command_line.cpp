@@ -340,8 +340,7 @@ CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
        "DIR");
   word(verb_app, "--tuned-dir", options_.tuned_dir,
        "Tuned rows that lie over the library's; else $KERNELWRIGHT_TUNED_DIR", "DIR");
-  many(word(verb_app, "--bundle", options_.bundles, "File of pack, whose kernels are taken first; may be repeated",
-            "FILE"));
+  many(word(verb_app, "--bundle", options_.bundles, "File of pack, which is asked first; may be repeated", "FILE"));
   many(word(verb_app, "--bundle-key", options_.bundle_keys,
             "Public key (PEM, Ed25519): a bundle is taken only if such a key has signed it; may be repeated", "KEY"));
   remote(verb_app);
@@ -352,12 +351,15 @@ CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
 
 void CommandLine::remote(CLI::App* verb) {
   word(verb, "--remote", options_.remote.address,
-       "Server that hosts share, redis://HOST[:PORT]; else $KERNELWRIGHT_REMOTE, which is the place for passwords",
+       "Server that hosts share, redis://HOST or https://HOST/PREFIX; else $KERNELWRIGHT_REMOTE, for passwords too",
        "ADDRESS");
   many(word(verb, "--remote-key", options_.remote.keys,
             "Public key (PEM, Ed25519) of a builder whose binaries are taken from the server; may be repeated", "KEY"));
   word(verb, "--remote-signing-key", options_.remote.signing_key,
        "Private key (PEM, Ed25519) by which what is compiled here is signed, and sent to the server", "KEY");
+  word(verb, "--remote-ca", options_.remote.ca, "Authorities (PEM) of an https server; else the system's", "FILE");
+  word(verb, "--remote-certificate", options_.remote.certificate, "Certificate (PEM) shown to an https server", "FILE");
+  word(verb, "--remote-certificate-key", options_.remote.certificate_key, "Its private key (PEM)", "KEY");
 }
 void CommandLine::configs(CLI::App* verb) {
   word(verb, "CONFIG", options_.configs, "Config files, plans or folders", "FILE")->required();
@@ -371,10 +373,8 @@ void CommandLine::device(CLI::App* verb) {
       ->check(CLI::IsMember({"cuda", "emulator", "auto"}));
 }
 void CommandLine::claimed_arch(CLI::App* verb) {
-  word(verb, "--arch", options_.archs,
-       "What the emulator claims to be: sm_80 ... sm_120a; else the config's, else sm_90a", "ARCH")
-      ->take_all()
-      ->expected(1);
+  many(word(verb, "--arch", options_.archs,
+            "What the emulator claims to be: sm_80 ... sm_120a; else the config's, else sm_90a", "ARCH"));
 }
 void CommandLine::emulated(CLI::App* verb) {
   verb->add_flag("--hazards{all}", options_.hazards,

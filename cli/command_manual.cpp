@@ -137,6 +137,10 @@ constexpr Variable kVariables[] = {
     {"KERNELWRIGHT_REMOTE", "A server that hosts share, as --remote; it may have a user and a password."},
     {"KERNELWRIGHT_REMOTE_KEYS", "As --remote-key: files, which a colon separates."},
     {"KERNELWRIGHT_REMOTE_SIGNING_KEY", "As --remote-signing-key."},
+    {"KERNELWRIGHT_REMOTE_CA", "As --remote-ca."},
+    {"KERNELWRIGHT_REMOTE_CERTIFICATE", "As --remote-certificate."},
+    {"KERNELWRIGHT_REMOTE_CERTIFICATE_KEY", "As --remote-certificate-key."},
+    {"KERNELWRIGHT_CURL", "The library, libcurl, that speaks HTTP with a remote cache."},
     {"KERNELWRIGHT_NVRTC", "The compiler library, libnvrtc, to use."},
     {"KERNELWRIGHT_COMPILE_IN",
      "Where that library runs: process (by default), workers (processes of their own), or auto (workers, else this "

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <iterator>
 
 #include "cli/terminal.h"
 #include "kernelwright/generator/error.h"
@@ -202,10 +203,15 @@ namespace {
 
 /// The environment may name what the options do not, and the other way round.
 void require_remote(const RemoteOptions& remote) {
-  if (remote.address.empty() && remote.keys.empty() && remote.signing_key.empty()) return;
+  const std::pair<const char*, bool> named[] = {{"--remote-key", !remote.keys.empty()},
+                                                {"--remote-signing-key", !remote.signing_key.empty()},
+                                                {"--remote-ca", !remote.ca.empty()},
+                                                {"--remote-certificate", !remote.certificate.empty()},
+                                                {"--remote-certificate-key", !remote.certificate_key.empty()}};
+  const auto* const first = std::ranges::find_if(named, [](const auto& option) { return option.second; });
+  if (remote.address.empty() && first == std::end(named)) return;
   if (!RemoteLayer::open(remote, {}, "--remote"))
-    throw ConfigError(remote.keys.empty() ? "--remote-signing-key" : "--remote-key",
-                      "no server is named; --remote or $KERNELWRIGHT_REMOTE would do");
+    throw ConfigError(first->first, "no server is named; --remote or $KERNELWRIGHT_REMOTE would do");
 }
 
 }  // namespace

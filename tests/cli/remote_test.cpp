@@ -87,6 +87,14 @@ TEST_F(RemoteOptions, AreRefusedByName) {
   refused({"--remote-key", path("key.pub")},
           "--remote-key: no server is named; --remote or $KERNELWRIGHT_REMOTE would do");
   refused({"--remote-signing-key", path("key.pem")}, "--remote-signing-key: no server is named");
+  refused({"--remote-ca", path("ca.pem")}, "--remote-ca: no server is named");
+  refused({"--remote-certificate-key", path("key.pem")}, "--remote-certificate-key: no server is named");
+  for (const char* option : {"--remote-ca", "--remote-certificate"})
+    refused({"--remote", "https://127.0.0.1", option, path("none.pem")}, "none.pem: cannot be read");
+  refused({"--remote", "https://127.0.0.1", "--remote-certificate-key", path("key.pem")},
+          "--remote: a certificate's key is given without the certificate");
+  refused({"--remote", "http://127.0.0.1", "--remote-ca", path("key.pub")},
+          "--remote: certificates are given, and only a server at https:// has a use for them");
   refused({"--remote", address(), "--remote-key", path("none.pub")}, "none.pub: cannot be read");
   chmod(path("key.pem").c_str(), 0644);
   refused({"--remote", address(), "--remote-signing-key", path("key.pem")},
