@@ -49,14 +49,32 @@ std::set<std::string> wanted_outputs(TRITONBACKEND_Request* request) {
 Instance::Instance(TRITONBACKEND_ModelInstance* instance, const Model& model)
     : model_(model),
       device_(model.engine().device(device_of(instance, model))),
-      kernel_(model.operation().prepare(model.engine(), device_.ordinal())),
+      kernel_(prepare()),
       weights_(model.weights_on(device_)),
       workspace_(device_) {
   for (std::size_t i = 0; i < model.operation().operands().size(); ++i) buffers_.emplace_back(device_);
   stream_ = device_.create_stream();
 }
 
-Instance::~Instance() { device_.destroy_stream(stream_); }
+Instance::~Instance() {
+  model_.note_buffers(-static_cast<double>(noted_bytes_));
+  device_.destroy_stream(stream_);
+}
+
+std::unique_ptr<PreparedKernel> Instance::prepare() {
+  const std::uint64_t begin = now();
+  std::unique_ptr<PreparedKernel> kernel = model_.operation().prepare(model_.engine(), device_.ordinal());
+  model_.note_prepared(static_cast<double>(now() - begin) * 1e-9);
+  return kernel;
+}
+
+void Instance::note_buffers() {
+  std::uint64_t bytes = workspace_.bytes();
+  for (const Buffer& buffer : buffers_) bytes += buffer.bytes();
+  if (bytes == noted_bytes_) return;
+  model_.note_buffers(static_cast<double>(bytes) - static_cast<double>(noted_bytes_));
+  noted_bytes_ = bytes;
+}
 
 bool Instance::is_here(const void* address, TRITONSERVER_MemoryType memory, std::int64_t memory_id) const {
   return !model_.emulated() && memory == TRITONSERVER_MEMORY_GPU && memory_id == device_.ordinal() &&
@@ -160,6 +178,7 @@ Moments Instance::execute(TRITONBACKEND_Request* request, TRITONBACKEND_Response
   const std::vector<Output> outputs = make_outputs(request, response, call);
   call.workspace_bytes = kernel_->workspace_bytes(call);
   call.workspace = workspace_.reserve(call.workspace_bytes);
+  note_buffers();
   moments.compute_start = now();
   kernel_->launch(call, stream_);
   device_.synchronize(stream_);

@@ -46,12 +46,16 @@ class Instance {
   void read_inputs(TRITONBACKEND_Request* request, Call& call);
   std::vector<Output> make_outputs(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, Call& call);
 
+  std::unique_ptr<PreparedKernel> prepare();
+  void note_buffers();
+
   const Model& model_;
   Device& device_;
   std::unique_ptr<PreparedKernel> kernel_;
   const std::vector<DevicePtr> weights_;  // as Operation::operands(); 0 for those that requests give
   std::vector<Buffer> buffers_;           // likewise
   Buffer workspace_;
+  std::uint64_t noted_bytes_ = 0;  // of the buffers and the workspace, in the model's metrics
   Stream stream_ = nullptr;
 };
 

@@ -105,14 +105,24 @@ Parameters read_parameters(const JsonValue& config) {
   return given;
 }
 
+std::string name_of(TRITONBACKEND_Model* model) {
+  const char* name = nullptr;
+  check(TRITONBACKEND_ModelName(model, &name));
+  return name;
+}
+
+std::string version_of(TRITONBACKEND_Model* model) {
+  std::uint64_t version = 0;
+  check(TRITONBACKEND_ModelVersion(model, &version));
+  return std::to_string(version);
+}
+
 /// The folder of the model's version.
 std::string folder_of(TRITONBACKEND_Model* model) {
   TRITONBACKEND_ArtifactType type = TRITONBACKEND_ARTIFACT_FILESYSTEM;
   const char* folder = nullptr;
-  std::uint64_t version = 0;
   check(TRITONBACKEND_ModelRepository(model, &type, &folder));
-  check(TRITONBACKEND_ModelVersion(model, &version));
-  return std::string(folder) + "/" + std::to_string(version) + "/";
+  return std::string(folder) + "/" + version_of(model) + "/";
 }
 
 /// The path that is given, from the version's folder on; else that of weights.safetensors if it is there.
@@ -149,6 +159,16 @@ Model::Model(TRITONBACKEND_Model* model, Engines& engines) {
     throw ConfigError(std::move(found));
   engine_ = engines.engine(options);
   emulated_ = options.emulated;
+  const std::string name = name_of(model), version = version_of(model);
+  prepare_ = std::make_unique<Gauge>(engines.metrics().prepare(), name, version);
+  of_buffers_ = std::make_unique<Gauge>(engines.metrics().memory(), name, version, "buffers");
+  of_weights_ = std::make_unique<Gauge>(engines.metrics().memory(), name, version, "weights");
+}
+
+const std::vector<DevicePtr>& Model::weights_on(Device& device) const {
+  const std::vector<DevicePtr>& addresses = weights_->on(device);
+  of_weights_->set(static_cast<double>(weights_->bytes()));
+  return addresses;
 }
 
 }  // namespace kernelwright::triton

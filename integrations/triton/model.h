@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernelwright/engine.h"
+#include "metrics.h"
 #include "operation.h"
 #include "weights.h"
 
@@ -28,8 +29,10 @@ class Engines {
  public:
   /// Throws MissingError if there is no GPU and `options` wants one.
   std::shared_ptr<Engine> engine(const DeviceOptions& options);
+  const MetricFamilies& metrics() const { return metrics_; }
 
  private:
+  const MetricFamilies metrics_;
   std::mutex mutex_;
   std::map<DeviceOptions, std::weak_ptr<Engine>> engines_;
 };
@@ -45,13 +48,17 @@ class Model {
   Engine& engine() const { return *engine_; }
   bool emulated() const { return emulated_; }
   /// Weights::on(), of the model's weights.
-  const std::vector<DevicePtr>& weights_on(Device& device) const { return weights_->on(device); }
+  const std::vector<DevicePtr>& weights_on(Device& device) const;
+  /// What an instance tells of itself: how long its kernel took, and by how much its buffers grew or shrank.
+  void note_prepared(double seconds) const { prepare_->set(seconds); }
+  void note_buffers(double bytes) const { of_buffers_->add(bytes); }
 
  private:
   std::unique_ptr<Operation> operation_;
   std::shared_ptr<Engine> engine_;
   bool emulated_ = false;
   std::unique_ptr<Weights> weights_;  // in memory of the engine's devices
+  std::unique_ptr<Gauge> prepare_, of_buffers_, of_weights_;
 };
 
 }  // namespace kernelwright::triton

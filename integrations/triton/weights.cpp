@@ -187,4 +187,12 @@ const std::vector<DevicePtr>& Weights::on(Device& device) {
   return copies_.emplace(&device, std::move(copy)).first->second.addresses;
 }
 
+std::uint64_t Weights::bytes() {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (const auto& [device, copy] : copies_)
+    for (const Buffer& buffer : copy.buffers) bytes += buffer.bytes();
+  return bytes;
+}
+
 }  // namespace kernelwright::triton

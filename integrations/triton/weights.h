@@ -50,6 +50,8 @@ class Weights {
   /// there. The device must outlive this object. Throws DeviceError if it has no memory for them, and ConfigError if
   /// the file has become shorter. Safe from any number of threads.
   const std::vector<DevicePtr>& on(Device& device);
+  /// Of all copies.
+  std::uint64_t bytes();
 
  private:
   struct Tensor {

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -98,12 +99,16 @@ class Server:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.metrics_port = probe.getsockname()[1]
         # With one arena, memory that is freed is memory that the next thread gets: so growth is a leak.
         environment = dict(os.environ, MALLOC_ARENA_MAX="1", KERNELWRIGHT_CACHE_DIR=os.path.join(folder, "cache"))
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
                 [SERVER, f"--model-repository={self.repository}", f"--backend-directory={BACKENDS}", "--model-control-mode=explicit",
-                 "--http-address=127.0.0.1", f"--http-port={self.port}", "--allow-grpc=false", "--allow-metrics=false"],
+                 "--http-address=127.0.0.1", f"--http-port={self.port}", "--allow-grpc=false", f"--metrics-port={self.metrics_port}",
+                 "--metrics-address=127.0.0.1", "--allow-gpu-metrics=false", "--allow-cpu-metrics=false"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
         deadline = time.monotonic() + 60
         while True:
@@ -192,6 +197,19 @@ class Server:
             at += size
         assert at == len(body)
         return given
+
+    def metrics(self, model):
+        """{(name, what it is of): value} of ours for a model."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        found = {}
+        for line in lines:
+            match = re.fullmatch(r"(kernelwright_\w+)\{(.*)\} (\S+)", line)
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', match[2])) if match else {}
+            if labels.get("model") == model:
+                assert labels["version"] == "1"
+                found[match[1], labels.get("of", "")] = float(match[3])
+        return found
 
     def resident_bytes(self):
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as file:
@@ -432,6 +450,25 @@ class TritonTest(unittest.TestCase):
         self.server.load("held")
         self.check_product({"a": inputs["a"], **other}, self.server.infer("held", {"a": inputs["a"]})["d"])
         self.server.unload("held")
+
+    def test_metrics_tell_memory_and_the_time_to_prepare(self):
+        inputs = product_inputs(21, 4)
+        self.server.add("measured", GEMM, HELD)
+        self.server.put("measured", "weights.safetensors", safetensors({name: inputs[name] for name in ("b", "bias")}))
+        self.server.load("measured")
+        before = self.server.metrics("measured")
+        self.assertEqual(before["kernelwright_memory_bytes", "weights"], 2 * N * K + 4 * N)
+        self.assertEqual(before["kernelwright_memory_bytes", "buffers"], 0)
+        self.assertGreater(before["kernelwright_prepare_seconds", ""], 0)
+        for m in (4, 2):  # buffers hold the largest request
+            self.server.infer("measured", {"a": product_inputs(22, m)["a"]})
+            buffers = self.server.metrics("measured")["kernelwright_memory_bytes", "buffers"]
+            self.assertGreaterEqual(buffers, 4 * (2 * K + 4 * N))
+        self.server.unload("measured")
+        deadline = time.monotonic() + 60  # the server's threads end an instance
+        while self.server.metrics("measured") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(self.server.metrics("measured"), {})
 
     def test_weights_of_a_checkpoint(self):
         """Names of a checkpoint, a file beside the version's folder, and tensors of other layers in it."""
