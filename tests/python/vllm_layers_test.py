@@ -20,6 +20,7 @@ from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
 from vllm.distributed import init_distributed_environment, initialize_model_parallel
 
 import kernelwright
+from kernelwright import _served
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -662,18 +663,19 @@ class Registration(unittest.TestCase):
         self.assertIn('KERNELWRIGHT_VLLM has "nothing"', log)
 
     def test_the_log_tells_of_slow_calls_and_why(self):
-        warn = attention.warn_of_slow_calls.__wrapped__
         fast, in_python = {"stable": True, "why": "/operators.so"}, {"stable": False, "why": "an old torch"}
         for calls, word in (({"fast": False, "why": "no extension", "operators": in_python}, "no extension"),
                             ({"fast": True, "why": "/fast.so", "operators": in_python}, "an old torch")):
-            with unittest.mock.patch.object(attention, "fast_calls", lambda calls=calls: calls), \
+            served = _served.Served(attention.logger, "vLLM")
+            with unittest.mock.patch.object(_served, "fast_calls", lambda calls=calls: calls), \
                     self.assertLogs("vllm.kernelwright", "WARNING") as log:
-                warn()
+                served.warn_of_slow_calls()
+                served.warn_of_slow_calls()
             self.assertEqual(len(log.output), 1)
             self.assertIn(word, log.output[0])
-        with unittest.mock.patch.object(attention, "fast_calls", lambda: {"fast": True, "why": "", "operators": fast}), \
+        with unittest.mock.patch.object(_served, "fast_calls", lambda: {"fast": True, "why": "", "operators": fast}), \
                 self.assertNoLogs("vllm.kernelwright", "WARNING"):
-            warn()
+            _served.Served(attention.logger, "vLLM").warn_of_slow_calls()
 
     def test_without_the_library_vllm_serves(self):
         found, log = self.run_in_vllm(KERNELWRIGHT_VLLM="all", KERNELWRIGHT_LIBRARY="/nowhere/lib.so")

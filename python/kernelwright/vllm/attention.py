@@ -7,9 +7,7 @@ prepared once vLLM has made the cache, before it captures graphs, and the engine
 """
 from __future__ import annotations
 
-import functools
 import logging
-import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,104 +18,17 @@ from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, Att
                                        AttentionMetadataBuilder, AttentionType)
 from vllm.v1.attention.backends.utils import get_kv_cache_layout
 
-from .. import fast_calls
-from .. import torch as operators
-from .._append import WriteProblem
-from .._attention import DTYPES, OPS, Kernels, Problem
-from .._errors import ConfigError, NotReadyError
+from .._attention import DTYPES
+from .._served import Served, Sinks, paged_attention, paged_write, takes_head
 
 logger = logging.getLogger("vllm.kernelwright")
 
 PAGE_SIZES = (256, 128, 64, 32, 16)  # keys; vLLM cuts a larger block into pages of one of these
-LARGEST_HEAD = 256
-PATIENCE_MS = 30_000  # between two words about kernels that still compile
 FP8 = {"fp8": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}  # vLLM's words for a cache's dtype
 FP8_TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 
-@functools.cache
-def warn_of_slow_calls():
-    """A step without a graph has hundreds of calls, so their cost on the host shows."""
-    calls = fast_calls()
-    for call in (calls, calls["operators"]):
-        if not call.get("fast", call.get("stable")):
-            logger.warning("kernelwright: each call costs the host about 0.1 ms: %s", call["why"])
-            return
-
-
-class Served(Kernels):
-    """The kernels of this process's layers. The engine is sealed behind the first preparation, so that a kernel that was not
-    prepared shows in its counters and in the log."""
-
-    def __init__(self):
-        super().__init__()
-        self._handles = {}  # of layers that torch's operators call
-
-    def prepare(self, kind, index, problems):
-        """Compiles or loads the kernels of all problems side by side. Raises ConfigError with the reason of each problem that no
-        kernel takes."""
-        start = time.monotonic()
-        if kind == "cuda":
-            warn_of_slow_calls()
-        with self._lock:
-            engine = self._engine(kind)
-            logger.info("kernelwright: preparing %d attention kernels on %s", len(problems), engine.device_name(index))
-            for problem in problems:
-                engine.prepare(problem.config(), device=index, background=True, allow_when_sealed=True)
-        while not engine.wait_until_ready(PATIENCE_MS):
-            pending = [row["name"] for row in engine.kernels() if row["state"] not in ("ready", "failed")]
-            if not pending:
-                break  # one has failed, and find() has the reason
-            logger.warning("kernelwright: still compiling after %.0f s: %s", time.monotonic() - start, ", ".join(pending))
-        reasons = []
-        for problem in problems:
-            try:
-                self.find(kind, index, problem)
-            except ConfigError as error:
-                reasons.append(str(error))
-        if reasons:
-            raise ConfigError("; ".join(dict.fromkeys(reasons)))
-        engine.seal()
-        logger.info("kernelwright: %d attention kernels are ready after %.1f s", len(problems), time.monotonic() - start)
-
-    def handle(self, kind, index, problem):
-        """The handle of the problem's kernel, which compiles behind. A launch waits for it. Raises ConfigError if no kernel takes
-        the problem."""
-        if kind == "cuda":
-            warn_of_slow_calls()
-        with self._lock:
-            engine = self._engine(kind)
-            key = engine, index, problem
-            if key not in self._handles:
-                kernel = engine.prepare(problem.config(), device=index, background=True, allow_when_sealed=True)
-                self._handles[key] = operators.handle(kernel)
-            return self._handles[key]
-
-    def _prepare(self, kind, index, problem):
-        engine = self._engine(kind)
-        try:
-            kernel = engine.prepare(problem.config(), device=index)
-        except NotReadyError:
-            logger.warning("kernelwright compiles while vLLM serves, which it should not: %s", problem.config())
-            kernel = engine.prepare(problem.config(), device=index, allow_when_sealed=True)
-        except ConfigError as error:
-            return str(error)
-        return kernel if kind == "cuda" else by_operator(kernel), None
-
-
-def by_operator(kernel):
-    """Calls like the kernel's with tensors of the CPU, which an engine that emulates copies to its memory and back."""
-    number = operators.handle(kernel)
-
-    def call(*tensors, out=None, **named):
-        if out is None:
-            OPS.kv_write.keys(number, *tensors, **named)
-        else:
-            OPS.attention(number, *tensors, out=out, **named)  # the overload that has them all
-    return call
-
-
-served = Served()
+served = Served(logger, "vLLM")
 
 
 class KernelwrightBackend(AttentionBackend):
@@ -158,7 +69,7 @@ class KernelwrightBackend(AttentionBackend):
 
     @classmethod
     def supports_head_size(cls, head_size: int) -> bool:
-        return head_size % 8 == 0 and 16 <= head_size <= LARGEST_HEAD
+        return takes_head(head_size)
 
     @classmethod
     def supports_sink(cls) -> bool:
@@ -260,23 +171,19 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
         self.softcap = float(logits_soft_cap or 0)
         self.alibi_slopes, self.sinks = alibi_slopes, sinks
-        self._kernels, self._cache, self._named, self._sinks_of = {}, (None, None, None), None, None
+        self._kernels, self._cache, self._named, self._sinks = {}, (None, None, None), None, None
 
     def problems(self, dtype, page_size):
         """Those of all of its kernels."""
         return [self._attention(dtype, page_size, one_query) for one_query in (True, False)] + [self._write(dtype, page_size)]
 
     def _attention(self, dtype, page_size, one_query):
-        fp8 = FP8.get(self.kv_cache_dtype, "")
-        return Problem(dtype, self.num_heads, self.num_kv_heads, self.head_size, self.head_size,
-                       left=self.sliding_window - 1 if self.sliding_window else -1, right=0, one_query=one_query,
-                       softcap=self.softcap, sinks=self.sinks is not None, alibi=self.alibi_slopes is not None, ragged=True,
-                       kv_kind="paged", page_size=page_size, kv_dtype=fp8, scales="per_tensor" if fp8 else "none")
+        return paged_attention(dtype, self.num_heads, self.num_kv_heads, self.head_size, self.head_size, page_size, one_query,
+                               self.sliding_window - 1 if self.sliding_window else -1, FP8.get(self.kv_cache_dtype, ""),
+                               softcap=self.softcap, sinks=self.sinks is not None, alibi=self.alibi_slopes is not None)
 
     def _write(self, dtype, page_size):
-        fp8 = FP8.get(self.kv_cache_dtype, "")
-        return WriteProblem(dtype, fp8 or dtype, 0, self.num_kv_heads, self.head_size, self.head_size, "paged", page_size,
-                            scales="per_tensor" if fp8 else "none", index="slots")
+        return paged_write(dtype, self.num_kv_heads, self.head_size, self.head_size, page_size, FP8.get(self.kv_cache_dtype, ""))
 
     def _kernel(self, tensor, make, *key):
         """The kernel of a problem, which is found once."""
@@ -309,30 +216,17 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
         if self._named is None:
             self._named = self._scales(layer)
             if self.sinks is not None:
-                plain = self.sinks.dtype == torch.float32 and self.sinks.is_contiguous()
-                with torch.inference_mode(False):  # else no later call outside of that mode could write them
-                    self._named["sinks"] = self.sinks if plain else torch.empty(self.num_heads, dtype=torch.float32, device=device)
+                self._sinks = Sinks(self.sinks, device)
+                self._named["sinks"] = self._sinks.current()
             if self.alibi_slopes is not None:
                 self._named["alibi_slopes"] = torch.tensor(self.alibi_slopes, dtype=torch.float32, device=device)
-        if self.sinks is not None and self._sinks_of != self._version_of_sinks():
-            self._copy_sinks()
+        if self._sinks is not None:
+            self._sinks.current()
         return self._named
 
-    def _version_of_sinks(self):
-        """Changes with each write to them; weights that were made in inference mode do not count theirs."""
-        return 0 if self.sinks.is_inference() else self.sinks._version
-
-    def _copy_sinks(self):
-        """Brings new weights to where launches and graphs read them."""
-        held = self._named["sinks"]
-        if held.data_ptr() != self.sinks.data_ptr():
-            with torch.no_grad():
-                held.copy_(self.sinks)
-        self._sinks_of = self._version_of_sinks()
-
     def process_weights_after_loading(self, act_dtype):
-        if self._named is not None and self.sinks is not None:
-            self._copy_sinks()
+        if self._sinks is not None:
+            self._sinks.refresh()
 
     def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale=None, output_block_scale=None):
         """query and output [tokens, heads, head_dim]; rows behind the last sequence are padding, and become zeros. New keys
