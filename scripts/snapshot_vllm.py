@@ -9,10 +9,8 @@ dataclasses, members of enums. Nothing of vLLM is imported, so neither torch nor
 
 --latents: what latent.py relies on, which serves fewer versions. --layers: the same of linears.py, norms.py, experts.py and model.py.
 """
-import ast
-import json
-import pathlib
-import sys
+import server_snapshots
+from server_snapshots import parameters  # noqa: F401, the test reads it here
 
 BACKEND, REGISTRY = "vllm/v1/attention/backend.py", "vllm/v1/attention/backends/registry.py"
 # File: the names that matter in it. Of a class all methods and fields are told.
@@ -65,51 +63,9 @@ LAYER_NAMES = {
 PARTS = {"--latents": LATENT_NAMES, "--layers": LAYER_NAMES}
 
 
-def parameters(function):
-    found = function.args
-    return [argument.arg for argument in (*found.posonlyargs, *found.args, *found.kwonlyargs)]
-
-
-def told(node):
-    """A function as its parameters; a class as its methods, and its fields or members."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return parameters(node)
-    methods, fields = {}, []
-    for part in node.body:
-        if isinstance(part, ast.FunctionDef):
-            methods[part.name] = parameters(part)
-        elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
-            fields.append(part.target.id)
-        elif isinstance(part, ast.Assign):
-            fields += [target.id for target in part.targets if isinstance(target, ast.Name)]
-    return {"methods": methods, "fields": fields}
-
-
-def definitions(text):
-    """{name: what it is} of a file. A name that is only imported or assigned there is told as such."""
-    found = {}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom):
-            found |= {alias.asname or alias.name: "imported" for alias in node.names}
-    for node in ast.parse(text).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found[node.name] = told(node)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found[node.target.id] = "assigned"
-    return found
-
-
 def snapshot(tree, wanted=NAMES):
-    """{file: {name: what it is}}; a name that is missing is null."""
-    made = {}
-    for file, names in wanted.items():
-        path = pathlib.Path(tree) / file
-        found = definitions(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        made[file] = {name: found.get(name) for name in names}
-    return made
+    return server_snapshots.snapshot(tree, wanted)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3) or not set(sys.argv[2:]) <= set(PARTS) or not pathlib.Path(sys.argv[1], "vllm").is_dir():
-        sys.exit(__doc__)
-    print(json.dumps(snapshot(sys.argv[1], PARTS[sys.argv[2]] if sys.argv[2:] else NAMES), indent=1))
+    server_snapshots.main(__doc__, "vllm", NAMES, PARTS)

@@ -26,6 +26,7 @@ def module_of(path):
 
 
 def script():
+    sys.path.insert(0, str(ROOT / "scripts"))
     return module_of(ROOT / "scripts" / "snapshot_vllm.py")
 
 
