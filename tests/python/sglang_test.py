@@ -10,8 +10,10 @@ their slots a page at a time, pages in random order. The reference is fp64, over
 import importlib.util
 import math
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import types
 import unittest
 import unittest.mock
@@ -30,7 +32,6 @@ from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
-from sglang.srt.server_args import ATTENTION_BACKEND_CHOICES
 
 import kernelwright
 import kernelwright.sglang
@@ -451,22 +452,37 @@ class Refusals(unittest.TestCase):
 
 
 class Registration(unittest.TestCase):
-    def test_the_command_knows_the_backend(self):
-        kernelwright.sglang.register()
-        kernelwright.sglang.register()
-        self.assertEqual(ATTENTION_BACKEND_CHOICES.count("kernelwright"), 1)
+    """SGLang's own loader and parser, in processes of their own, because SGLang keeps what is registered."""
+
+    CODE = ("import sys, types\n"
+            "for name in ('IPython', 'IPython.display'): sys.modules.setdefault(name, types.ModuleType(name))\n"
+            "sys.modules['IPython.display'].HTML = sys.modules['IPython.display'].display = None\n"
+            "from sglang.srt.plugins import load_plugins; load_plugins(); load_plugins()\n"
+            "import argparse; from sglang.srt.server_args import ATTENTION_BACKEND_CHOICES, ServerArgs\n"
+            "parser = argparse.ArgumentParser(); ServerArgs.add_cli_args(parser)\n"
+            "print(ATTENTION_BACKEND_CHOICES.count('kernelwright'))\n"
+            "print(parser.parse_args(['--model-path', 'm', '--attention-backend', 'kernelwright']).attention_backend)")
+
+    def run_in_sglang(self, **environment):
+        with tempfile.TemporaryDirectory() as folder:
+            installed = pathlib.Path(folder, "kernelwright-1.0.dist-info")
+            installed.mkdir()
+            (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: kernelwright\nVersion: 1.0\n")
+            (installed / "entry_points.txt").write_text("[sglang.srt.plugins]\nkernelwright = kernelwright.sglang:register\n")
+            path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+            return subprocess.run([sys.executable, "-c", self.CODE], env=os.environ | {"PYTHONPATH": path} | environment,
+                                  capture_output=True, text=True)
+
+    def test_the_command_takes_the_backend(self):
+        done = self.run_in_sglang()
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        self.assertEqual(done.stdout.splitlines()[-2:], ["1", "kernelwright"])
 
     def test_off(self):
-        code = ("import sys, types\n"
-                "for name in ('IPython', 'IPython.display'): sys.modules.setdefault(name, types.ModuleType(name))\n"
-                "sys.modules['IPython.display'].HTML = sys.modules['IPython.display'].display = None\n"
-                "import kernelwright.sglang as plugin; plugin.register()\n"
-                "from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS; print('kernelwright' in ATTENTION_BACKENDS)")
-        for word, known in (("off", "False"), ("", "True")):
-            done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"KERNELWRIGHT_SGLANG": word}, capture_output=True,
-                                  text=True)
-            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
-            self.assertEqual(done.stdout.splitlines()[-1], known)
+        for environment in ({"KERNELWRIGHT_SGLANG": "off"}, {"SGLANG_PLUGINS": "another"}):
+            done = self.run_in_sglang(**environment)
+            self.assertEqual(done.stdout.splitlines()[-1], "0")
+            self.assertIn("invalid choice: 'kernelwright'", done.stderr)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ class KernelwrightAttnBackend(AttentionBackend):
         self._graphs, self._buffers = {}, None
         self._kernels, self._sinks, self._scales = {}, {}, {}
         if self.page_size < 16:
-            logger.warning("kernelwright: pages of %d tokens are slow, because each is a copy of its own; --page-size 64 is fast",
+            logger.warning("kernelwright: keys come a page at a time, so pages of %d tokens take many copies; --page-size 64 takes few",
                            self.page_size)
         layers = attention_layers(runner.model)
         problems = [problem for layer, has_sinks in layers.items() for problem in self._problems(layer, has_sinks)]
