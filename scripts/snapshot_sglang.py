@@ -10,6 +10,7 @@ import server_snapshots
 SRT = "sglang/srt/"
 BACKEND, RUNNER, ARGUMENTS = SRT + "layers/attention/base_attn_backend.py", SRT + "model_executor/model_runner.py", SRT + "server_args.py"
 BATCH, LAYER, CONFIG = SRT + "model_executor/forward_batch_info.py", SRT + "layers/radix_attention.py", SRT + "configs/model_config.py"
+FP8 = SRT + "layers/quantization/fp8_utils.py"
 
 
 def members(of, names):
@@ -21,9 +22,10 @@ NAMES = {
     SRT + "plugins/__init__.py": ("GENERAL_PLUGINS_GROUP", "load_plugins"),
     SRT + "layers/attention/attention_registry.py": ("ATTENTION_BACKENDS", "register_attention_backend"),
     BACKEND: ("AttentionBackend",),
-    ARGUMENTS: ("ATTENTION_BACKEND_CHOICES", "add_attention_backend_choices", *members("ServerArgs", (
-        "_get_default_attn_backend cuda_graph_config dcp_size dllm_algorithm enable_hisparse enable_pdmux enable_two_batch_overlap "
-        "speculative_algorithm speculative_eagle_topk"))),
+    ARGUMENTS: ("ATTENTION_BACKEND_CHOICES", "FP8_GEMM_RUNNER_BACKEND_CHOICES", "add_attention_backend_choices",
+                "add_fp8_gemm_runner_backend_choices", *members("ServerArgs", (
+                    "_get_default_attn_backend cuda_graph_config dcp_size dllm_algorithm enable_hisparse enable_pdmux enable_two_batch_overlap "
+                    "speculative_algorithm speculative_eagle_topk"))),
     RUNNER: members("ModelRunner", (
         "dtype is_draft_worker kv_cache_dtype model model_config page_size prefill_aware_swa ps req_to_token_pool server_args "
         "token_to_kv_pool use_mla_backend")),
@@ -34,6 +36,9 @@ NAMES = {
     LAYER: ("AttentionType", *members("RadixAttention", (
         "attn_type forward head_dim is_cross_attention k_scale layer_id logit_cap logit_capping_method pos_encoding_mode scaling "
         "sliding_window_size tp_k_head_num tp_q_head_num use_irope v_head_dim v_scale xai_temperature_len"))),
+    FP8: ("Fp8GemmRunnerBackend", "_dispatch_auto_backend", "_dispatch_explicit_backend", "dispatch_w8a8_block_fp8_linear",
+          "initialize_fp8_gemm_config", "triton_w8a8_block_fp8_linear"),
+    SRT + "layers/quantization/fp8.py": ("Fp8LinearMethod.w8a8_block_fp8_linear",),
     SRT + "mem_cache/memory_pool.py": ("ReqToTokenPool.req_to_token", *members("MHATokenToKVPool", "get_kv_buffer kv_cache_layout")),
     SRT + "mem_cache/swa_memory_pool.py": members("SWAKVPool", (
         "full_kv_pool full_to_swa_index_mapping get_kv_buffer layers_mapping swa_kv_pool translate_loc_from_full_to_swa")),

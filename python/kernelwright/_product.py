@@ -1,4 +1,5 @@
-"""The GEMM of a linear layer, and the quantising of its rows: what kernelwright.transformers and kernelwright.vllm share."""
+"""The GEMM of a linear layer, and the quantising of its rows: what kernelwright.transformers and the plug-ins of
+servers share."""
 from typing import NamedTuple
 
 import torch
@@ -53,6 +54,12 @@ class RowsProblem(NamedTuple):
         if self.scales != "none":
             problem["scales"] = {"kind": self.scales} | ({"layout": "columns"} if self.scales == "per_block" else {})
         return {"kind": "row_op", "problem": problem}
+
+
+def rows_of(x, k):
+    """x [..., k] as rows that a kernel reads. Rows of a wider tensor may begin at any address, so they are copied."""
+    rows = x.reshape(-1, k)
+    return rows if rows.stride(0) == k and rows.stride(1) == 1 else rows.clone(memory_format=torch.contiguous_format)
 
 
 def quantised(number, rows, width, scales="per_block", residual=None, total=None, **named):

@@ -21,7 +21,7 @@ import snapshot_sglang as names
 from server_snapshots import parameters
 
 SNAPSHOTS = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
-PARSED = {file: ast.parse((PLUGIN / file).read_text(encoding="utf-8")) for file in ("__init__.py", "attention.py")}
+PARSED = {file: ast.parse((PLUGIN / file).read_text(encoding="utf-8")) for file in ("__init__.py", "attention.py", "linears.py")}
 # What our code calls an object: the file and the class of SGLang's that it is.
 OBJECTS = {"runner": (names.RUNNER, "ModelRunner"), "arguments": (names.ARGUMENTS, "ServerArgs"), "batch": (names.BATCH, "ForwardBatch"),
            "layer": (names.LAYER, "RadixAttention"), "config": (names.CONFIG, "ModelConfig"), "mode": (names.BATCH, "ForwardMode")}
@@ -68,9 +68,18 @@ class Snapshots(unittest.TestCase):
             self.assertEqual(files[names.ARGUMENTS]["ServerArgs._get_default_attn_backend"], ["self", "use_mla_backend", "model_config"])
         self.assertGreater(checked, 12)
 
+    def test_the_runner_of_fp8_layers_takes_what_sglang_gives(self):
+        ours = next(node for node in PARSED["linears.py"].body if isinstance(node, ast.FunctionDef) and node.name.endswith("_linear"))
+        for version, files in SNAPSHOTS.items():
+            self.assertEqual(parameters(ours), files[names.FP8]["triton_w8a8_block_fp8_linear"], version)
+            self.assertEqual(files[names.FP8]["_dispatch_explicit_backend"], ["backend"], version)
+            self.assertEqual(files[names.FP8]["_dispatch_auto_backend"], [], version)
+            self.assertEqual(files[names.FP8]["initialize_fp8_gemm_config"], ["server_args"], version)
+
     def test_members_that_are_read_are_in_the_snapshots(self):
         read = {(node.value.id, node.attr) for tree in PARSED.values() for node in ast.walk(tree)
-                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in OBJECTS}
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in OBJECTS
+                and not (tree is PARSED["linears.py"] and node.value.id == "layer")}  # there it is a linear layer
         self.assertGreater(len(read), 40)
         for name, member in read:
             file, of = OBJECTS[name]

@@ -1,6 +1,6 @@
-"""Kernelwright inside SGLang: its attention behind the backend "kernelwright".
+"""Kernelwright inside SGLang: its attention, and its fp8 linear layers with scales of blocks, behind the name "kernelwright".
 
-    python -m sglang.launch_server --model-path MODEL --attention-backend kernelwright --page-size 64
+    python -m sglang.launch_server --model-path MODEL --attention-backend kernelwright --page-size 64 --fp8-gemm-backend kernelwright
 
 The package names register() as a plug-in of SGLang, so nothing is imported by hand. docs/servers.md says what is taken over,
 what is left to SGLang, and how to see that. `import kernelwright` does not import this module, and so neither torch nor SGLang.
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 
 logger = logging.getLogger("kernelwright.sglang")
 
 BACKEND = "kernelwright"
 VERSIONS = ("0.5.16", "0.5.17")
 WORDS = ("off",)
+FP8_UTILS = "sglang.srt.layers.quantization.fp8_utils"
 OF_SGLANG = ("fa3", "flashinfer", "triton", "torch_native")  # those of SGLang's own that take any size of pages
 
 __all__ = ["register"]
@@ -33,13 +35,22 @@ def register() -> None:
         logger.warning('kernelwright: KERNELWRIGHT_SGLANG is "%s"; it is unset, or %s', word, ", ".join(WORDS))
     try:
         from sglang.srt.layers.attention.attention_registry import register_attention_backend
-        from sglang.srt.server_args import ATTENTION_BACKEND_CHOICES, add_attention_backend_choices
+        from sglang.srt import server_args
     except Exception as error:  # an SGLang of another era, or a broken one
         logger.warning("kernelwright is left out: this SGLang has no registry of attention backends (%s)", error)
         return
     register_attention_backend(BACKEND)(create)
-    if BACKEND not in ATTENTION_BACKEND_CHOICES:
-        add_attention_backend_choices([BACKEND])
+    if BACKEND not in server_args.ATTENTION_BACKEND_CHOICES:
+        server_args.add_attention_backend_choices([BACKEND])
+    try:
+        if BACKEND not in server_args.FP8_GEMM_RUNNER_BACKEND_CHOICES:
+            server_args.add_fp8_gemm_runner_backend_choices([BACKEND])
+        if FP8_UTILS in sys.modules:  # only processes that make models have it, and it looks for a GPU
+            from . import linears
+
+            linears.serve_fp8(_why_not)
+    except Exception as error:
+        logger.warning("kernelwright leaves fp8 layers to SGLang, which has not what it needs (%s)", error)
 
 
 def create(runner):
@@ -53,6 +64,7 @@ def create(runner):
         reasons = reasons_of(runner)
         if not reasons:
             try:
+                _begin_linears(runner.model)
                 return KernelwrightAttnBackend(runner)
             except KernelwrightError as error:
                 reasons = [str(error)]
@@ -61,6 +73,14 @@ def create(runner):
     name = _of_sglang(runner)
     logger.warning("kernelwright leaves attention to SGLang's %s: %s", name, "; ".join(reasons))
     return ATTENTION_BACKENDS[name](runner)
+
+
+def _begin_linears(model):
+    """Lets kernels of fp8 layers compile beside those of attention."""
+    linears = sys.modules.get(f"{__name__}.linears")
+    count = linears.prepare(model) if linears else 0
+    if count:
+        logger.info("kernelwright serves %d fp8 linear layers", count)
 
 
 def _why_not():

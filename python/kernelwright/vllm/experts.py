@@ -14,9 +14,9 @@ from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
 
 from .._attention import DTYPES, OPS
 from .._errors import ConfigError
-from .._product import FP8, GROUP, interleaved
+from .._product import FP8, GROUP, interleaved, rows_of
 from .attention import served
-from .linears import device_of, refuse_to_load, rows_of
+from .linears import device_of, refuse_to_load
 
 GATES = {MoEActivation.SILU: "silu(gate) * up", MoEActivation.GELU: "gelu(gate) * up", MoEActivation.GELU_TANH: "gelu_tanh(gate) * up"}
 AS_LOADED = (UnquantizedMoeBackend.TRITON, Fp8MoeBackend.TRITON, Fp8MoeBackend.DEEPGEMM)  # backends whose weights lie as a model has them

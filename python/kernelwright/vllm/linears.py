@@ -16,7 +16,7 @@ from vllm.model_executor.utils import replace_parameter
 
 from .._attention import DTYPES, OPS
 from .._errors import ConfigError
-from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleaved, quantised
+from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleaved, quantised, rows_of
 from .attention import served
 from .chains import feeds
 
@@ -24,12 +24,6 @@ from .chains import feeds
 def device_of(tensor):
     """What Served.handle() takes."""
     return tensor.device.type, tensor.device.index or 0
-
-
-def rows_of(x, k):
-    """x [..., k] as rows that a kernel reads. Rows of a wider tensor may begin at any address, so they are copied."""
-    rows = x.reshape(-1, k)
-    return rows if rows.stride(0) == k and rows.stride(1) == 1 else rows.clone(memory_format=torch.contiguous_format)
 
 
 # ---- layers of 16 bits

@@ -11,10 +11,10 @@ from vllm.model_executor.layers.layernorm import RMSNorm
 
 from .._attention import DTYPES, OPS
 from .._errors import ConfigError
-from .._product import RowsProblem, quantised
+from .._product import RowsProblem, quantised, rows_of
 from .attention import served
 from .chains import begins_with, passes_through
-from .linears import device_of, quantiser_of, rows_of
+from .linears import device_of, quantiser_of
 
 PROVIDER = "kernelwright"
 
