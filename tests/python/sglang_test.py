@@ -529,6 +529,12 @@ class Refusals(unittest.TestCase):
         needs_pages = arguments_of(dcp_size=2, _get_default_attn_backend=lambda *_: "trtllm_mha")
         self.assertEqual(self.made(server_args=needs_pages)[0], "triton")
 
+    def test_sglangs_own_serves_where_no_kernel_takes_a_layer(self):
+        with unittest.mock.patch.object(attention.served, "prepare", side_effect=kernelwright.ConfigError("no such kernel")):
+            found, log = self.made()
+        self.assertEqual(found, "fa3")
+        self.assertIn("no such kernel", log)
+
     def test_sglangs_own_serves_for_another_version_or_without_the_library(self):
         with unittest.mock.patch.object(sglang, "__version__", "0.9.9"):
             found, log = self.made()
