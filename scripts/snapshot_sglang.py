@@ -38,7 +38,7 @@ NAMES = {
         "sliding_window_size tp_k_head_num tp_q_head_num use_irope v_head_dim v_scale xai_temperature_len"))),
     FP8: ("Fp8GemmRunnerBackend", "_dispatch_auto_backend", "_dispatch_explicit_backend", "dispatch_w8a8_block_fp8_linear",
           "initialize_fp8_gemm_config", "triton_w8a8_block_fp8_linear"),
-    SRT + "layers/quantization/fp8.py": ("Fp8LinearMethod.w8a8_block_fp8_linear",),
+    SRT + "layers/quantization/fp8.py": members("Fp8LinearMethod", "w8a8_block_fp8_linear weight_block_size"),
     SRT + "mem_cache/memory_pool.py": ("ReqToTokenPool.req_to_token", *members("MHATokenToKVPool", "get_kv_buffer kv_cache_layout")),
     SRT + "mem_cache/swa_memory_pool.py": members("SWAKVPool", (
         "full_kv_pool full_to_swa_index_mapping get_kv_buffer layers_mapping swa_kv_pool translate_loc_from_full_to_swa")),

@@ -4,8 +4,9 @@ torch and what SGLang imports are installed; it is no part of CI. PYTHONPATH and
 library, unless the package is installed.
 
 SGLang's own are the pools of slots and of keys, the layers, the batches and the registry. Only the model runner is made up,
-because it would load a model. IPython, which SGLang imports and nothing here needs, is replaced if it is missing. Sequences get
-their slots a page at a time, pages in random order. The reference is fp64, over what the cache holds.
+because it would load a model. IPython, which SGLang imports and nothing here needs, is replaced if it is missing. SGLang registers
+its operator of attention for GPUs alone; without one it is registered for the CPU. Sequences get their slots a page at a time, pages
+in random order. The reference is fp64, over what the cache holds.
 """
 import importlib.util
 import math
@@ -25,6 +26,16 @@ if importlib.util.find_spec("IPython") is None:
         sys.modules[name] = types.ModuleType(name)
     sys.modules["IPython.display"].HTML = sys.modules["IPython.display"].display = None
 
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+library_impl = torch.library.Library.impl
+
+
+def for_this_machine(library, name, function, key="", **more):
+    return library_impl(library, name, function, "CPU" if name == "unified_attention_with_output" and not HAS_GPU else key, **more)
+
+
+torch.library.Library.impl = for_this_machine
 import sglang
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
 from sglang.srt.layers.quantization import fp8, fp8_utils
@@ -33,13 +44,13 @@ from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
+from sglang.srt.model_executor.runner_backend_utils.tc_piecewise_cuda_graph import set_tc_piecewise_forward_context
 
 import kernelwright
 import kernelwright.sglang
 from kernelwright.sglang import attention
 
-HAS_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if HAS_GPU else "cpu"
+torch.library.Library.impl = library_impl
 HEADS, KV_HEADS, HEAD_DIM, PAGE, SLOTS, CONTEXT = 4, 2, 64, 16, 24 * 16, 80
 FP8_BOUND = {torch.float8_e4m3fn: 2.0**-4, torch.float8_e5m2: 2.0**-3}  # of a key: a rounding of the format
 # Of each sequence: keys in the cache ahead of the step, new tokens.
@@ -347,6 +358,26 @@ class Contract(unittest.TestCase):
             batch.queries = q.view(-1, HEADS, HEAD_DIM)
             self.compare(batch, layer, out.view(-1, HEADS, HEAD_DIM), count, [new] * 3, 2.0**-7)
 
+    def test_a_prompt_between_graphs_of_its_parts(self):
+        """SGLang runs attention between such graphs, whose rows behind the prompt's are padding."""
+        layer = layer_of()
+        runner = runner_of([layer], torch.bfloat16)
+        backend = ATTENTION_BACKENDS["kernelwright"](runner)
+        batch = Batch(runner, backend, STEPS["prompts"])
+        first, last = [0] * 3, [new for _, new in STEPS["prompts"]]
+        tokens, bucket = sum(last), 64
+        given = batch.forward_batch(ForwardMode.EXTEND, first, last)
+        backend.init_forward_metadata(given)
+        given.num_token_non_padded_cpu = tokens
+        given.out_cache_loc = torch.cat([given.out_cache_loc, torch.zeros(bucket - tokens, dtype=torch.int64, device=DEVICE)])
+        q, k, v = (torch.cat([torch.cat(rows) if isinstance(rows, list) else rows, batch.randn(bucket - tokens, heads)]).view(bucket, -1)
+                   for rows, heads in ((batch.queries, HEADS), (batch.keys, KV_HEADS), (batch.values, KV_HEADS)))
+        with forward_context(ForwardContext(attn_backend=backend)), \
+                set_tc_piecewise_forward_context(given, [layer], None, [], [], num_tokens=bucket, raw_num_tokens=tokens):
+            out = layer(q, k, v, given).view(bucket, HEADS, HEAD_DIM)
+        self.compare(batch, layer, out, last, last, 2.0**-7)
+        self.assertEqual(out[tokens:].abs().sum().item(), 0)
+
     def test_the_engine_is_sealed_and_layers_alike_share_kernels(self):
         self.check("mixed")
         def counted():
@@ -448,6 +479,25 @@ class Fp8(unittest.TestCase):
                         self.assertLessEqual((off - bound).max().item(), 0, f"off by {off.max().item()}")
         if not HAS_GPU:
             self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_compiled_and_eager_have_the_same_bits(self):
+        layer = self.layer(torch.bfloat16)[0]
+        x = torch.randn(5, self.K).to(torch.bfloat16).to(DEVICE)
+
+        def run(x):
+            return layer.quant_method.apply(layer, x) * 2
+        with torch.no_grad():
+            self.assertTrue(torch.equal(torch.compile(run, fullgraph=True, backend="aot_eager")(x), run(x)))
+
+    def test_no_rows(self):
+        layer = self.layer(torch.bfloat16)[0]
+        found = layer.quant_method.apply(layer, torch.zeros(0, self.K, dtype=torch.bfloat16, device=DEVICE))
+        self.assertEqual(found.shape, (0, self.N))
+
+    def test_layers_with_other_scales_are_not_prepared(self):
+        layer = self.layer(torch.bfloat16)[0]
+        layer.quant_method = fp8.Fp8LinearMethod(fp8.Fp8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic"))
+        self.assertEqual(self.linears.prepare(layer), 0)
 
     def test_a_layer_that_is_not_taken_is_tritons(self):
         layer = self.layer(torch.bfloat16)[0]

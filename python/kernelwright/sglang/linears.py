@@ -55,11 +55,15 @@ def kernelwright_w8a8_block_fp8_linear(input, weight, block_size, weight_scale, 
 
 
 def prepare(model):
-    """Lets the kernels of a loaded model's layers begin to compile. Returns the number of layers."""
+    """Lets the kernels of a loaded model's layers begin to compile. Returns the number of layers. Those of compressed-tensors are not
+    among them, and begin when they run."""
+    from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod
+
     count = 0
     for layer in model.modules():
         method = getattr(layer, "quant_method", None)
-        if getattr(method, "w8a8_block_fp8_linear", None) is kernelwright_w8a8_block_fp8_linear:
+        if isinstance(method, Fp8LinearMethod) and method.weight_block_size == BLOCK and (
+                method.w8a8_block_fp8_linear is kernelwright_w8a8_block_fp8_linear):
             (n, k), device = layer.weight.shape, layer.weight.device
             dtype = DTYPES.get(getattr(layer, "orig_dtype", None))
             if dtype and handles(device.type, device.index or 0, n, k, dtype, getattr(layer, "bias", None) is not None)[0]:
