@@ -281,7 +281,11 @@ class Contract(unittest.TestCase):
                     self.assertLessEqual(((k - want).abs() / (want.abs() + 0.02)).max().item(), bound)
 
     def test_an_fp8_cache_without_scales(self):
-        self.check("decode", kv_dtype=torch.float8_e4m3fn)
+        batch = self.check("decode", kv_dtype=torch.float8_e4m3fn)
+        layer = next(iter(attention.attention_layers(batch.runner.model)))
+        self.assertEqual(batch.backend._scales_of(layer)["k_scale"].tolist(), [1.0])
+        layer.k_scale = 0.5  # a file of scales makes them numbers
+        self.assertEqual(batch.backend._scales_of(layer)["k_scale"].tolist(), [0.5])
 
     def test_windows_with_a_cache_of_their_own(self):
         for name in ("mixed", "decode"):

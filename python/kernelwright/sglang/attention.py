@@ -164,14 +164,14 @@ class KernelwrightAttnBackend(AttentionBackend):
         return found
 
     def _scales_of(self, layer):
-        """The scales of a cache of fp8, which SGLang keeps on the device; without them both are 1. Graphs keep their addresses."""
+        """The scales of a cache of fp8: the layer's tensors, or its numbers, or 1. Graphs keep their addresses."""
         if not self.kv_dtype:
             return {}
         known = self._scales.get(layer.layer_id)
         if known is None or known[0] is not layer.k_scale or known[1] is not layer.v_scale:
-            one = torch.ones(1, dtype=torch.float32, device=self.device)
-            tensors = [one if given is None else given.detach().view(1) for given in (layer.k_scale, layer.v_scale)]
-            known = self._scales[layer.layer_id] = layer.k_scale, layer.v_scale, dict(zip(("k_scale", "v_scale"), tensors))
+            named = {name: torch.as_tensor(1.0 if given is None else given, dtype=torch.float32, device=self.device).detach().view(1)
+                     for name, given in (("k_scale", layer.k_scale), ("v_scale", layer.v_scale))}
+            known = self._scales[layer.layer_id] = layer.k_scale, layer.v_scale, named
         return known[2]
 
     def _sinks_of(self, layer, given):
