@@ -38,6 +38,8 @@ def for_this_machine(library, name, function, key="", **more):
 torch.library.Library.impl = for_this_machine
 import sglang
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
+from sglang.srt.layers.attention.hybrid_attn_backend import HybridAttnBackend
+from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.layers.quantization import fp8, fp8_utils
 from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool
@@ -408,6 +410,41 @@ class Contract(unittest.TestCase):
         self.compare(batch, layer, out.view(-1, HEADS, HEAD_DIM), last, [1] * 3, 2.0**-7)
         for old, part in zip(before, [buffer for part in batch.pools() for buffer in (*part.k_buffer, *part.v_buffer)]):
             self.assertTrue(torch.equal(old.view(torch.uint8), part.view(torch.uint8)))
+
+    def test_prompts_of_sglang_and_decodes_of_ours(self):
+        """--decode-attention-backend kernelwright: SGLang's own backend of torch computes prompts and writes their keys."""
+        layer = layer_of()
+        runner = runner_of([layer], torch.bfloat16)
+        runner.device, runner.is_draft_worker = DEVICE, False
+        runner.server_args.speculative_attention_mode = "prefill"
+        backend = HybridAttnBackend(runner, prefill_backend=TorchNativeAttnBackend(runner),
+                                    decode_backend=ATTENTION_BACKENDS["kernelwright"](runner))
+        batch = Batch(runner, backend, STEPS["decode"])
+        first, last = [ahead for ahead, _ in STEPS["decode"]], [ahead + 1 for ahead, _ in STEPS["decode"]]
+        for part in batch.pools():
+            for buffer in (*part.k_buffer, *part.v_buffer):
+                buffer.zero_()  # the backend of torch reads what no token wrote
+        given = batch.forward_batch(ForwardMode.EXTEND, [0] * 3, first, extend_prefix_lens=torch.zeros(3, dtype=torch.int32, device=DEVICE))
+        backend.init_forward_metadata(given)
+        batch.run(layer, given, [0] * 3, first)
+        given = batch.forward_batch(ForwardMode.DECODE, first, last)
+        backend.init_forward_metadata(given)
+        self.compare(batch, layer, batch.run(layer, given, first, last), last, [1] * 3, 2.0**-7)
+
+    def test_keys_that_sglang_wrote(self):
+        for kv_dtype, scales in ((torch.bfloat16, None), (torch.float8_e4m3fn, (0.02, 0.03)), (torch.float8_e5m2, (0.02, 0.03))):
+            with self.subTest(str(kv_dtype)):
+                layer = layer_of(scales=scales)
+                runner = runner_of([layer], torch.bfloat16, kv_dtype)
+                backend = ATTENTION_BACKENDS["kernelwright"](runner)
+                batch = Batch(runner, backend, STEPS["decode"])
+                first, last = [ahead for ahead, _ in STEPS["decode"]], [ahead + 1 for ahead, _ in STEPS["decode"]]
+                runner.token_to_kv_pool.set_kv_buffer(layer, torch.cat(batch.slots).to(DEVICE), torch.cat(batch.keys),
+                                                      torch.cat(batch.values), layer.k_scale, layer.v_scale)
+                given = batch.forward_batch(ForwardMode.DECODE, first, last)
+                backend.init_forward_metadata(given)
+                out = batch.run(layer, given, first, last, save_kv_cache=False)
+                self.compare(batch, layer, out, last, [1] * 3, 2.0**-7)
 
     def test_new_sinks_are_read_where_the_old_ones_lay(self):
         sinks = torch.zeros(HEADS, dtype=torch.bfloat16, device=DEVICE)
