@@ -84,6 +84,12 @@ std::string words_of(int status) {
   return fmt::format("ended by itself with status {}", WEXITSTATUS(status));
 }
 
+/// "120.0 s", or "45 ms" of less than a second.
+std::string words_of(std::chrono::milliseconds time) {
+  if (time < std::chrono::seconds(1)) return fmt::format("{} ms", time.count());
+  return fmt::format("{:.1f} s", std::chrono::duration<double>(time).count());
+}
+
 }  // namespace
 
 WorkerChild::WorkerChild(const Start& start) : memory_bytes_(start.memory_bytes) {
@@ -191,15 +197,15 @@ WorkerChild::Reply WorkerChild::ask(MessageKind kind, std::string_view fields, s
     end({});
     throw InterruptedError("the engine was stopped, or the process is exiting, and nothing is compiled any more");
   }
-  const std::chrono::duration<double> spent = Clock::now() - begin;
+  const auto spent = std::chrono::round<std::chrono::milliseconds>(Clock::now() - begin);
   std::string how = end(transfer == Transfer::kClosed ? kPatience : std::chrono::milliseconds(0));
   if (transfer == Transfer::kTimeout)
-    how = fmt::format("was killed at its time limit of {:.1f} s", std::chrono::duration<double>(limit).count());
+    how = fmt::format("was killed at its time limit of {}", words_of(limit));
   else if (transfer == Transfer::kGarbage)
     how = "was killed, because it sent bytes that are no answer";
   else if (how.empty())
     how = "was killed, because it closed its socket and did not end";
-  std::string text = fmt::format("the compile worker {}, {:.1f} s after it was asked", how, spent.count());
+  std::string text = fmt::format("the compile worker {}, {} after it was asked", how, words_of(spent));
   if (memory_bytes_) text += fmt::format(" (its memory limit is {} MiB)", memory_bytes_ >> 20);
   if (const std::string words = last_words(); !words.empty()) text += fmt::format("; its last words: {}", words);
   throw CompilerFaultError(text);

@@ -163,7 +163,13 @@ TEST_F(CompileWorkersTest, AnAbortCostsOneKernelAndItsLastWordsAreTold) {
 
 TEST_F(CompileWorkersTest, AHangCostsOneKernelAndEndsAtItsTimeLimit) {
   options.time_limit_ms = 300;
-  costs_one_kernel("do hang", "was killed at its time limit of 0.3 s");
+  costs_one_kernel("do hang", "was killed at its time limit of 300 ms");
+}
+
+TEST_F(CompileWorkersTest, AShortTimeLimitIsToldInMilliseconds) {
+  options.time_limit_ms = 20;
+  CompileWorkers compiler = workers();
+  EXPECT_THAT(failure(compiler, "do hang"), HasSubstr("was killed at its time limit of 20 ms"));
 }
 
 TEST_F(CompileWorkersTest, AnEarlyExitCostsOneKernel) { costs_one_kernel("do exit", "ended by itself with status 7"); }
