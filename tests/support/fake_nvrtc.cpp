@@ -41,7 +41,14 @@ std::string blocked_signals() {
   return words;
 }
 
+/// Of a clock that all processes share.
+std::string microseconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
 Result compile(Program& program) {
+  const std::string began = microseconds();
   if (says(program, "do segv")) {
     signal(SIGSEGV, SIG_DFL);  // a sanitizer has a handler
     raise(SIGSEGV);
@@ -78,7 +85,8 @@ Result compile(Program& program) {
     return kCompilation;
   }
   program.log = "descriptors " + descriptors() + "\nblocked " + blocked_signals() + "\npid " +
-                std::to_string(getpid()) + "\ncompiles " + std::to_string(++compiles) + "\nLD_PRELOAD " +
+                std::to_string(getpid()) + "\ncompiles " + std::to_string(++compiles) + "\nbegan " + began +
+                "\nended " + microseconds() + "\nLD_PRELOAD " +
                 (std::getenv("LD_PRELOAD") ? std::getenv("LD_PRELOAD") : "none") + "\n";
   program.cubin =
       "\x7f"

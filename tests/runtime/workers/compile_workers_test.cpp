@@ -342,6 +342,56 @@ TEST_F(CompileWorkersTest, ThreadsCompileSideBySideUpToTheHostsSlots) {
   EXPECT_LE(most, 4u);
 }
 
+struct Compiled {
+  long long began_us = 0, ended_us = 0;
+};
+
+/// Most compiles that ran at one moment.
+std::size_t most_at_once(const std::vector<Compiled>& compiles) {
+  std::size_t most = 0;
+  for (const Compiled& one : compiles)
+    most = std::max(most, static_cast<std::size_t>(std::ranges::count_if(compiles, [&](const Compiled& other) {
+                      return other.began_us <= one.began_us && one.began_us < other.ended_us;
+                    })));
+  return most;
+}
+
+// Each server compiles three kernels at once, and the host has two slots.
+TEST_F(CompileWorkersTest, TwoServerProcessesShareTheHostsSlots) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer allows no threads in a forked child";
+#endif
+  options.most_per_host = 2;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  pid_t servers[2];
+  for (pid_t& server : servers) {
+    server = fork();
+    if (server != 0) continue;
+    CompileWorkers compiler = workers();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i)
+      threads.emplace_back([&] {
+        const CompileAnswer answer = compiler.compile(request_of("do sleep"));
+        const Compiled compiled{std::stoll(log_line(answer, "began")), std::stoll(log_line(answer, "ended"))};
+        if (write(ends[1], &compiled, sizeof compiled) != sizeof compiled) _exit(1);
+      });
+    for (std::thread& thread : threads) thread.join();
+    _exit(0);
+  }
+  close(ends[1]);
+  std::vector<Compiled> compiles;
+  for (Compiled each; read(ends[0], &each, sizeof each) == sizeof each;) compiles.push_back(each);
+  close(ends[0]);
+  for (const pid_t server : servers) {
+    int status = -1;
+    waitpid(server, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  ASSERT_EQ(compiles.size(), 6u);
+  EXPECT_EQ(most_at_once(compiles), 2u);
+}
+
 /// The files that HostResources reads, below a folder.
 struct FakeHost {
   const std::string root = ::testing::TempDir() + fmt::format("compile-host-{}", getpid());
