@@ -10,6 +10,7 @@
 #include <chrono>
 #include <list>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,10 +29,36 @@ using Child = std::shared_ptr<WorkerChild>;
 
 constexpr std::size_t kReaperStackBytes = std::size_t{256} << 10;
 
-int checked_time_limit(int milliseconds) {
-  if (milliseconds >= 1) return milliseconds;
-  throw ConfigError("/compile_time_limit_ms",
-                    fmt::format("{} is not a time; write 1 or more milliseconds", milliseconds));
+/// NVRTC does not even load with 16 MiB, and says that its file is missing.
+constexpr std::uint64_t kLeastMemoryBytes = std::uint64_t{64} << 20;
+
+CompileWorkerOptions checked(CompileWorkerOptions options) {
+  if (options.time_limit_ms < 1)
+    throw ConfigError("/compile_time_limit_ms",
+                      fmt::format("{} is not a time; write 1 or more milliseconds", options.time_limit_ms));
+  if (options.memory_bytes != 0 && options.memory_bytes < kLeastMemoryBytes)
+    throw ConfigError("/compile_memory_bytes",
+                      fmt::format("{} is less than NVRTC takes without any kernel; write {} ({} MiB) or more",
+                                  options.memory_bytes, kLeastMemoryBytes, kLeastMemoryBytes >> 20));
+  return options;
+}
+
+/// The first line of a log that is not blank.
+std::string_view first_line(std::string_view log) {
+  const std::size_t from = std::min(log.find_first_not_of("\n "), log.size());
+  return log.substr(from, log.find('\n', from) - from);
+}
+
+constexpr std::string_view kOutOfMemory = "NVRTC_ERROR_OUT_OF_MEMORY";
+
+/// What a compile without enough memory reports. `limit`: of the worker, in bytes; 0: it has none.
+std::string memory_fault(const WorkerAnswer& worker, std::uint64_t limit) {
+  std::string text = limit ? fmt::format("the compile worker met its memory limit of {} MiB", limit >> 20)
+                           : std::string("the compile worker got no more memory from the system");
+  if (worker.refused_bytes) text += fmt::format(": {} bytes were refused", worker.refused_bytes);
+  text += "; NVRTC says " + worker.answer.result;
+  if (const std::string_view line = first_line(worker.answer.log); !line.empty()) text += fmt::format(": {}", line);
+  return text;
 }
 
 }  // namespace
@@ -39,10 +66,10 @@ int checked_time_limit(int milliseconds) {
 struct CompileWorkers::Impl {
   Impl(std::string path, CompileWorkerOptions given, EventSink told)
       : nvrtc_path(std::move(path)),
-        options(std::move(given)),
+        options(checked(std::move(given))),
         where(compile_in(options)),
         sink(std::move(told)),
-        limit(checked_time_limit(options.time_limit_ms)),
+        limit(options.time_limit_ms),
         slots(options.most_per_host, options.lock_directory),
         here(nvrtc_path) {}
   ~Impl() { stop(); }
@@ -219,20 +246,23 @@ CompileAnswer CompileWorkers::compile(const CompileRequest& request) {
   if (!child) return impl_->here.compile(request);
   const WorkerChild::Reply reply = impl_->ask(child, what, MessageKind::kCompile, encode(request));
   WorkerAnswer worker;
-  if (reply.kind != MessageKind::kAnswer || !decode(reply.fields, worker)) {
+  const auto fault = [&](const std::string& text) {
     ++impl_->failures;
-    const CompilerFaultError error("the compile worker was killed, because it sent bytes that are no answer");
-    impl_->tell(what, error.what());
-    throw error;
-  }
+    impl_->tell(what, text);
+    return CompilerFaultError(text);
+  };
+  if (reply.kind != MessageKind::kAnswer || !decode(reply.fields, worker))
+    throw fault("the compile worker was killed, because it sent bytes that are no answer");
+  // What NVRTC says after a refused allocation is not to be trusted. It may call the source wrong.
+  const bool short_of_memory =
+      !worker.answer.compiled && (worker.refused_bytes || worker.answer.result == kOutOfMemory);
+  if (short_of_memory) throw fault(memory_fault(worker, impl_->options.memory_bytes));
   ++impl_->compiles;
-  // A rejected source leaves NVRTC sound. Any other failure may not: too little memory, or a fault inside.
-  const bool sound = worker.answer.compiled || worker.answer.result == "NVRTC_ERROR_COMPILATION" ||
-                     worker.answer.result == "NVRTC_ERROR_INVALID_OPTION";
+  // A rejected source leaves NVRTC sound. Any other failure may not, and neither may a refused allocation.
+  const bool sound =
+      !worker.refused_bytes && (worker.answer.compiled || worker.answer.result == "NVRTC_ERROR_COMPILATION" ||
+                                worker.answer.result == "NVRTC_ERROR_INVALID_OPTION");
   impl_->give_back(std::move(child), worker.resident_bytes, sound);
-  if (!sound && impl_->options.memory_bytes)
-    worker.answer.result +=
-        fmt::format(" (a compile worker may have {} MiB of memory)", impl_->options.memory_bytes >> 20);
   return std::move(worker.answer);
 }
 

@@ -102,6 +102,7 @@ void fields(Archive& archive, WorkerAnswer& worker) {
   archive.field(answer.ptx);
   archive.field(answer.milliseconds);
   archive.field(worker.resident_bytes);
+  archive.field(worker.refused_bytes);
 }
 
 template <class Message>
@@ -120,7 +121,7 @@ bool decoded(std::string_view bytes, Message& message) {
 
 }  // namespace
 
-std::string worker_protocol() { return std::string(KERNELWRIGHT_VERSION) + "/1"; }
+std::string worker_protocol() { return std::string(KERNELWRIGHT_VERSION) + "/2"; }
 
 std::string encode(const CompileRequest& request) { return encoded(request); }
 std::string encode(const WorkerAnswer& answer) { return encoded(answer); }

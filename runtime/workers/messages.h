@@ -39,6 +39,7 @@ static_assert(sizeof(MessageHeader) == 24);
 struct WorkerAnswer {
   CompileAnswer answer;
   std::uint64_t resident_bytes = 0;  // of the worker, after the compile
+  std::uint64_t refused_bytes = 0;   // the first allocation of the compile that the system refused; 0: none
 };
 
 std::string encode(const CompileRequest& request);

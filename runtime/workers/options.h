@@ -26,7 +26,7 @@ struct CompileWorkerOptions {
   std::string program;
   /// How long one compile may take, in milliseconds. Its worker is killed then. From 1 on.
   int time_limit_ms = 120'000;
-  /// How many bytes of writable private memory a worker may have (RLIMIT_DATA). 0: no limit.
+  /// How many bytes of writable private memory a worker may have (RLIMIT_DATA): 64 MiB or more. 0: no limit.
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;
   /// How many compiles run at once on this host, in all processes of this user. 0: as many as cores, and as many as
   /// free memory has room for.

@@ -76,6 +76,14 @@ Result compile(Program& program) {
       std::memset(piece, 1, 4096);
     }
   }
+  if (says(program, "do swallow")) {  // as NVRTC's own ptxas: a failed allocation becomes a fault of the source
+    while (void* piece = std::malloc(std::size_t{16} << 20)) std::memset(piece, 1, 4096);
+    program.log = "ptxas fatal   : Ptx assembly aborted due to errors\n";
+    return kCompilation;
+  }
+  if (says(program, "do crash without memory")) {
+    for (;;) *static_cast<volatile char*>(std::malloc(std::size_t{16} << 20)) = 1;
+  }
   if (says(program, "do leak")) {
     const std::size_t bytes = std::size_t{8} << 20;
     if (void* piece = std::malloc(bytes)) std::memset(piece, 1, bytes);

@@ -23,6 +23,7 @@
 #include "kernelwright/runtime/compile/nvrtc.h"
 #include "kernelwright/runtime/process/own_thread.h"
 #include "kernelwright/runtime/workers/messages.h"
+#include "kernelwright/runtime/workers/program/refused_memory.h"
 
 namespace kernelwright {
 namespace {
@@ -94,6 +95,7 @@ Reply reply_to(Nvrtc& nvrtc, MessageKind kind, const std::string& fields) {
     else
       return {MessageKind::kCannotCompile, "the compile worker does not know this request"};
     worker.resident_bytes = resident_bytes();
+    worker.refused_bytes = refused_bytes();
     return {MessageKind::kAnswer, encode(worker)};
   } catch (const MissingError& error) {
     return {MessageKind::kMissing, error.what()};

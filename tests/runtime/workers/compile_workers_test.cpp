@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/compile/nvrtc.h"
 #include "kernelwright/runtime/engine/engine.h"
@@ -213,14 +214,23 @@ TEST_F(CompileWorkersTest, AnIdleWorkerThatDiesIsReplaced) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a sanitizer's worker has no memory limit
-TEST_F(CompileWorkersTest, ARunawayMeetsItsMemoryLimit) {
+TEST_F(CompileWorkersTest, ARunawayOfAHundredGigabytesMeetsItsMemoryLimit) {
   options.memory_bytes = std::uint64_t{512} << 20;
-  CompileWorkers compiler = workers();
-  const std::string before = log_line(compiler.compile(request_of("one")), "pid");
-  const CompileAnswer answer = compiler.compile(request_of("do take memory"));
-  EXPECT_FALSE(answer.compiled);
-  EXPECT_EQ(answer.result, "NVRTC_ERROR_OUT_OF_MEMORY (a compile worker may have 512 MiB of memory)");
-  EXPECT_NE(log_line(compiler.compile(request_of("two")), "pid"), before);
+  costs_one_kernel("do take memory",
+                   "the compile worker met its memory limit of 512 MiB: 67108864 bytes were refused; NVRTC says "
+                   "NVRTC_ERROR_OUT_OF_MEMORY");
+}
+
+TEST_F(CompileWorkersTest, ARefusedAllocationThatNvrtcCallsARejectedSourceIsAFaultOfMemory) {
+  options.memory_bytes = std::uint64_t{256} << 20;
+  costs_one_kernel("do swallow",
+                   "met its memory limit of 256 MiB: 16777216 bytes were refused; NVRTC says "
+                   "NVRTC_ERROR_COMPILATION: ptxas fatal   : Ptx assembly aborted due to errors");
+}
+
+TEST_F(CompileWorkersTest, ACrashOfARefusedAllocationSaysSo) {
+  options.memory_bytes = std::uint64_t{256} << 20;
+  costs_one_kernel("do crash without memory", "its last words: 16777216 bytes of memory were refused");
 }
 #endif
 
@@ -578,6 +588,18 @@ TEST_F(CompileWorkersTest, AMissingNvrtcIsTheErrorOfThisProcess) {
   EXPECT_EQ(failure<MissingError>(away, "one"), failure<MissingError>(here, "one"));
 }
 
+TEST_F(CompileWorkersTest, AMemoryLimitBelowWhatNvrtcItselfTakesIsRefusedByName) {
+  options.memory_bytes = std::uint64_t{63} << 20;
+  try {
+    workers();
+    ADD_FAILURE() << "taken";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "/compile_memory_bytes: 66060288 is less than NVRTC takes without any kernel; write 67108864 (64 MiB) "
+                 "or more");
+  }
+}
+
 TEST(CompileInTest, TheEnvironmentsWordIsTakenOrRefused) {
   ::setenv("KERNELWRIGHT_COMPILE_IN", "auto", 1);
   EXPECT_EQ(compile_in({}), CompileIn::kAuto);
@@ -643,6 +665,32 @@ TEST_F(CompileWorkersTest, AnEngineTellsOperatorsWhatItsWorkersDid) {
   EXPECT_THAT(metrics, HasSubstr(fmt::format("\nkernelwright_compile_worker_results_total{{result=\"answered\"}} {}\n",
                                              counters.compiles)));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The real NVRTC calls its own PTX wrong then. A worker with enough memory compiles the same source.
+TEST_F(CompileWorkersTest, TheRealCompilerWithoutMemoryIsAFaultOfMemoryAndNotOfTheSource) {
+  AttentionSpec hopper;
+  hopper.family = Family::kHopper, hopper.arch = Arch::kSm90a, hopper.block_n = 128;
+  const SourceUnit unit = specialize(hopper);
+  options.memory_bytes = std::uint64_t{64} << 20;
+  Compiler compiler({}, folder, [this](const std::string& path) {
+    return make_source_compiler(path, options, [this](const Event& event) { events.push_back(event); });
+  });
+  if (compiler.path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  try {
+    compiler.compile(unit);
+    ADD_FAILURE() << "compiled";
+  } catch (const CompileError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("attention_sm90 for sm_90a: the compile worker met its memory limit of 64 MiB"));
+  }
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, EventKind::kCompileWorker);
+  EXPECT_THAT(events[0].detail, HasSubstr("bytes were refused; NVRTC says NVRTC_ERROR"));
+  options.memory_bytes = CompileWorkerOptions().memory_bytes;
+  EXPECT_FALSE(Compiler({}, folder, in_workers()).compile(unit).cubin.empty());
+}
+#endif
 
 // The same bytes as in this process, with the real NVRTC, which is not loaded here.
 TEST_F(CompileWorkersTest, TheRealCompilerGivesTheSameBytesAndIsNotLoadedHere) {
