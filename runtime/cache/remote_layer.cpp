@@ -15,6 +15,7 @@
 
 #include "kernelwright/runtime/cache/remote/leases.h"
 #include "kernelwright/runtime/cache/remote/server.h"
+#include "kernelwright/runtime/cache/remote_name.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 
 namespace kernelwright {
@@ -27,19 +28,6 @@ constexpr milliseconds kFirstAnswer{900};  // for all that is asked before anoth
 constexpr milliseconds kFirstPoll{50}, kLongestPoll{500}, kSlice{20}, kSilentWait{1'000};
 constexpr milliseconds kForgetAbsent{60'000};
 constexpr std::size_t kMaxQueued = 64, kMaxQueuedBytes = std::size_t{32} << 20, kMaxAbsent = 4096;
-constexpr std::string_view kLeaseSuffix = ":lease";
-
-/// The names of a key on the server. A build is found by its key, and by its key without the compiler.
-struct RemoteName {
-  explicit RemoteName(const CacheKey& key, bool any_compiler)
-      : any(any_compiler),
-        digest(any_compiler ? key.digest_without_compiler() : key.digest()),
-        text(fmt::format("kw{}/{}/{}{}", kEntryFormatVersion, key.arch, any_compiler ? "any-" : "", digest.hex())),
-        lease(text + std::string(kLeaseSuffix)) {}
-  bool any;
-  Digest digest;
-  std::string text, lease;
-};
 
 struct Sending {
   CacheKey key;
@@ -345,6 +333,10 @@ void RemoteLayer::abandon(const CacheKey& key) try {
 } catch (const std::exception&) {
   ++state_->write_failures;
 }
+
+RemoteTransport& RemoteLayer::transport() const { return state_->server.transport(); }
+
+const RemoteLayer::Access& RemoteLayer::access() const { return state_->access; }
 
 RemoteProbe RemoteLayer::probe() {
   RemoteTransport& server = state_->server.transport();

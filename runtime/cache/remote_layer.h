@@ -65,6 +65,10 @@ class RemoteLayer : public CacheLayer {
 
   RemoteCounters counters() const;
 
+  /// For builds/, which speaks with the same server under the same keys.
+  RemoteTransport& transport() const;
+  const Access& access() const;
+
  private:
   /// The bytes of a binary; none if this cache sends nothing, or no binary of that size.
   std::vector<std::byte> entry_to_send(const CacheKey& key, const Binary& binary);

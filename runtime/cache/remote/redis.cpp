@@ -75,6 +75,16 @@ class RedisTransport : public RemoteTransport {
     return ask(words, deadline + transfer_time(expected.size() + value.size()));
   }
 
+  bool runs_scripts() const override { return true; }
+  RemoteReply run_script(std::string_view script, std::span<const std::string> keys,
+                         std::span<const std::string> arguments, Deadline deadline) override {
+    const std::string count = std::to_string(keys.size());
+    std::vector<std::string_view> words{"EVAL", script, count};
+    words.insert(words.end(), keys.begin(), keys.end());
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return ask(words, deadline);
+  }
+
  private:
   RemoteReply ask(std::span<const std::string_view> words, Deadline deadline);
   /// A connection that was used before, or a new one that has given its password.

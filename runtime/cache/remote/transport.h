@@ -72,6 +72,17 @@ class RemoteTransport {
     if (!std::ranges::equal(found.value, expected)) return {.outcome = RemoteOutcome::kAbsent};
     return put(name, value, deadline);
   }
+
+  /// Whether run_script() works. A server of HTTP has names and values alone.
+  virtual bool runs_scripts() const { return false; }
+  /// Runs a Lua script of Redis on the server, in one step that no other client sees halves of. `keys` and `arguments`
+  /// are its KEYS and ARGV. kDone: it returned a text, which is in `value`, or a number above 0. kAbsent: it returned
+  /// another number, or nil.
+  virtual RemoteReply run_script(std::string_view script, std::span<const std::string> keys,
+                                 std::span<const std::string> arguments, Deadline deadline) {
+    static_cast<void>(script), static_cast<void>(keys), static_cast<void>(arguments), static_cast<void>(deadline);
+    return {.detail = "the server runs no scripts"};
+  }
 };
 
 /// Certificates of an https server, in files of PEM. "": there is none.
