@@ -71,7 +71,7 @@ _OnMiss: TypeAlias = Literal["block", "fallback", "error"]
 # The type of a parameter by its name; "Class.method.name" goes before "name".
 PARAMETERS = {
     "allow_when_sealed": "bool", "background": "bool", "backend": 'Literal["auto", "cuda", "emulator"]',
-    "cache_directory": "_Path", "check_data": "bool", "compile_in": 'Literal["process", "workers", "auto"]',
+    "cache_directory": "_Path", "check_data": "bool", "compile_in": 'Literal["process", "workers", "auto", "hosts"]',
     "compile_memory_bytes": "int", "compile_time_limit_ms": "int", "compile_worker": "_Path", "compiles_per_host": "int",
     "compile_threads": "int", "completion": "str",
     "config": "_Config", "plan.config": "Mapping[str, Any] | _Path | _ModelConfig",

@@ -247,6 +247,8 @@ const std::vector<LayerFolders>& layer_folders() {
            {"runtime/workers/program", {"runtime/workers", "runtime/compile", "runtime/process"}},
            {"runtime/store",
             {"runtime/workers", "runtime/cache", "runtime/compile", "runtime/binary", "runtime/process"}},
+           {"runtime/fleet",
+            {"runtime/store", "runtime/workers", "runtime/cache", "runtime/cache/remote", "runtime/process"}},
            {"runtime/slot", {"runtime/binary", "runtime/device", "runtime/process"}},
            {"runtime/attention", {"runtime/slot", "runtime/launch", "runtime/binary", "runtime/device"}},
            {"runtime/gemm", {"runtime/slot", "runtime/launch", "runtime/binary", "runtime/device"}},

@@ -72,7 +72,7 @@ class Engine:
         tuned_dir: _Path | None = None, event_level: Literal["debug", "info", "warning", "error"] = "debug",
         launch_sampling: int = 0, check_data: bool = False, lock_timeout_ms: int = 0, bundles: Sequence[_Path] = (),
         bundle_keys: Sequence[_Path] = (), fallback_first: bool = False,
-        compile_in: Literal["process", "workers", "auto"] | None = None, compile_worker: _Path | None = None,
+        compile_in: Literal["process", "workers", "auto", "hosts"] | None = None, compile_worker: _Path | None = None,
         compile_time_limit_ms: int = 0, compile_memory_bytes: int = 0, compiles_per_host: int = 0,
         remote: str | None = None, remote_keys: Sequence[_Path] = (), remote_signing_key: _Path | None = None,
         remote_allow_unsigned: bool = False, remote_ca: _Path | None = None, remote_certificate: _Path | None = None,

@@ -100,7 +100,7 @@ class Engine:
     on_event is called with a dict per event, on the thread on which the event happens. It must not call back into the
     engine. event_level is the lowest level that on_event receives: debug, info, warning or error.
     About one launch in launch_sampling is timed for latencies(); none if it is 0.
-    compile_in is "process", "workers" or "auto": where NVRTC runs (docs/compile-workers.md).
+    compile_in is "process", "workers", "auto" or "hosts": where NVRTC runs (docs/compile-workers.md).
     With fallback_first, a fallback serves until promote() even if the wanted kernel is cached: docs/fleet.md.
     """
 

@@ -121,7 +121,7 @@ typedef struct kernelwright_engine_options {
   size_t num_bundle_keys;
   /* 1: KERNELWRIGHT_ON_MISS_FALLBACK's fallbacks serve until promotion even for cached kernels, so ranks begin alike */
   int32_t fallback_first;
-  /* Where NVRTC runs, "process", "workers" or "auto": docs/compile-workers.md */
+  /* Where NVRTC runs, "process", "workers", "auto" or "hosts": docs/compile-workers.md */
   const char* compile_in;        /* NULL: $KERNELWRIGHT_COMPILE_IN, else "process" */
   const char* compile_worker;    /* the worker program; NULL: $KERNELWRIGHT_CC, else beside the library */
   int32_t compile_time_limit_ms; /* of one compile by a worker; 0: two minutes */

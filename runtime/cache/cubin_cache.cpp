@@ -56,9 +56,14 @@ CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
   impl.remote = RemoteLayer::of_options(wanted.remote, hooks.report, fault);
   if (!fault.empty())
     impl.tell({EventKind::kCacheDegraded, "", "remote", fmt::format("the remote cache is off: {}", fault)});
+  if (impl.remote && wanted.remote.build_wait_ms > 0)
+    impl.builds = std::make_unique<RemoteBuilds>(
+        *impl.remote, hooks.report,
+        RemoteBuilds::Waits{.build = std::chrono::milliseconds(wanted.remote.build_wait_ms)});
 }
 
 CubinCache::~CubinCache() {
+  impl_->builds.reset();
   impl_->remote.reset();  // may still report what it sends
   impl_->add_stats(Impl::kPatienceMs);
 }
@@ -246,10 +251,13 @@ void CubinCache::put(const CacheKey& key, Binary binary) {
 
 void CubinCache::stop_remote() {
   if (impl_->remote) impl_->remote->stop();
+  if (impl_->builds) impl_->builds->stop();
 }
 
 RemoteCounters CubinCache::remote_counters() const {
-  return impl_->remote ? impl_->remote->counters() : RemoteCounters{};
+  RemoteCounters counters = impl_->remote ? impl_->remote->counters() : RemoteCounters{};
+  if (impl_->builds) counters.built = impl_->builds->built(), counters.not_built = impl_->builds->failed();
+  return counters;
 }
 
 }  // namespace kernelwright

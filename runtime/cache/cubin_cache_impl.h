@@ -23,6 +23,7 @@
 #include "kernelwright/runtime/cache/directory.h"
 #include "kernelwright/runtime/cache/file_lock.h"
 #include "kernelwright/runtime/cache/names.h"
+#include "kernelwright/runtime/cache/remote_builds.h"
 #include "kernelwright/runtime/cache/remote_layer.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 #include "kernelwright/runtime/process/interrupt.h"
@@ -75,6 +76,7 @@ struct CubinCache::Impl {
   std::vector<std::unique_ptr<Bundle>> bundles;     // before the directory
   std::vector<std::shared_ptr<CacheLayer>> layers;  // after it
   std::unique_ptr<RemoteLayer> remote;              // asked by a thread that would compile otherwise
+  std::unique_ptr<RemoteBuilds> builds;             // asked after it, where there is no compiler
 
   ForkSafeMutex mutex{[this] { flights.clear(); }};  // guards the four tables
   std::unordered_map<Digest, Shared, DigestHash> memory;
@@ -172,12 +174,13 @@ struct CubinCache::Impl {
   }
 
   /// Asks the remote cache, or waits for another host that compiles the key. Keeps a hit on disk. If nothing is
-  /// returned, other hosts may wait for this one.
+  /// returned, other hosts may wait for this one. Throws as RemoteBuilds::build() if this host has no compiler.
   std::optional<Binary> from_remote(const CacheKey& key, const Digest& digest) {
     if (!remote) return std::nullopt;
     const auto start = Clock::now();
     std::optional<DecodedEntry> entry =
         remote->find_or_lead(key, std::chrono::milliseconds(options.lock_timeout_ms), [] { return interrupted(); });
+    if (!entry && builds && builds->can_ask(key)) entry = builds->build(key);
     if (!entry) return std::nullopt;
     count_hit(layer_hits, entry->binary);
     const std::chrono::duration<double, std::milli> spent = Clock::now() - start;

@@ -141,7 +141,10 @@ std::vector<std::pair<std::string, bool>> CubinCache::layer_answers(const CacheK
 }
 
 std::optional<RemoteProbe> CubinCache::probe_remote() {
-  return impl_->remote ? std::optional(impl_->remote->probe()) : std::nullopt;
+  if (!impl_->remote) return std::nullopt;
+  RemoteProbe probe = impl_->remote->probe();
+  if (impl_->builds && probe.read) probe.workers = impl_->builds->archs_with_workers();
+  return probe;
 }
 
 const std::string& CubinCache::directory() const { return impl_->directory_path; }

@@ -37,6 +37,11 @@ struct RemoteOptions {
   /// The certificate that this host shows to an https server that asks for one, and its private key. "": those of
   /// $KERNELWRIGHT_REMOTE_CERTIFICATE and $KERNELWRIGHT_REMOTE_CERTIFICATE_KEY; else none.
   std::string certificate, certificate_key;
+  /// How long a host without a compiler waits for a build by `kernelwright worker` on another host, in milliseconds.
+  /// 0: it asks none.
+  int build_wait_ms = 120'000;
+  /// There is no remote cache, whatever the environment says.
+  bool off = false;
 };
 
 struct CacheOptions {
@@ -89,16 +94,18 @@ struct RemoteCounters {
   std::uint64_t skipped = 0;   // operations that the breaker kept from the server
   std::uint64_t writes = 0, write_failures = 0;
   std::uint64_t dropped = 0;  // binaries that were not sent: the queue was full, they were too large, or time was over
-  std::uint64_t lease_waits = 0;  // another host compiled the key, and was waited for
+  std::uint64_t lease_waits = 0;           // another host compiled the key, and was waited for
+  std::uint64_t built = 0, not_built = 0;  // kernels that were asked of workers on other hosts: what became of them
 };
 
 /// What a remote cache has proved.
 struct RemoteProbe {
-  std::string server;       // its address, without credentials
-  bool read = false;        // it answered a get
-  bool wrote = false;       // it took a value, which came back whole and signed by a trusted key
-  std::string fault;        // what failed; "": nothing did
-  double milliseconds = 0;  // of one get
+  std::string server;                // its address, without credentials
+  bool read = false;                 // it answered a get
+  bool wrote = false;                // it took a value, which came back whole and signed by a trusted key
+  std::string fault;                 // what failed; "": nothing did
+  double milliseconds = 0;           // of one get
+  std::vector<std::string> workers;  // architectures for which a worker of another host waits for requests
 };
 
 }  // namespace kernelwright

@@ -65,7 +65,7 @@ class RemoteLayer : public CacheLayer {
 
   RemoteCounters counters() const;
 
-  /// For builds/, which speaks with the same server under the same keys.
+  /// For BuildQueue, which speaks with the same server under the same keys.
   RemoteTransport& transport() const;
   const Access& access() const;
 

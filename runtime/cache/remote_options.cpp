@@ -18,7 +18,7 @@ std::unique_ptr<RemoteLayer> RemoteLayer::of_options(const RemoteOptions& option
 std::unique_ptr<RemoteLayer> RemoteLayer::open(const RemoteOptions& options, EventSink report,
                                                const std::string& field) {
   const std::string address = text_or_environment(options.address, "KERNELWRIGHT_REMOTE");
-  if (address.empty()) return nullptr;
+  if (address.empty() || options.off) return nullptr;
   const RemoteTls tls{
       .ca = text_or_environment(options.ca, "KERNELWRIGHT_REMOTE_CA"),
       .certificate = text_or_environment(options.certificate, "KERNELWRIGHT_REMOTE_CERTIFICATE"),

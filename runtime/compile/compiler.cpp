@@ -97,7 +97,21 @@ CompileRequest request_of(const SourceUnit& unit) {
   return request;
 }
 
+class NoCompiler final : public SourceCompiler {
+ public:
+  explicit NoCompiler(std::string why) : why_(std::move(why)) {}
+  CompileAnswer compile(const CompileRequest& request) override { throw MissingError(request.what() + ": " + why_); }
+  int version() override { throw MissingError(why_); }
+
+ private:
+  const std::string why_;
+};
+
 }  // namespace
+
+Compiler::Compiler(std::unique_ptr<SourceCompiler> without_nvrtc) : compiler_(std::move(without_nvrtc)) {}
+
+Compiler Compiler::none(std::string why) { return Compiler(std::make_unique<NoCompiler>(std::move(why))); }
 
 Compiler::Compiler(std::string nvrtc_path, std::string failed_source_dir, const MakeSourceCompiler& make)
     : path_(nvrtc_path.empty() ? find_nvrtc().value_or("") : std::move(nvrtc_path)),

@@ -28,6 +28,8 @@ class Compiler {
   /// this process runs it.
   explicit Compiler(std::string nvrtc_path = {}, std::string failed_source_dir = {},
                     const MakeSourceCompiler& make = {});
+  /// For a host that compiles nothing: its keys have no compiler. What would compile throws MissingError with `why`.
+  static Compiler none(std::string why);
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
@@ -49,6 +51,7 @@ class Compiler {
   std::string version();
 
  private:
+  explicit Compiler(std::unique_ptr<SourceCompiler> without_nvrtc);
   /// Throws CompileError, with the kept source, if a worker failed instead of answering.
   CompileAnswer answer_to(const CompileRequest& request, const SourceUnit& unit);
   const std::string path_, identity_, failed_source_dir_;

@@ -70,6 +70,9 @@ void add_remote(PrometheusText& text, const RemoteCounters& remote) {
   text.sample(remote.dropped, {{"result", "dropped"}});
   text.counter("kernelwright_remote_lease_waits_total", "Compilations of other hosts that were waited for.");
   text.sample(remote.lease_waits);
+  text.counter("kernelwright_remote_builds_total", "Kernels that workers on other hosts were asked to build.");
+  text.sample(remote.built, {{"result", "built"}});
+  text.sample(remote.not_built, {{"result", "not built"}});
 }
 
 void add_compile_workers(PrometheusText& text, const CompileWorkerCounters& workers) {

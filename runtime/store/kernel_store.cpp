@@ -23,14 +23,29 @@ CompileWorkerOptions with_locks_of(const CacheOptions& cache, CompileWorkerOptio
   return workers;
 }
 
+/// What a compile says where no other host could be asked.
+constexpr const char* kOnOtherHosts =
+    "kernels are compiled on other hosts alone (\"hosts\" of compile_in or $KERNELWRIGHT_COMPILE_IN), and none was "
+    "asked for this one: no remote cache of Redis or Valkey is in use, or the kernel has a source of your own; "
+    "\"auto\" compiles here";
+
+/// A build on another host may take as long as one on this host.
+CacheOptions with_wait_of(const CompileWorkerOptions& workers, CacheOptions cache) {
+  if (cache.remote.build_wait_ms > 0) cache.remote.build_wait_ms = workers.time_limit_ms;
+  return cache;
+}
+
 }  // namespace
 
 KernelStore::KernelStore(CacheOptions cache, std::string nvrtc_path, CompileWorkerOptions workers)
-    : cache_(cache), compiler_(std::move(nvrtc_path), failed_sources_beside(cache_), [&](const std::string& path) {
-        auto made = make_source_compiler(path, with_locks_of(cache, std::move(workers)), cache.sink);
-        workers_ = dynamic_cast<const CompileWorkers*>(made.get());
-        return made;
-      }) {}
+    : cache_(with_wait_of(workers, cache)),
+      compiler_(compile_in(workers) == CompileIn::kHosts
+                    ? Compiler::none(kOnOtherHosts)
+                    : Compiler(std::move(nvrtc_path), failed_sources_beside(cache_), [&](const std::string& path) {
+                        auto made = make_source_compiler(path, with_locks_of(cache, std::move(workers)), cache.sink);
+                        workers_ = dynamic_cast<const CompileWorkers*>(made.get());
+                        return made;
+                      })) {}
 
 KernelStore::~KernelStore() = default;
 

@@ -33,7 +33,8 @@ class KernelStore {
   CacheKey key(const Spec& spec) const;
 
   /// The binary from the cache, else compiled and cached. Without a usable compiler, any cached build of the Spec is
-  /// accepted. Throws CompileError, or MissingError if the binary is not cached and there is no compiler. `source`, if
+  /// accepted, and then a worker of another host is asked. Throws CompileError, or MissingError if the binary is not
+  /// cached, and neither is a compiler here nor has another host built it. `source`, if
   /// given, receives the place where the binary was found. `lock_wait_ms`, if given, grows by the time spent waiting
   /// for another process that compiled it.
   std::shared_ptr<const Binary> compile(const KernelSource& kernel, CacheSource* source = nullptr,

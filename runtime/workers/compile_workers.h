@@ -30,8 +30,8 @@ class CompileWorkers final : public SourceCompiler {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What `options` ask for: CompileWorkers, or Nvrtc. Throws ConfigError for an option, or a word of the environment,
-/// that cannot be used.
+/// What `options` ask for, which is not kHosts: CompileWorkers, or Nvrtc. Throws ConfigError for an option, or a word
+/// of the environment, that cannot be used.
 std::unique_ptr<SourceCompiler> make_source_compiler(std::string nvrtc_path, CompileWorkerOptions options,
                                                      EventSink sink);
 

@@ -39,14 +39,15 @@ std::string_view to_string(CompileIn where) {
     case CompileIn::kProcess: return "process";
     case CompileIn::kWorkers: return "workers";
     case CompileIn::kAuto: return "auto";
+    case CompileIn::kHosts: return "hosts";
   }
   return "?";
 }
 
 CompileIn compile_in_of(std::string_view word, const std::string& path) {
-  for (const CompileIn each : {CompileIn::kProcess, CompileIn::kWorkers, CompileIn::kAuto})
+  for (const CompileIn each : {CompileIn::kProcess, CompileIn::kWorkers, CompileIn::kAuto, CompileIn::kHosts})
     if (word == to_string(each)) return each;
-  throw ConfigError(path, fmt::format("\"{:.64}\" is not one of process, workers, auto", word));
+  throw ConfigError(path, fmt::format("\"{:.64}\" is not one of process, workers, auto, hosts", word));
 }
 
 CompileIn compile_in(const CompileWorkerOptions& options) {

@@ -13,8 +13,9 @@ enum class CompileIn {
   kProcess,  // in this process
   kWorkers,  // in worker processes; an error where they cannot be started
   kAuto,     // in worker processes; in this process, with an event, where they cannot be started
+  kHosts,    // on other hosts, by `kernelwright worker`. An NVRTC of this host is not used
 };
-/// "process", "workers", "auto"
+/// "process", "workers", "auto", "hosts"
 std::string_view to_string(CompileIn where);
 /// Throws ConfigError that names `path` and the accepted words.
 CompileIn compile_in_of(std::string_view word, const std::string& path);
@@ -24,7 +25,8 @@ struct CompileWorkerOptions {
   std::optional<CompileIn> where;
   /// The worker program. "": $KERNELWRIGHT_CC, else kernelwright-cc beside this library or program.
   std::string program;
-  /// How long one compile may take, in milliseconds. Its worker is killed then. From 1 on.
+  /// How long one compile may take, in milliseconds. Its worker is killed then. From 1 on. A host without a compiler
+  /// waits as long for a build on another host.
   int time_limit_ms = 120'000;
   /// How many bytes of writable private memory a worker may have (RLIMIT_DATA): 64 MiB or more. 0: no limit.
   std::uint64_t memory_bytes = std::uint64_t{2} << 30;

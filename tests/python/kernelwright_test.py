@@ -433,7 +433,7 @@ class OnTheEmulator(unittest.TestCase):
             kernelwright.Engine("emulator", event_level="loud")
 
     def test_compiles_in_worker_processes_that_leave_no_compiler_here(self):
-        with self.assertRaisesRegex(ConfigError, '/compile_in: "child" is not one of process, workers, auto'):
+        with self.assertRaisesRegex(ConfigError, '/compile_in: "child" is not one of process, workers, auto, hosts'):
             kernelwright.Engine("emulator", compile_in="child")
         program = (
             "import kernelwright\n"

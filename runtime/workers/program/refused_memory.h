@@ -8,7 +8,7 @@
 namespace kernelwright {
 
 /// The size of the first allocation that was refused in this process; 0: none was. A worker ends after a compile that
-/// failed for want of memory, so there is nothing to reset. Built with a sanitizer, this is always 0.
+/// failed without enough memory, so there is nothing to reset. Built with a sanitizer, this is always 0.
 std::uint64_t refused_bytes();
 
 }  // namespace kernelwright

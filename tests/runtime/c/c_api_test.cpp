@@ -310,7 +310,8 @@ TEST(CApiEngine, EveryOptionOfCompileWorkersReachesThem) {
   options.compile_in = "child";
   kernelwright_engine* made = nullptr;
   EXPECT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_INVALID_ARGUMENT);
-  EXPECT_STREQ(kernelwright_last_error(), "/engine_options/compile_in: \"child\" is not one of process, workers, auto");
+  EXPECT_STREQ(kernelwright_last_error(),
+               "/engine_options/compile_in: \"child\" is not one of process, workers, auto, hosts");
   options.compile_in = "workers";
   options.compile_time_limit_ms = -1;
   EXPECT_EQ(kernelwright_engine_create(&options, &made), KERNELWRIGHT_INVALID_ARGUMENT);

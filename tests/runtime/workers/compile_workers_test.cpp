@@ -611,7 +611,7 @@ TEST(CompileInTest, TheEnvironmentsWordIsTakenOrRefused) {
     compile_in({});
     ADD_FAILURE() << "taken";
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "$KERNELWRIGHT_COMPILE_IN: \"child\" is not one of process, workers, auto");
+    EXPECT_STREQ(error.what(), "$KERNELWRIGHT_COMPILE_IN: \"child\" is not one of process, workers, auto, hosts");
   }
   ::unsetenv("KERNELWRIGHT_COMPILE_IN");
 }
