@@ -35,10 +35,6 @@ std::string footer() {
 
 std::string version_text() { return "kernelwright " KERNELWRIGHT_VERSION; }
 
-constexpr std::uint64_t kAnyWhole = std::numeric_limits<std::uint64_t>::max();
-constexpr std::uint64_t kMostInt = std::numeric_limits<int>::max();
-constexpr std::uint64_t kMostUnsigned = std::numeric_limits<std::uint32_t>::max();
-
 template <class T>
 CLI::Option* word(CLI::App* verb, const char* name, T& to, const char* text, const char* type) {
   return verb->add_option(name, to, text)->type_name(type);
@@ -106,6 +102,7 @@ CommandLine::CommandLine(Options& options)
   add_emulate();
   add_trace();
   add_cache();
+  add_worker();
   CLI::App* doctor_verb = add("doctor", "What is installed, what is missing, and what would do", doctor);
   CLI::Option* probed = doctor_verb->get_option("--remote")->expected(0, 1);
   probed->description(
@@ -250,6 +247,18 @@ void CommandLine::add_cache() {
   whole(verb, "--max-bytes", options_.max_bytes, "prune: bytes to keep", 0, kAnyWhole);
   whole(verb, "--max-entries", options_.max_entries, "prune: entries to keep", 0, kAnyWhole);
   finite(verb, "--max-age-days", options_.max_age_days, "prune: age to keep, since the last use", 1e6);
+}
+
+void CommandLine::add_worker() {
+  CLI::App* verb = add("worker", "Compile for hosts without a compiler, which ask through a remote cache", worker);
+  word(verb, "--remote", options_.remote, "Server of Redis or Valkey; else $KERNELWRIGHT_REMOTE", "ADDRESS");
+  word(verb, "--signing-key", options_.signing_key,
+       "Private key that signs what is sent: PEM, Ed25519; else $KERNELWRIGHT_REMOTE_SIGNING_KEY", "KEY");
+  archs(verb);
+  whole(verb, "--jobs", options_.jobs, "Kernels to compile at once; else one a core", 1, 1024);
+  verb->add_flag("--once", options_.once, "End after one request");
+  word(verb, "--idle-exit", options_.idle_exit, "End after so long without a request: 120s, 5m, 1h; else never",
+       "TIME");
 }
 
 /// Adds the command's description of itself.

@@ -39,6 +39,7 @@ class CommandLine {
   void add_emulate();
   void add_trace();
   void add_cache();
+  void add_worker();
   void add_about();
   void remote(CLI::App* verb);
   void configs(CLI::App* verb);

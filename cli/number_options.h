@@ -47,6 +47,10 @@ class FiniteNumber : public CLI::Validator {
   }
 };
 
+inline constexpr std::uint64_t kAnyWhole = std::numeric_limits<std::uint64_t>::max();
+inline constexpr std::uint64_t kMostInt = std::numeric_limits<int>::max();
+inline constexpr std::uint64_t kMostUnsigned = std::numeric_limits<std::uint32_t>::max();
+
 /// An option of `verb` whose value is an integer from `least` to `most`.
 template <class T>
 CLI::Option* whole(CLI::App* verb, const char* name, T& to, const char* text, std::uint64_t least, std::uint64_t most) {

@@ -132,6 +132,7 @@ void find_compile_workers(std::vector<Finding>& findings, JsonValue& object) {
     text =
         fmt::format("{} starts with NVRTC {} in {:.0f} ms; {}", program, version, spent.count(),
                     chosen == CompileIn::kProcess ? "not used: KERNELWRIGHT_COMPILE_IN=auto uses it"
+                    : chosen == CompileIn::kHosts ? "not used: KERNELWRIGHT_COMPILE_IN=hosts asks other hosts"
                                                   : fmt::format("used: KERNELWRIGHT_COMPILE_IN={}", to_string(chosen)));
   } catch (const Error& error) {
     found.set("error", error.what());
@@ -201,7 +202,12 @@ bool find_remote(const Options& options, std::vector<Finding>& findings, JsonVal
                            .set("read", probe->read)
                            .set("wrote", probe->wrote)
                            .set("fault", probe->fault)
-                           .set("milliseconds", probe->milliseconds));
+                           .set("milliseconds", probe->milliseconds)
+                           .set("workers", [&] {
+                             JsonValue archs = JsonValue::array();
+                             for (const std::string& arch : probe->workers) archs.push(arch);
+                             return archs;
+                           }()));
   const bool works = probe->fault.empty();
   findings.push_back({"remote", works,
                       fmt::format("{}: {}{}{} ({:.1f} ms)", probe->server,
@@ -210,6 +216,9 @@ bool find_remote(const Options& options, std::vector<Finding>& findings, JsonVal
                                                : "failed",
                                   probe->fault.empty() ? "" : "; ", probe->fault, probe->milliseconds),
                       kRemedy});
+  if (!probe->workers.empty())
+    findings.push_back(
+        {"", true, fmt::format("workers of other hosts build for {}", fmt::join(probe->workers, ", ")), ""});
   return works;
 }
 

@@ -21,5 +21,6 @@ int plan(const Options& options);
 int report(const Options& options);
 int trace(const Options& options);
 int tune(const Options& options);
+int worker(const Options& options);
 
 }  // namespace kernelwright::cli

@@ -11,8 +11,8 @@ using testing::Not;
 class About : public Command {
  protected:
   static std::vector<std::string> verbs() {
-    return {"run",     "compile", "bench", "tune",   "explain", "source", "ptx",        "sass",  "plan",
-            "emulate", "trace",   "cache", "doctor", "version", "help",   "completion", "manual"};
+    return {"run",     "compile", "bench", "tune",   "explain", "source", "ptx",        "sass",   "plan",
+            "emulate", "trace",   "cache", "doctor", "version", "help",   "completion", "manual", "worker"};
   }
   /// What bash offers to complete `line`, whose last word is incomplete: one offer per line, sorted.
   std::string completed(const std::vector<std::string>& line) const {
