@@ -58,8 +58,13 @@ class Builds : public ::testing::Test {
     KERNELWRIGHT_NEEDS_REDIS();
     if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
     port_ = test::free_port();
-    const std::vector<std::string> user{"--user", "reader", "on", ">sesame", "~*", "+get"};  // it only reads
-    server_.emplace(test::redis_words(port_, user), port_);
+    // A user that only reads, and the two of docs/compile-workers.md with no command more than they need.
+    const std::vector<std::string> users{"--user",   "reader", "on",      ">sesame",  "~kw2/*", "+get",    "--user",
+                                         "asker",    "on",     ">sesame", "~kw2/*",   "+get",   "+eval",   "+set",
+                                         "+exists",  "+llen",  "+rpush",  "+pexpire", "--user", "builder", "on",
+                                         ">sesame",  "~kw2/*", "+get",    "+eval",    "+set",   "+llen",   "+rpush",
+                                         "+pexpire", "+lpop",  "+type",   "+strlen",  "+del"};
+    server_.emplace(test::redis_words(port_, users), port_);
     ASSERT_TRUE(server_->ready());
     write_file(folder_ / "key.pem", test::kSigningPem);
     write_file(folder_ / "key.pub", test::kPublicPem);
@@ -92,9 +97,9 @@ class Builds : public ::testing::Test {
     return std::make_unique<KernelStore>(cache_of(host, false, user), "", workers);
   }
 
-  BuildServerOptions worker_options(const std::string& host) {
+  BuildServerOptions worker_options(const std::string& host, const std::string& user = "") {
     BuildServerOptions options;
-    options.cache = cache_of(host, true);
+    options.cache = cache_of(host, true, user);
     options.nvrtc_path = KERNELWRIGHT_FAKE_NVRTC;
     options.workers.program = KERNELWRIGHT_WORKER_PROGRAM;
     options.poll_ms = 20;
@@ -164,8 +169,8 @@ class Builds : public ::testing::Test {
 
 TEST_F(Builds, AHostWithoutACompilerGetsItsKernelAndKeepsIt) {
   {
-    const Worker worker(worker_options("worker"));
-    const auto host = node("node");
+    const Worker worker(worker_options("worker", "builder:sesame@"));
+    const auto host = node("node", 20'000, "asker:sesame@");
     CacheSource source = CacheSource::kNone;
     const auto binary = host->compile(kernel(), &source);
     EXPECT_EQ(source, CacheSource::kLayer);
