@@ -10,14 +10,12 @@
 #include "cli/exit_code.h"
 #include "cli/number_options.h"
 #include "cli/verbs/verbs.h"
+#include "cli/word_options.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
 
 namespace kernelwright::cli {
 namespace {
-
-/// One value each time that the option is given.
-void many(CLI::Option* option) { option->take_all()->expected(1); }
 
 /// The text below every help.
 std::string footer() {
@@ -34,11 +32,6 @@ std::string footer() {
 }
 
 std::string version_text() { return "kernelwright " KERNELWRIGHT_VERSION; }
-
-template <class T>
-CLI::Option* word(CLI::App* verb, const char* name, T& to, const char* text, const char* type) {
-  return verb->add_option(name, to, text)->type_name(type);
-}
 
 }  // namespace
 
@@ -251,9 +244,6 @@ void CommandLine::add_cache() {
 
 void CommandLine::add_worker() {
   CLI::App* verb = add("worker", "Compile for hosts without a compiler, which ask through a remote cache", worker);
-  word(verb, "--remote", options_.remote, "Server of Redis or Valkey; else $KERNELWRIGHT_REMOTE", "ADDRESS");
-  word(verb, "--signing-key", options_.signing_key,
-       "Private key that signs what is sent: PEM, Ed25519; else $KERNELWRIGHT_REMOTE_SIGNING_KEY", "KEY");
   archs(verb);
   whole(verb, "--jobs", options_.jobs, "Kernels to compile at once; else one a core", 1, 1024);
   verb->add_flag("--once", options_.once, "End after one request");
@@ -356,54 +346,6 @@ CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
   whole(verb_app, "--lock-timeout", options_.lock_timeout_s,
         "Seconds to wait for another process that compiles the same kernel, before compiling it here too", 0, 86400);
   return verb_app;
-}
-
-void CommandLine::remote(CLI::App* verb) {
-  word(verb, "--remote", options_.remote.address,
-       "Server that hosts share, redis://HOST or https://HOST/PREFIX; else $KERNELWRIGHT_REMOTE, for passwords too",
-       "ADDRESS");
-  many(word(verb, "--remote-key", options_.remote.keys,
-            "Public key (PEM, Ed25519) of a builder whose binaries are taken from the server; may be repeated", "KEY"));
-  word(verb, "--remote-signing-key", options_.remote.signing_key,
-       "Private key (PEM, Ed25519) by which what is compiled here is signed, and sent to the server", "KEY");
-  word(verb, "--remote-ca", options_.remote.ca, "Authorities (PEM) of an https server; else the system's", "FILE");
-  word(verb, "--remote-certificate", options_.remote.certificate, "Certificate (PEM) shown to an https server", "FILE");
-  word(verb, "--remote-certificate-key", options_.remote.certificate_key, "Its private key (PEM)", "KEY");
-}
-void CommandLine::configs(CLI::App* verb) {
-  word(verb, "CONFIG", options_.configs, "Config files, plans or folders", "FILE")->required();
-  problem(verb);
-}
-void CommandLine::problem(CLI::App* verb) {
-  many(word(verb, "--problem", options_.problems, "Problem of a plan, by name; may be repeated", "NAME"));
-}
-void CommandLine::device(CLI::App* verb) {
-  verb->add_option("--device", options_.device, "cuda, emulator, or auto: cuda where a GPU is")
-      ->check(CLI::IsMember({"cuda", "emulator", "auto"}));
-}
-void CommandLine::claimed_arch(CLI::App* verb) {
-  many(word(verb, "--arch", options_.archs,
-            "What the emulator claims to be: sm_80 ... sm_120a; else the config's, else sm_90a", "ARCH"));
-}
-void CommandLine::emulated(CLI::App* verb) {
-  verb->add_flag("--hazards{all}", options_.hazards,
-                 "On the emulator, look for races, missing fences and misused barriers; a report exits 1. "
-                 "--hazards=error shows what a legal schedule can break, =isa also what the ISA asks for, =all all")
-      ->check(CLI::IsMember({"error", "isa", "all"}));
-  word(verb, "--hazard-suppressions", options_.hazard_suppressions,
-       "With --hazards: reports to leave out; a line is a rule, a kernel, a place and the reason", "FILE");
-  word(verb, "--sarif", options_.sarif, "With --hazards: write the reports there as SARIF 2.1.0", "FILE");
-  verb->add_option("--completion", options_.completion, "On the emulator, when asynchronous work completes")
-      ->check(CLI::IsMember({"eager", "lazy", "random"}));
-}
-void CommandLine::archs(CLI::App* verb) {
-  many(word(verb, "--arch", options_.archs, "Architecture: sm_80 ... sm_120a; may be repeated", "ARCH"));
-}
-void CommandLine::shapes(CLI::App* verb) {
-  many(word(verb, "--shape", options_.shapes, "Shape of the config, by name; may be repeated", "SHAPE"));
-}
-void CommandLine::seed(CLI::App* verb) {
-  whole(verb, "--seed", options_.seed, "Seed of the random inputs, and of the emulator's schedule", 0, kAnyWhole);
 }
 
 }  // namespace kernelwright::cli

@@ -66,9 +66,9 @@ struct Options {
   std::vector<std::string> problems;  // of a plan, by name; all if empty
   // pack; its VERB or CONFIG are in `configs`
   std::string pack_file, oci_folder, signing_key;
-  // worker; its key is `signing_key`
-  std::string remote, idle_exit;  // a server's address; a time without requests, "": it never ends
-  int jobs = 0;                   // 0: as many as this machine has cores
+  // worker
+  std::string idle_exit;  // a time without requests; "": it never ends
+  int jobs = 0;           // 0: as many as this machine has cores
   bool once = false;
   // report; its files are in `configs`
   std::string report_file = "report.html";

@@ -72,8 +72,6 @@ void print(const BuildReport& report, bool json) {
 int worker(const Options& options) {
   BuildServerOptions server_options;
   server_options.cache = cache_options(options);
-  server_options.cache.remote.address = options.remote;
-  server_options.cache.remote.signing_key = options.signing_key;
   server_options.archs = parse_archs(options.archs);
   server_options.jobs =
       options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

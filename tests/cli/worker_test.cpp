@@ -63,7 +63,7 @@ TEST(WorkerRequests, TheSpecsOfAllShippedConfigsAreReadBackFromTheirTexts) {
 TEST_F(Worker, AHostWithoutACompilerRunsTheRightKernel) {
   KERNELWRIGHT_NEEDS_COMPILER();
   const std::string shell =
-      R"sh("$0" worker --remote )sh" + address() + " --signing-key " + path("key.pem") + R"sh( --jobs 1 >)sh" +
+      R"sh("$0" worker --remote )sh" + address() + " --remote-signing-key " + path("key.pem") + R"sh( --jobs 1 >)sh" +
       path("log") + R"sh( 2>)sh" + path("errors") + R"sh( & worker=$!; )sh" + as_node() +
       R"sh("$0" "$@"; code=$?; )sh" + as_node() +
       R"sh("$0" doctor --remote; kill $worker; wait $worker; echo "worker ended with $?"; exit $code)sh";
@@ -86,7 +86,7 @@ TEST_F(Worker, WithoutAWorkerTheMessageSaysWhatIsMissing) {
 TEST_F(Worker, EndsByItselfWithoutRequests) {
   KERNELWRIGHT_NEEDS_COMPILER();
   const CommandResult result =
-      run({"worker", "--remote", address(), "--signing-key", path("key.pem"), "--idle-exit", "0.1s"});
+      run({"worker", "--remote", address(), "--remote-signing-key", path("key.pem"), "--idle-exit", "0.1s"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("worker: requests of " + address() + ", NVRTC 1"));
@@ -95,7 +95,7 @@ TEST_F(Worker, EndsByItselfWithoutRequests) {
 TEST_F(Worker, RefusesWhatItCannotUse) {
   expect_refused({"worker"}, {"remote: names no server"});
   expect_refused({"worker", "--remote", "ftp://x"}, {"its scheme is unknown"});
-  expect_refused({"worker", "--remote", address(), "--signing-key", path("no.pem")}, {"no.pem"});
+  expect_refused({"worker", "--remote", address(), "--remote-signing-key", path("no.pem")}, {"no.pem"});
   expect_refused({"worker", "--remote", address(), "--arch", "sm_1"}, {"sm_1"});
   expect_refused({"worker", "--remote", address(), "--idle-exit", "soon"}, {"--idle-exit"});
 }
