@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -18,6 +21,7 @@
 #include "kernelwright/generator/models/plan_file.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/runtime/workers/host_slots.h"
 
 namespace kernelwright::fleet {
@@ -30,10 +34,17 @@ double unix_time_s() { return Seconds(std::chrono::system_clock::now().time_sinc
 /// How long a compile may wait for a slot: twice the time limit of a compile, as compile workers do.
 constexpr int kSlotWaitMs = 240'000;
 
+/// As a text of JSON. Messages here have neither backslashes nor line ends.
+std::string quoted(std::string text) {
+  std::ranges::replace(text, '"', '\'');
+  return '"' + text + '"';
+}
+
 /// What a rank's caches did, over all its attempts to start.
 struct Totals {
   CacheCounters cache;
   RemoteCounters remote;
+  double compile_s = 0;  // of its compiles, without waits
   void add(const CacheCounters& more, const RemoteCounters& more_remote) {
     for (auto field : {&CacheCounters::disk_hits, &CacheCounters::compiles, &CacheCounters::lock_waits,
                        &CacheCounters::lock_timeouts})
@@ -46,11 +57,27 @@ struct Totals {
   std::string json() const {
     return fmt::format(
         R"({{"disk_hits":{},"compiles":{},"lock_waits":{},"lock_timeouts":{},"hits":{},"misses":{},"failures":{},)"
-        R"("rejected":{},"skipped":{},"writes":{},"write_failures":{},"dropped":{},"lease_waits":{}}})",
+        R"("rejected":{},"skipped":{},"writes":{},"write_failures":{},"dropped":{},"lease_waits":{},"compile_s":{:.3f}}})",
         cache.disk_hits, cache.compiles, cache.lock_waits, cache.lock_timeouts, remote.hits, remote.misses,
         remote.failures, remote.rejected, remote.skipped, remote.writes, remote.write_failures, remote.dropped,
-        remote.lease_waits);
+        remote.lease_waits, compile_s);
   }
+};
+
+/// A store that tells of each compile when it has ended.
+class ToldStore final : public KernelStore {
+ public:
+  using Tell = std::function<void(const Binary&)>;
+  ToldStore(CacheOptions cache, CompileWorkerOptions workers, Tell tell)
+      : KernelStore(std::move(cache), {}, std::move(workers)), tell_(std::move(tell)) {}
+
+ private:
+  Binary build(const SourceUnit& unit) override {
+    Binary binary = KernelStore::build(unit);
+    tell_(binary);
+    return binary;
+  }
+  const Tell tell_;
 };
 
 /// One process of a host.
@@ -84,6 +111,7 @@ class Rank {
   const HostOptions& host_;
   const int number_;
   std::optional<HostSlots> slots_;
+  std::atomic<double> compile_s_{0};
 };
 
 CacheOptions Rank::cache_options() const {
@@ -91,6 +119,9 @@ CacheOptions Rank::cache_options() const {
   options.lock_directory = locks();
   options.remote = {.address = host_.remote, .keys = {}, .signing_key = host_.signing_key, .allow_unsigned = false};
   if (!host_.public_key.empty()) options.remote.keys = {host_.public_key};
+  options.sink = [this](const Event& event) {
+    if (event.kind == EventKind::kCacheDegraded) say("\"degraded\":" + quoted(event.detail));
+  };
   return options;
 }
 
@@ -111,6 +142,7 @@ Binary Rank::compile(const WorkloadKernel& kernel, std::size_t index) {
   const HostSlots::Slot slot = slots_->acquire(kSlotWaitMs, [] { return false; });
   say(fmt::format("\"compile\":\"{}\"", kernel.kernel));
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(kernel.compile_ms * host_.slowdown));
+  compile_s_ += kernel.compile_ms * host_.slowdown * 1e-3;
   Binary binary;
   binary.entry = fmt::format("{}_{}", kernel.kernel, index);
   binary.arch = "sm_90a";
@@ -154,24 +186,26 @@ int Rank::simulate(const std::vector<WorkloadKernel>& kernels) {
     }
     totals.add(cache.counters(), cache.remote_counters());
     if (fault.empty()) break;
-    say(fmt::format("\"failed\":\"{}\"", fault));
+    say("\"failed\":" + quoted(fault));
     std::this_thread::sleep_for(Seconds(host_.retry_s));
   }
+  totals.compile_s = compile_s_;
   say(fmt::format("\"counters\":{}", totals.json()));
   return 0;
 }
 
 int Rank::run_engine(const std::vector<Config>& configs) {
+  CompileWorkerOptions workers;
+  workers.where = CompileIn::kWorkers;
+  workers.most_per_host = host_.slots;
+  workers.lock_directory = locks();
   EngineOptions options;
   options.backend = "emulator";
-  options.cache = cache_options();
-  options.compile_workers.where = CompileIn::kWorkers;
-  options.compile_workers.most_per_host = host_.slots;
-  options.compile_workers.lock_directory = locks();
+  options.custom_store = std::make_shared<ToldStore>(cache_options(), workers, [this](const Binary& binary) {
+    compile_s_ += binary.compile_ms * 1e-3;
+    say("\"compile\":" + quoted(binary.entry));
+  });
   options.compile_threads = host_.threads;
-  options.sink = [this](const Event& event) {
-    if (event.kind == EventKind::kCompile) say(fmt::format("\"compile\":\"{}\"", event.name));
-  };
   Engine engine(std::move(options));
   for (const Config& config : configs)
     std::visit([&](const auto& of) { engine.prepare(of.problem, of.schedule, {.background = true}); }, config);
@@ -183,6 +217,7 @@ int Rank::run_engine(const std::vector<Config>& configs) {
   serve_until_end();
   Totals totals;
   totals.add(engine.counters().cache, engine.counters().remote);
+  totals.compile_s = compile_s_;
   say(fmt::format("\"counters\":{}", totals.json()));
   return 0;
 }

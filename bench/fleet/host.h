@@ -26,6 +26,7 @@ struct HostOptions {
 /// Starts the ranks at `begin_s`, and returns when all have ended. Ranks write lines of JSON to standard output:
 ///   {"host":0,"rank":1,"compile":"gemm_sm90"}             a compile begins (ends, with a plan)
 ///   {"host":0,"rank":1,"failed":"..."}                    a start has failed
+///   {"host":0,"rank":1,"degraded":"..."}                  a layer of the cache is off, and why
 ///   {"host":0,"rank":1,"ready_s":1.25}                    all kernels are there, so long after `begin_s`
 ///   {"host":0,"rank":1,"counters":{...}}                  what the cache did, once standard input is closed
 int run_host(const HostOptions& options);
