@@ -8,13 +8,14 @@
 Each host has a cache directory and locks of its own, and each rank is a process with the library's cache: its locks, its entries on
 disk, its client of Redis, its leases, signatures and time limits. With `--workload`, a compile is a sleep of the time in that
 file, and 768 ranks run on two cores. With `--plan`, each rank is a real engine: it compiles by NVRTC in compile workers, and
-loads onto the emulator. docs/fleet.md has the results and says what is modelled.
+loads onto the emulator. docs/fleet-capacity.md has the results and says what is modelled.
 
 Needs redis-server, and the program kernelwright_fleet_bench of the build. Exit status: 0, 1 if a rank was not ready in time.
 """
 import argparse
 import base64
 import collections
+import csv
 import json
 import os
 import pathlib
@@ -63,7 +64,7 @@ def arguments():
     parser.add_argument("--list", action="store_true", help="print the scenarios")
     kernels = parser.add_mutually_exclusive_group()
     kernels.add_argument("--workload", type=pathlib.Path, default=ROOT / "bench/fleet/llama3-8b.csv",
-                         help="CSV of kernels; kernelwright_fleet_bench measure PLAN makes one")
+                         help="CSV of kernels; kernelwright_fleet_bench measure makes one")
     kernels.add_argument("--plan", type=pathlib.Path, help="a plan for real engines")
     parser.add_argument("--hosts", type=int, default=96)
     parser.add_argument("--ranks", type=int, default=8, help="processes of a host")
@@ -85,6 +86,7 @@ def arguments():
     parser.add_argument("--folder", default="/dev/shm", help="for caches and locks: a local file system")
     parser.add_argument("--program", default=ROOT / "build/bench/kernelwright_fleet_bench")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each scenario, not a table")
+    parser.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="also write every counter of each scenario")
     parser.set_defaults(remote=True, warm=False, readers=False)
     return parser.parse_args()
 
@@ -196,7 +198,7 @@ class Fleet:
             if not options.readers:
                 words += ["--signing-key", self.keys[0]]
         if host < options.hosts_without_compiler:
-            words.append("--without-compiler")
+            words += ["--without-compiler", 1]
         self.processes[host] = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE, stdout=self.writing,
                                                 start_new_session=True)
 
@@ -345,6 +347,11 @@ def run(name, options):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def flat(value):
+    """A cell of CSV: counters by name as one text."""
+    return "; ".join(f"{count} {name}" for name, count in value.items()) if isinstance(value, dict) else value
+
+
 def main():
     options = arguments()
     if options.list:
@@ -355,14 +362,25 @@ def main():
     unknown = [name for name in names if name not in SCENARIOS]
     if unknown:
         sys.exit(f"fleet_start.py: {', '.join(unknown)}: no scenario; --list names them")
-    missing = 0
+    if not pathlib.Path(options.program).is_file():
+        sys.exit(f"fleet_start.py: {options.program} is missing; cmake --build build --target kernelwright_fleet_bench makes it, and "
+                 "--program names another one")
+    for tool in ("redis-server", "openssl"):
+        if not shutil.which(tool):
+            sys.exit(f"fleet_start.py: {tool} is not installed")
+    rows = []
     if not options.json:
         print("|", " | ".join(SHOWN), "|\n|" + "---|" * len(SHOWN))
     for name in names:
         row = run(name, argparse.Namespace(**(vars(options) | SCENARIOS[name][1])))
-        missing += row["not_ready"]
+        rows.append(row)
         print(json.dumps(row) if options.json else f"| {' | '.join(str(row[column]) for column in SHOWN)} |", flush=True)
-    return 1 if missing else 0
+    if options.csv:
+        with options.csv.open("w", newline="") as file:
+            table = csv.DictWriter(file, rows[0], lineterminator="\n")
+            table.writeheader()
+            table.writerows({name: flat(value) for name, value in row.items()} for row in rows)
+    return 1 if any(row["not_ready"] for row in rows) else 0
 
 
 if __name__ == "__main__":
