@@ -36,7 +36,7 @@ class Started:
 class FleetStartTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.killed = Started("holder-killed", "--threads", "1")  # takes five seconds, nearly all of them asleep
+        cls.killed = Started("holder-killed", "--threads", "1")  # takes some seconds, nearly all of them asleep
         cls.others = Started("alone", "cold", "warm", "gone").rows()
 
     def test_counts_compiles_requests_and_bytes(self):
@@ -69,7 +69,7 @@ class FleetStartTest(unittest.TestCase):
         killed = self.killed.rows()["holder-killed"]
         self.assertEqual((killed["lost_hosts"], killed["not_ready"]), (1, 0))
         self.assertGreater(killed["compiles"], KERNELS)
-        self.assertGreaterEqual(killed["max_s"], 5)
+        self.assertGreaterEqual(killed["max_s"], 3)  # a lease that is not renewed ends 4 s after its last renewal
 
 
 if __name__ == "__main__":
