@@ -21,7 +21,8 @@ struct DeleteLabel {
 MetricFamilies::MetricFamilies() noexcept {
   TRITONSERVER_Error* error = guarded([&] {
     memory_ = family("kernelwright_memory_bytes", "Device memory of a model: its weights, and buffers of its requests");
-    prepare_ = family("kernelwright_prepare_seconds", "Time until a model's kernels were compiled, or taken from the cache");
+    prepare_ =
+        family("kernelwright_prepare_seconds", "Time until a model's kernels were compiled, or taken from the cache");
   });
   if (!error) return;
   log(TRITONSERVER_LOG_INFO,

@@ -71,8 +71,9 @@ class CubinCache {
   /// same key meanwhile wait for it. An exception of `compile` reaches every thread that waits. An Error is remembered
   /// for failure_ttl_ms and thrown again without compiling, unless it is an InterruptedError. `compile` must not ask
   /// the cache for the same key. `source`, if given, receives the place where the binary was found. `lock_wait_ms`, if
-  /// given, grows by the time spent waiting for another process or host. For a key without a compiler, a worker of another host
-  /// is asked before `compile` (RemoteOptions::build_wait_ms); then this throws as RemoteBuilds::build() does.
+  /// given, grows by the time spent waiting for another process or host. For a key without a compiler, a worker of
+  /// another host is asked before `compile` (RemoteOptions::build_wait_ms); then this throws as RemoteBuilds::build()
+  /// does.
   std::shared_ptr<const Binary> get_or_compile(const CacheKey& key, const Compile& compile,
                                                CacheSource* source = nullptr, double* lock_wait_ms = nullptr);
 
