@@ -98,13 +98,17 @@ class Models(unittest.TestCase):
         self.fill(model, reference)
         want = self.logits(reference, of_reference)
         own = self.off(self.logits(model, config), want)
+        self.assertGreater(own, 0)
+        self.check_taken(model, config, want, 1.1 * own, "serves 9 linear layers of 16 bits, 2 of them", f"serves {norms} norms")
+
+    def check_taken(self, model, config, want, bound, *words):
+        """Takes the model over, with these words in the log. Its logits are nearer than `bound`, and repeat to the bit."""
         with self.assertLogs("vllm.kernelwright", "INFO") as log:
             layers.model.take_over(model, PARTS)
-        for word in ("serves 9 linear layers of 16 bits, 2 of them", f"serves {norms} norms"):
+        for word in words:
             self.assertIn(word, " ".join(log.output))
         found = self.ours(model, config)
-        self.assertGreater(own, 0)
-        self.assertLess(self.off(found, want), 1.1 * own)
+        self.assertLess(self.off(found, want), bound)
         self.assertTrue(torch.equal(found, self.ours(model, config)))
         if not layers.HAS_GPU:
             self.assertEqual(layers.engine.take_hazards(), [])
@@ -152,16 +156,9 @@ class Models(unittest.TestCase):
         want = self.logits(reference, of_reference)
         layers.model.take_over(model, ("linears",))
         apart = self.off(self.logits(model, config), want)
-        with self.assertLogs("vllm.kernelwright", "INFO") as log:
-            layers.model.take_over(model, PARTS)
-        for word in ("serves 8 linear layers of fp8, 2 of them", "serves 5 norms, 4 of them make the tokens"):
-            self.assertIn(word, " ".join(log.output))
-        found = self.ours(model, config)
         self.assertLess(apart, 0.1)
-        self.assertLess(self.off(found, want), 1.1 * apart)
-        self.assertTrue(torch.equal(found, self.ours(model, config)))
-        if not layers.HAS_GPU:
-            self.assertEqual(layers.engine.take_hazards(), [])
+        self.check_taken(model, config, want, 1.1 * apart, "serves 8 linear layers of fp8, 2 of them",
+                         "serves 5 norms, 4 of them make the tokens")
 
     def test_llama_with_fp8_weights(self):
         self.check_fp8("fp8")
