@@ -31,6 +31,8 @@ import sys
 import tempfile
 import time
 
+from loopback import free_port, wait_for
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ARRIVALS = ("once", "rolling", "poisson", "crash")
 FAULTS = ("none", "gone", "gone-midway", "hangs", "read-only", "holder-killed")
@@ -91,12 +93,6 @@ def arguments():
     return parser.parse_args()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def write_keys(folder):
     """A new pair of Ed25519 keys as PEM files (RFC 8410)."""
     from_seed, private, public = bytes.fromhex("302e020100300506032b657004220420"), folder / "key.pem", folder / "key.pub"
@@ -124,22 +120,13 @@ class Server:
         self.options, self.link = options, None
         self.redis = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
                                        "no", "--dir", folder, "--loglevel", "warning"], stdout=subprocess.DEVNULL, preexec_fn=ahead_of_hosts)
-        self.wait_for(self.port)
-
-    @staticmethod
-    def wait_for(port):
-        for _ in range(500):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return
-            time.sleep(0.01)
-        sys.exit(f"fleet_start.py: nothing listens at port {port}; is redis-server installed?")
+        wait_for(self.port, "redis-server")
 
     def open_link(self):
         options = self.options
         self.link = subprocess.Popen([self.program, "proxy", "--listen", str(self.front), "--server", str(self.port), "--gigabits",
                                       str(options.gigabits), "--latency-ms", str(options.latency_ms)], stdout=subprocess.PIPE, preexec_fn=ahead_of_hosts)
-        self.wait_for(self.front)
+        wait_for(self.front, "the build's program")
 
     def ask(self, command):
         """The reply to one command, whole if it is a text."""

@@ -18,12 +18,13 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+from loopback import free_port, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 COMMAND = ROOT / "build" / "cli" / "kernelwright"
@@ -77,21 +78,6 @@ def host(folder, plan, arch, disk=True, compiler=True, **variables):
     if done.returncode != 0:
         sys.exit(done.stderr or done.stdout)
     return json.loads(done.stdout)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def wait_for(port):
-    for _ in range(500):
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.01)
-    sys.exit(f"nothing listens on port {port}")
 
 
 class Server:
