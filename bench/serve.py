@@ -4,15 +4,18 @@ that arrive one by one.
 
     python3 bench/serve.py --model llama-3-8b --starts 2 --output serve.csv
     python3 bench/serve.py --model llama-3-8b --arm kernelwright --profile kernels.csv --rounds 1
-    python3 bench/serve.py --model llama-3-8b --online 8,16 --requests 1000 --cancel 0.1 --output latency.csv
+    python3 bench/serve.py --model llama-3-8b --rounds 0 --online 8,16 --requests 1000 --cancel 0.1 --output latency.csv
 
 Each arm is a process of its own with the same settings; starts alternate, so that a clock that moves moves both arms. Prompts are
 fresh in each round and prefix caching is off. A round generates `--tokens` for all prompts at once, and one token for as many
-other prompts: the second is the prefill, the difference the decode.
+other prompts: the second is the prefill, the difference the decode. With several lengths in `--input`, each has its rounds.
 
-With `--online`, requests arrive at random at each of the rates, with half to one and a half times `--input` and `--tokens`. TTFT
-is the time from a request's arrival to its first token, TPOT the mean time between the tokens behind it. A share `--cancel` of
-the clients leaves after a part of its tokens. Needs a GPU and vLLM. Exit status: 0, 1 if an arm failed.
+With `--online`, requests arrive behind the rounds at random at each of the rates, with half to one and a half times the first
+`--input` and `--tokens`. TTFT is the time from a request's arrival to its first token, TPOT the mean time between the tokens
+behind it. A share `--cancel` of the clients leaves after a part of its tokens.
+
+With `--gpus`, the model lies on several GPUs by tensor parallelism. Our arm fails if a rank compiled a kernel while it served, or
+if ranks have different kernels. Needs GPUs and vLLM. Exit status: 0, 1 if an arm failed.
 """
 import argparse
 import csv
@@ -70,12 +73,12 @@ MODELS = {
                                 "rope_scaling": YARN | {"factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0},
                                 "max_position_embeddings": 163840},
 }
-SETTINGS = ("model", "weights", "kv", "take", "prompts", "input", "tokens")  # of both arms, as options have them
-COLUMNS = (*SETTINGS, "arm", "start", "start_up_s", "round", "total_s", "prefill_s", "output_tokens_s", "decode_tokens_s")
-ONLINE_SETTINGS = ("online", "requests", "cancel", "blocks")
+SETTINGS = ("model", "weights", "kv", "take", "gpus", "prompts", "tokens", "blocks")  # of both arms, as options have them
+ONLINE_SETTINGS = ("requests", "cancel")
+MEASURED = ("output_tokens_s", "decode_tokens_s", "prefill_s")
 LATENCIES = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
-ONLINE_COLUMNS = (*SETTINGS, "requests", "cancel", "blocks", "arm", "start", "start_up_s", "rate", *LATENCIES, "output_tokens_s",
-                  "cancelled", "preemptions", "gpu_growth_mb", "host_growth_mb")
+COLUMNS = (*SETTINGS, "arm", "start", "start_up_s", "input", "round", "total_s", *MEASURED)
+ONLINE_COLUMNS = ("rate", *ONLINE_SETTINGS, *LATENCIES, "cancelled", "preemptions", "gpu_growth_mb", "host_growth_mb")
 
 
 def arguments():
@@ -87,10 +90,11 @@ def arguments():
                         help="what our arm also takes over: linears, gates, norms, experts, with commas between (docs/servers.md)")
     parser.add_argument("--kv", default="auto", help="dtype of the cache: auto, fp8")
     parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--input", type=int, default=512, help="tokens of a prompt")
+    parser.add_argument("--gpus", type=int, default=1, help="by tensor parallelism")
+    parser.add_argument("--input", default="512", metavar="LENGTHS", help="tokens of a prompt, with commas between")
     parser.add_argument("--tokens", type=int, default=128, help="tokens generated for a prompt")
-    parser.add_argument("--rounds", type=int, default=4, help="behind one that warms up")
-    parser.add_argument("--online", default="", metavar="RATES", help="requests a second, with commas between, in place of rounds")
+    parser.add_argument("--rounds", type=int, default=4, help="of each length, behind one that warms up; 0: none")
+    parser.add_argument("--online", default="", metavar="RATES", help="requests a second, with commas between, behind the rounds")
     parser.add_argument("--requests", type=int, default=320, help="with --online: of each rate")
     parser.add_argument("--cancel", type=float, default=0.0, help="with --online: the share of requests that are cancelled")
     parser.add_argument("--blocks", type=int, default=0, help="of the cache, so that few make vLLM preempt requests; 0: as many as fit")
@@ -117,9 +121,11 @@ def serve(given):
     from vllm import LLM, SamplingParams
     start = time.perf_counter()
     backend = BACKENDS[given.arm]
-    longest = (given.input + given.tokens) * 3 // 2 + 16 if given.online else given.input + given.tokens + 16
+    lengths = [int(length) for length in given.input.split(",")]
+    longest = max(*lengths, lengths[0] * 3 // 2 if given.online else 0) + given.tokens * (3 if given.online else 2) // 2 + 16
     llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=longest,
               gpu_memory_utilization=0.85, disable_log_stats=True, enforce_eager=given.eager, enable_prefix_caching=False,
+              tensor_parallel_size=given.gpus,
               kv_cache_dtype=given.kv, num_gpu_blocks_override=given.blocks or None,
               **({"attention_backend": backend} if backend else {}))
     start_up = time.perf_counter() - start
@@ -130,8 +136,8 @@ def serve(given):
             raise RuntimeError(f"calls go through Python, which costs the host 0.1 ms each: {calls}")
     source = random.Random(0)
 
-    def seconds(tokens):
-        prompts = [{"prompt_token_ids": [source.randrange(10, 100000) for _ in range(given.input)]} for _ in range(given.prompts)]
+    def seconds(length, tokens):
+        prompts = [{"prompt_token_ids": [source.randrange(10, 100000) for _ in range(length)]} for _ in range(given.prompts)]
         how = SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=0.0, detokenize=False)
         begin = time.perf_counter()
         results = llm.generate(prompts, how, use_tqdm=False)
@@ -139,43 +145,58 @@ def serve(given):
         if any(len(result.outputs[0].token_ids) != tokens for result in results):
             raise RuntimeError("an answer has another number of tokens than was asked for")
         return took
-    rows = []
+    rows, of_arm = [], {"arm": given.arm, "start_up_s": round(start_up, 1)}
+    for length in lengths if given.rounds else ():
+        for number in range(given.rounds + 1):
+            total, prefill = seconds(length, given.tokens), seconds(length, 1)
+            if number:  # the first warms up
+                rows.append(of_arm | {"input": length, "round": number, "total_s": round(total, 4), "prefill_s": round(prefill, 4),
+                                      "output_tokens_s": round(given.prompts * given.tokens / total),
+                                      "decode_tokens_s": round(given.prompts * (given.tokens - 1) / (total - prefill))})
     if given.online:
-        Online(llm.llm_engine, given, 16, 0).run()  # warms up
+        Online(llm.llm_engine, given, lengths[0], 16, 0).run()  # warms up
         for rate in map(float, given.online.split(",")):
-            rows.append({"arm": given.arm, "start_up_s": round(start_up, 1)} | Online(llm.llm_engine, given, given.requests, rate).run())
-    for number in range(0 if given.online else given.rounds + 1):
-        total, prefill = seconds(given.tokens), seconds(1)
-        rows.append({"arm": given.arm, "start_up_s": round(start_up, 1), "round": number, "total_s": round(total, 4),
-                     "prefill_s": round(prefill, 4), "output_tokens_s": round(given.prompts * given.tokens / total),
-                     "decode_tokens_s": round(given.prompts * (given.tokens - 1) / (total - prefill))})
+            rows.append(of_arm | {"input": lengths[0]} | Online(llm.llm_engine, given, lengths[0], given.requests, rate).run())
     if given.profile:
-        profile(given.profile, lambda: seconds(given.tokens))
+        profile(given.profile, lambda: seconds(lengths[0], given.tokens))
     if given.arm == "kernelwright":
-        from kernelwright.vllm.attention import served
-        counters = served.engine("cuda").counters()
-        if counters["sealed_misses"]:
-            raise RuntimeError(f"{counters['sealed_misses']} kernels were missing after the engine was sealed")
-    return rows if given.online else rows[1:]
+        check_ranks(llm.collective_rpc(kernels_of_rank))
+    return rows
+
+
+def kernels_of_rank(_):
+    """What a process of the model has: how many kernels it missed once its engine was sealed, and those that are ready."""
+    from kernelwright.vllm.attention import served
+    engine = served.engine("cuda")
+    return engine.counters()["sealed_misses"], sorted(row["key"] for row in engine.kernels() if row["state"] == "ready")
+
+
+def check_ranks(found):
+    """Raises RuntimeError if a rank missed a kernel, or if ranks have different ones."""
+    for rank, (misses, names) in enumerate(found):
+        if misses:
+            raise RuntimeError(f"{misses} kernels were missing after the engine of rank {rank} was sealed")
+        if names != found[0][1]:
+            raise RuntimeError(f"rank {rank} and rank 0 have different kernels: {sorted(set(names) ^ set(found[0][1]))}")
 
 
 class Request:
-    def __init__(self, source, given, arrival):
+    def __init__(self, source, given, length, arrival):
         self.arrival, self.first, self.last, self.count, self.cancelled = arrival, 0.0, 0.0, 0, False
         self.tokens = source.randint(given.tokens // 2, given.tokens * 3 // 2)
-        self.prompt = [source.randrange(10, 100000) for _ in range(source.randint(given.input // 2, given.input * 3 // 2))]
+        self.prompt = [source.randrange(10, 100000) for _ in range(source.randint(length // 2, length * 3 // 2))]
         self.patience = source.randint(1, self.tokens) if source.random() < given.cancel else self.tokens + 1
 
 
 class Online:
     """Requests to one engine at a rate; 0: all at once. Two arms get the same requests."""
 
-    def __init__(self, engine, given, count, rate):
-        self.engine, self.rate = engine, rate
+    def __init__(self, engine, given, length, count, rate):
+        self.engine, self.rate, self.cancel = engine, rate, given.cancel
         source, at, self.requests = random.Random(count), 0.0, []
         for _ in range(count):
             at += source.expovariate(rate) if rate else 0.0
-            self.requests.append(Request(source, given, at))
+            self.requests.append(Request(source, given, length, at))
 
     def run(self):
         """A row: latencies, and by how much memory grew."""
@@ -204,7 +225,7 @@ class Online:
         waits = [1e3 * (request.first - request.arrival) for request in served]
         gaps = [1e3 * (request.last - request.first) / (request.count - 1) for request in served if request.count > 1]
         growth = [after - then for after, then in zip(memory(), before)]
-        return {"rate": self.rate} | {
+        return {"rate": self.rate, "requests": len(self.requests), "cancel": self.cancel} | {
             name: round(percentile(values, share), 2) for name, values, share in zip(LATENCIES, (waits, waits, gaps, gaps), (50, 99) * 2)
         } | {"output_tokens_s": round(sum(request.count for request in self.requests) / took),
              "cancelled": len(self.requests) - len(served), "preemptions": len(preemptions),
@@ -254,7 +275,7 @@ def profile(path, run):
 def child(given, arm):
     """The rows of one arm from a process of its own, and whether it ended well."""
     words = [sys.executable, os.path.abspath(__file__), "--arm", arm]
-    for name in (*SETTINGS, *ONLINE_SETTINGS, "rounds"):
+    for name in (*SETTINGS, *ONLINE_SETTINGS, "input", "online", "rounds"):
         words.append(f"--{name}={getattr(given, name)}")
     words += (["--layers", str(given.layers)] if given.layers else []) + (["--eager"] if given.eager else [])
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
@@ -268,22 +289,24 @@ def main():
         for row in serve(given):
             print(json.dumps(row), flush=True)
         return 0
-    rows, fine, columns = [], True, ONLINE_COLUMNS if given.online else COLUMNS
+    if not (given.rounds or given.online):
+        sys.exit("without rounds and without --online nothing is measured")
+    rows, fine = [], True
+    settings = {name: getattr(given, name) for name in SETTINGS}
     for start in range(given.starts):
         for arm in list(BACKENDS)[::-1 if start % 2 else 1]:
             found, well = child(given, arm)
             fine = fine and well
-            rows += [{name: getattr(given, name) for name in columns if hasattr(given, name)} | {"start": start} | row for row in found]
+            rows += [settings | {"start": start} | row for row in found]
     with open(given.output, "w", newline="") if given.output else sys.stdout as file:
-        writer = csv.DictWriter(file, columns)
+        writer = csv.DictWriter(file, (*COLUMNS, *(ONLINE_COLUMNS if given.online else ())))
         writer.writeheader()
         writer.writerows(rows)
-    for rate in sorted({row["rate"] for row in rows}) if given.online else (None,):
-        of_rate = [row for row in rows if rate is None or row["rate"] == rate]
-        names = LATENCIES if given.online else ("output_tokens_s", "decode_tokens_s", "prefill_s", "start_up_s")
-        for name in names:
-            medians = {arm: statistics.median([row[name] for row in of_rate if row["arm"] == arm] or [0]) for arm in BACKENDS}
-            print(f"{name}{'' if rate is None else f' at {rate:g} requests a second'}: {medians['vllm']} by vLLM, "
+    for length, rate in dict.fromkeys((row["input"], row.get("rate")) for row in rows):
+        of_case = [row for row in rows if (row["input"], row.get("rate")) == (length, rate)]
+        for name in (*(MEASURED if rate is None else LATENCIES), "start_up_s"):
+            medians = {arm: statistics.median([row[name] for row in of_case if row["arm"] == arm] or [0]) for arm in BACKENDS}
+            print(f"{name} of {length} tokens{'' if rate is None else f' at {rate:g} requests a second'}: {medians['vllm']} by vLLM, "
                   f"{medians['kernelwright']} by kernelwright", file=sys.stderr)
     return 0 if fine else 1
 
