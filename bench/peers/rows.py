@@ -23,6 +23,11 @@ def _gemm(m, n, k, *targets):
     return GemmRow(f"gemm-bf16-{m}x{n}x{k}", "gemm", m, n, k, targets=tuple(("cublas", x) for x in targets))
 
 
+def _gemm_step(m, n, k):
+    # A server's step of some prompts beside its decodes: layers of Llama-3-8B.
+    return GemmRow(f"gemm-step-{m}x{n}x{k}", "gemm-step", m, n, k, targets=(("cublas", 1.00),))
+
+
 def _fp8(m, n, k, target):
     return GemmRow(f"gemm-fp8-{m}x{n}x{k}", "gemm-fp8", m, n, k, "e4m3", "per_tensor", (("cublaslt", target),), fast=True)
 
@@ -190,7 +195,10 @@ ROWS = [
     # At most 0.9 of the time of the separate launches.
     Row("mixed-4x512-60x1-4k", "mixed", 64, 1, 4096, 32, 8, 128, True, page=64, chunks=4, chunk_len=512,
         targets=(("separate", 1 / 0.9),)),
+    *(Row(f"mixed-1x512-{decodes}x1-600-page16", "mixed", decodes + 1, 1, 600, 32, 8, 128, True, page=16, chunks=1, chunk_len=512,
+          targets=(("separate", 1.00),)) for decodes in (30, 100)),
     Row("window-gpt-oss-8k", "window", 1, 8192, 8192, 64, 8, 64, window=127, sinks=True, targets=(("copy", 0.70),)),
+    *(_gemm_step(m, n, k) for m in (300, 600, 900) for n, k in ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))),
     _gemm(8192, 8192, 8192, 1.00),
     _gemm(4096, 4096, 4096, 1.00),
     _gemm(16384, 4096, 4096, 1.00),
@@ -285,8 +293,8 @@ ROWS = [
     Row("smoke-mixed", "mixed", 6, 1, 512, 8, 2, 128, True, page=64, chunks=2, chunk_len=100, smoke=True),
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
-SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "gemm-gates",
-        "gemm-quantized", "grouped", "grouped-decode", "batched", "layers", "layers-decode", "latent", "latent-fp8", "all",
+SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-step", "gemm-decode", "gemm-fp8",
+        "gemm-block", "gemm-gates", "gemm-quantized", "grouped", "grouped-decode", "batched", "layers", "layers-decode", "latent", "latent-fp8", "all",
         "smoke")
 
 
