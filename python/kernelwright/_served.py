@@ -46,7 +46,7 @@ class Served(Kernels):
             for problem in problems:
                 engine.prepare(problem.config(), device=index, background=True, allow_when_sealed=True)
         while not engine.wait_until_ready(PATIENCE_MS):
-            pending = [row["name"] for row in engine.kernels() if row["state"] not in ("ready", "failed")]
+            pending = [row["kernel"] for row in engine.kernels() if row["state"] not in ("ready", "failed")]
             if not pending:
                 break  # one has failed, and find() has the reason
             self._logger.warning("kernelwright: still compiling after %.0f s: %s", time.monotonic() - start, ", ".join(pending))

@@ -207,6 +207,12 @@ class Contract(unittest.TestCase):
         self.assertEqual({name: after[name] for name in ("compiles", "sealed_misses")},
                          {name: before[name] for name in ("compiles", "sealed_misses")})
 
+    def test_kernels_that_compile_for_long_are_named(self):
+        problem = attention.paged_attention("f16", HEADS, KV_HEADS, 48, 48, PAGE, True)
+        with unittest.mock.patch("kernelwright._served.PATIENCE_MS", 1), self.assertLogs("vllm.kernelwright", "WARNING") as log:
+            attention.served.prepare(torch.device(DEVICE).type, 0, [problem])
+        self.assertRegex(log.output[0], "still compiling after .* s: attention")
+
     def test_memory_is_measured_without_a_cache(self):
         impl = KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS)
         out = torch.full((3, HEADS, HEAD_DIM), math.nan, device=DEVICE)
