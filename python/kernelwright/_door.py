@@ -100,6 +100,12 @@ class Workspaces:
             self._keep_spare(like, device, stream, size)
             return address, size
 
+    def reserve(self, like, device, size):
+        """Keeps a spare one of `size` bytes, so that the next stream that captures finds all that its launches need."""
+        with self._lock:
+            if self._spares.get(device, (0, 0))[1] < size:
+                self._spares[device] = self._new(like, device, size)
+
     def _keep_spare(self, like, device, stream, size):
         """One that is as large as the stream's own, for the stream of a graph: what ran once can then be captured."""
         if self._spares.get(device, (0, 0))[1] < size and frameworks.torch_of(like) and not frameworks.is_capturing(stream):

@@ -11,6 +11,7 @@ from ._attention import OPS, Kernels, Problem
 from ._errors import ConfigError, NotReadyError
 
 LARGEST_HEAD = 256
+NOWHERE = 256  # the address of operands of which only the sizes matter
 PATIENCE_MS = 30_000  # between two words about kernels that still compile
 
 
@@ -60,6 +61,24 @@ class Served(Kernels):
             raise ConfigError("; ".join(dict.fromkeys(reasons)))
         engine.seal()
         self._logger.info("kernelwright: %d attention kernels are ready after %.1f s", len(problems), time.monotonic() - start)
+
+    def reserve(self, like, problems, steps, keys):
+        """Allocates the workspace for steps that the server captures as graphs, and returns its bytes. Ahead of a capture servers
+        run a step of shorter sequences, whose parts need less, and while a stream captures nothing is allocated.
+
+        like: a tensor of the device. problems: of attention, all prepared. steps: (sequences, queries of each) of each graph.
+        keys: the most of a sequence."""
+        kind, index, needed = like.device.type, like.device.index or 0, 0
+        engine = self.engine(kind)
+        for problem in problems:
+            config = problem.config()
+            kernel, most = engine.prepare(config, device=index), config["problem"].get("max_q_len", 0)
+            for sequences, queries in steps:
+                if not most or queries <= most:
+                    needed = max(needed, kernel.workspace_bytes(**step_of(config["problem"], sequences, queries, keys)))
+        if kind == "cuda":
+            engine._workspaces.reserve(like, index, needed)
+        return needed
 
     def handle(self, kind, index, problem):
         """The handle of the problem's kernel, which compiles behind. A launch waits for it. Raises ConfigError if no kernel takes
@@ -114,6 +133,23 @@ def paged_write(dtype, kv_heads, qk_dim, v_dim, page_size, fp8=""):
     """The WriteProblem of new keys and values, each to the slot that a step names."""
     return WriteProblem(dtype, fp8 or dtype, 0, kv_heads, qk_dim, v_dim, "paged", page_size,
                         scales="per_tensor" if fp8 else "none", index="slots")
+
+
+def step_of(problem, sequences, queries, keys):
+    """The arguments of a launch over pages, as far as its sizes go. problem: as in the config."""
+    ragged, pages = problem.get("q_layout") == "ragged", -(-keys // problem["kv_layout"]["page_size"])
+    names = ["q", "k", "v", "o", "kv_lengths", "page_table"] + ragged * ["q_offsets"]
+    names += [name for name, has in (("sinks", problem.get("sinks")), ("k_scale", "scales" in problem),
+                                     ("v_scale", "scales" in problem and problem.get("v_layout") != "key_prefix"),
+                                     ("alibi_slopes", problem.get("score_mod", {}).get("kind") == "alibi")) if has]
+    return dict.fromkeys(names, NOWHERE) | {
+        "batch": sequences, "q_len": queries, "kv_len": keys, "num_pages": sequences * pages, "page_table_stride": pages,
+        "q_tokens": sequences * queries if ragged else None}
+
+
+def graph_steps(sizes, most_sequences, queries):
+    """(sequences, queries of each) of the decodes that a server captures. sizes: tokens of its graphs."""
+    return sorted({(min(-(-size // each), most_sequences), each) for each in {1, queries} for size in sizes})
 
 
 class Sinks:

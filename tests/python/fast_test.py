@@ -538,6 +538,12 @@ class OnTheEmulator(unittest.TestCase):
         self.assertEqual(spaces.get(None, 0, 9, 767)[1], 768)
         self.assertEqual(spaces.get(None, 0, 1, 768)[1], 768)
         self.assertEqual(spaces.get(None, 0, 9, 768)[1], 768)
+        # What is reserved can be captured without a call ahead.
+        spaces.reserve(None, 0, 2048)
+        held = len(spaces._kept)
+        spaces.reserve(None, 0, 1024)
+        self.assertEqual(spaces.get(None, 0, 9, 2000)[1], 2048)
+        self.assertEqual(len(spaces._kept), held)
 
     def test_only_a_stream_that_captures_is_taken_for_one(self):
         """(the driver's status, the state that it tells, whether that is a capture)."""

@@ -6,6 +6,7 @@ is installed.
 Sequences get their keys by do_kv_cache_update(), pages in random order, and attend in steps of prompts and decodes together. The
 reference is fp64, over what the cache holds.
 """
+import contextlib
 import math
 import os
 import subprocess
@@ -24,12 +25,13 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 import kernelwright
 import kernelwright.vllm
-from kernelwright.vllm import attention
+from kernelwright.vllm import attention, latent
 from kernelwright.vllm.attention import KernelwrightBackend, KernelwrightImpl, KernelwrightMetadataBuilder
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
-HEADS, KV_HEADS, HEAD_DIM, PAGE, PAGES = 4, 2, 64, 16, 24
+HEADS, KV_HEADS, HEAD_DIM, PAGE, PAGES = 4, 2, 64, 16, 64
+MOST_KEYS = PAGE * PAGES
 # Of each sequence: keys in the cache ahead of the step, new tokens.
 STEPS = {"mixed": ((37, 1), (0, 21), (16, 5), (63, 1)), "decode": ((37, 1), (1, 1), (64, 1)), "prompts": ((0, 33), (0, 1), (0, 16))}
 
@@ -46,7 +48,10 @@ def layer_of(impl, dtype):
 
 def builder_of(layers, block_size=PAGE):
     config = types.SimpleNamespace(parallel_config=types.SimpleNamespace(decode_context_parallel_size=1),
-                                   compilation_config=types.SimpleNamespace(static_forward_context=layers))
+                                   compilation_config=types.SimpleNamespace(static_forward_context=layers,
+                                                                            cudagraph_capture_sizes=[1, 2, 4]),
+                                   scheduler_config=types.SimpleNamespace(max_num_seqs=4), speculative_config=None,
+                                   model_config=types.SimpleNamespace(max_model_len=MOST_KEYS, dtype=torch.bfloat16))
     return KernelwrightMetadataBuilder(types.SimpleNamespace(block_size=block_size), list(layers), config, torch.device(DEVICE))
 
 
@@ -85,7 +90,8 @@ class Step:
         else:
             self.cache = torch.zeros(shape, dtype=stored, device=DEVICE)
         self.cache.fill_(0x7F if fp8 else math.nan)  # what no token wrote must not matter
-        order, self.table = torch.randperm(PAGES), torch.full((len(sequences), 5), 0, dtype=torch.int32)
+        self.width = max(5, max(-(-sum(each) // page) for each in sequences))
+        order, self.table = torch.randperm(PAGES), torch.zeros(len(sequences), self.width, dtype=torch.int32)
         for i, (ahead, new) in enumerate(sequences):
             for j in range(-(-(ahead + new) // page)):
                 self.table[i, j], order = order[0], order[1:]
@@ -117,12 +123,12 @@ class Step:
         slots = self.write(ahead, last, padding=len(self.queries) - self.tokens)
         offsets = torch.tensor([0, *torch.tensor([n for _, n in self.sequences]).cumsum(0)] + [self.tokens] * padded_sequences)
         lengths = torch.tensor(last + [0] * padded_sequences)
-        table = torch.cat([self.table, torch.zeros(padded_sequences, 5, dtype=torch.int32)])
+        table = torch.cat([self.table, torch.zeros(padded_sequences, self.width, dtype=torch.int32)])
         starts = offsets.to(torch.int32)
         common = CommonAttentionMetadata(
             query_start_loc=starts.to(DEVICE), query_start_loc_cpu=starts, seq_lens=lengths.to(torch.int32).to(DEVICE),
             num_reqs=len(lengths), num_actual_tokens=self.tokens, max_query_len=max(n for _, n in self.sequences),
-            max_seq_len=5 * self.page + 3, block_table_tensor=table.to(DEVICE), slot_mapping=slots, causal=True)
+            max_seq_len=self.width * self.page + 3, block_table_tensor=table.to(DEVICE), slot_mapping=slots, causal=True)
         out = torch.full_like(self.queries, math.nan)
         self.layer.impl.forward(self.layer, self.queries, None, None, self.cache, builder.build(0, common), out)
         return out
@@ -287,6 +293,52 @@ class Contract(unittest.TestCase):
                         impl.process_weights_after_loading(torch.bfloat16)
                     self.assertEqual(held.tolist(), [2.0 + inside] * HEADS)
 
+    def test_graphs_have_the_workspace_of_the_longest_sequences(self):
+        """vLLM runs a step of one key a sequence ahead of a capture, and captures for max_model_len keys."""
+        for fp8, more in (("", {}), ("e4m3", {"sinks": True}), ("", {"alibi": True})):
+            problem = attention.paged_attention("bf16", HEADS, KV_HEADS, HEAD_DIM, HEAD_DIM, PAGE, True, fp8=fp8, **more)
+            attention.served.prepare(torch.device(DEVICE).type, 0, [problem])
+            near = torch.empty(0, device=DEVICE)
+            engine = attention.served.engine(near.device.type)
+            kernel = engine.prepare(problem.config())
+            wanted = []
+            for sequences in (1, 4):
+                q = engine.empty((sequences, HEADS, HEAD_DIM), "bf16")
+                keys = engine.empty((2, PAGE, KV_HEADS, HEAD_DIM), fp8 or "bf16")
+                vectors = {name: engine.empty((size,), dtype) for name, size, dtype in
+                           (("sinks", HEADS, "f32"), ("alibi_slopes", HEADS, "f32"), ("k_scale", 1, "f32"), ("v_scale", 1, "f32"))
+                           if name in more or (fp8 and "scale" in name) or name[:5] in more}
+                wanted.append(kernel.workspace_bytes(
+                    q=q, k=keys, v=keys, o=q, q_offsets=engine.empty((sequences + 1,), "i32"), q_len=1, kv_len=MOST_KEYS,
+                    kv_lengths=engine.empty((sequences,), "i32"),
+                    page_table=engine.empty((sequences, MOST_KEYS // PAGE), "i32"), **vectors))
+            self.assertGreater(max(wanted), 0)
+            self.assertEqual(attention.served.reserve(near, [problem], ((1, 1), (4, 1)), MOST_KEYS), max(wanted))
+            self.assertEqual(attention.served.reserve(near, [problem], ((1, 1), (4, 1)), 1), 0)
+        self.assertEqual(attention.graph_steps((1, 2, 8), 4, 1), [(1, 1), (2, 1), (4, 1)])
+        self.assertEqual(attention.graph_steps((3, 12), 4, 3), [(1, 3), (3, 1), (4, 1), (4, 3)])
+
+    @unittest.skipUnless(HAS_GPU, "needs a GPU: graphs")
+    def test_a_capture_of_long_sequences_follows_a_step_of_short_ones(self):
+        layer = layer_of(KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS), torch.bfloat16)
+        for known in (attention.served.engine("cuda")._workspaces._spares, attention.served.engine("cuda")._workspaces._held):
+            known.clear()
+        builder_of({"layer": layer})
+        step = Step(layer, torch.bfloat16, ((MOST_KEYS - 1, 1),))
+        out = torch.full_like(step.queries, math.nan)
+        offsets = torch.arange(2, dtype=torch.int32, device=DEVICE)
+        lengths = torch.ones(1, dtype=torch.int32, device=DEVICE)
+        for keys in (1, MOST_KEYS):
+            metadata = attention.KernelwrightMetadata(1, 1, keys, offsets, lengths, step.table.to(DEVICE), None)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph) if keys > 1 else contextlib.nullcontext():
+                layer.impl.forward(layer, step.queries, None, None, step.cache, metadata, out)
+        step.write([MOST_KEYS - 1], [MOST_KEYS])
+        lengths.fill_(MOST_KEYS)
+        graph.replay()
+        want = reference(step.queries[:1], *step.stored(0), 0.125)
+        self.assertLessEqual((out[:1].double().cpu() - want).abs().max().item(), 2.0**-7 * step.values[0].abs().max().item())
+
     @unittest.skipUnless(HAS_GPU, "a CUDA graph needs a GPU")
     def test_a_graph_is_replayed_with_other_lengths(self):
         layer = layer_of(KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS), torch.bfloat16)
@@ -380,6 +432,15 @@ class Latents(unittest.TestCase):
 
     def test_an_fp8_cache_of_one_scale(self):
         self.check(kv_cache_dtype="fp8")
+
+    def test_graphs_have_the_workspace_of_the_longest_sequences(self):
+        near = torch.empty(0, device=DEVICE)
+        for kv_dtype in ("", "e4m3"):
+            for queries in (1, 3):
+                problem = latent.LatentProblem("bf16", self.HEADS, 64, queries, kv_dtype)
+                attention.served.prepare(near.device.type, 0, [problem])
+                long, short = (attention.served.reserve(near, [problem], ((1, 1), (1, queries)), keys) for keys in (4096, 1))
+                self.assertGreater(long, short)
 
     def test_nothing_compiles_behind_the_preparation(self):
         self.check()

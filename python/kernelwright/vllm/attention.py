@@ -18,8 +18,8 @@ from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, Att
                                        AttentionMetadataBuilder, AttentionType)
 from vllm.v1.attention.backends.utils import get_kv_cache_layout
 
-from .._attention import DTYPES
-from .._served import Served, Sinks, paged_attention, paged_write, takes_head
+from .._attention import DTYPES, Problem
+from .._served import Served, Sinks, graph_steps, paged_attention, paged_write, takes_head
 
 logger = logging.getLogger("vllm.kernelwright")
 
@@ -132,6 +132,7 @@ class KernelwrightMetadataBuilder(AttentionMetadataBuilder[KernelwrightMetadata]
         problems = [problem for layer in layers.values() if isinstance(layer.impl, KernelwrightImpl)
                     for problem in layer.impl.problems(DTYPES[layer.dtype], self._page_size)]
         served.prepare(device.type, device.index or 0, list(dict.fromkeys(problems)))
+        reserve([problem for problem in problems if isinstance(problem, Problem)], vllm_config, device)
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         common = common_attn_metadata
@@ -147,6 +148,14 @@ class KernelwrightMetadataBuilder(AttentionMetadataBuilder[KernelwrightMetadata]
         keys = min(step.max_seq_len, table.shape[1] * self._page_size)
         return KernelwrightMetadata(step.num_actual_tokens, step.max_query_len, keys, step.query_start_loc, step.seq_lens, table,
                                     slots)
+
+
+def reserve(problems, vllm_config, device):
+    """Allocates the workspace of the decodes that vLLM captures: for the longest sequences, behind a step of one key each."""
+    drafted = getattr(vllm_config.speculative_config, "num_speculative_tokens", None) or 0
+    steps = graph_steps(vllm_config.compilation_config.cudagraph_capture_sizes or (), vllm_config.scheduler_config.max_num_seqs,
+                        1 + drafted)
+    served.reserve(torch.empty(0, device=device), list(dict.fromkeys(problems)), steps, vllm_config.model_config.max_model_len)
 
 
 def page_size_of(block_size):

@@ -17,7 +17,7 @@ from vllm.model_executor.layers.attention.mla_attention import (MLAAttention, ML
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionType
 
 from .._attention import DTYPES
-from .attention import FP8_TYPES, PAGE_SIZES, page_size_of, reasons_of_config, served
+from .attention import FP8_TYPES, PAGE_SIZES, page_size_of, reasons_of_config, reserve, served
 
 logger = logging.getLogger("vllm.kernelwright")
 
@@ -95,18 +95,21 @@ class KernelwrightLatentMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetada
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device, MLACommonMetadata)
         layers = get_layers_from_vllm_config(vllm_config, MLAAttention, layer_names)
-        prepare([layer.impl for layer in layers.values()], vllm_config.model_config.dtype, page_size_of(kv_cache_spec.block_size),
-                self.reorder_batch_threshold, device)
+        problems = prepare([layer.impl for layer in layers.values()], vllm_config.model_config.dtype,
+                           page_size_of(kv_cache_spec.block_size), self.reorder_batch_threshold, device)
+        reserve(problems, vllm_config, device)
 
 
 def prepare(impls, dtype, page_size, most_queries, device):
-    """The kernels of the layers, for decodes of one query and of `most_queries`."""
+    """The kernels of the layers, for decodes of one query and of `most_queries`. Returns their problems."""
     problems = []
     for impl in impls:
         if isinstance(impl, KernelwrightLatentImpl):
             impl.most_queries = most_queries
             problems += [impl.problem(DTYPES[dtype], page_size, queries, device) for queries in (1, most_queries)]
-    served.prepare(device.type, device.index or 0, list(dict.fromkeys(problems)))
+    problems = list(dict.fromkeys(problems))
+    served.prepare(device.type, device.index or 0, problems)
+    return problems
 
 
 class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
