@@ -19,6 +19,7 @@ if ranks have different kernels. Needs GPUs and vLLM. Exit status: 0, 1 if an ar
 """
 import argparse
 import csv
+import hashlib
 import json
 import os
 import random
@@ -108,15 +109,18 @@ def arguments():
 
 def serve(given):
     """One arm: its rows, as dicts."""
-    folder = tempfile.mkdtemp(prefix="kernelwright-serve-")
     config = dict(MODELS[given.model])
     if given.layers:
         config["num_hidden_layers"] = given.layers
     if WEIGHTS[given.weights]:
         config["quantization_config"] = WEIGHTS[given.weights]
     os.environ["KERNELWRIGHT_VLLM"] = given.take if given.arm == "kernelwright" else ""
+    told = json.dumps(config)
+    # vLLM keeps compiled models by the model's path, so a second start finds those of the first.
+    folder = os.path.join(tempfile.gettempdir(), f"kernelwright-serve-{os.getuid()}-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w") as file:
-        json.dump(config, file)
+        file.write(told)
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # so that the counters of kernels can be read here
     from vllm import LLM, SamplingParams
     start = time.perf_counter()
