@@ -116,9 +116,14 @@ void CommandLine::add_tune() {
   CLI::Option* each = word(verb, "--budget", options_.budget, "Time for each config: 120s, 5m, 1h", "TIME");
   word(verb, "--total-budget", options_.total_budget, "Time for all configs together, as of a plan", "TIME")
       ->excludes(each);
-  whole(verb, "--candidates", options_.candidates,
-        "Schedules to compile and measure, the likeliest first: 64, of a GEMM 32", 2, 100000);
-  verb->add_flag("--resume", options_.resume, "Leave out what the log has settled on this device");
+  CLI::Option* candidates = whole(verb, "--candidates", options_.candidates,
+                                  "Schedules to compile and measure, the likeliest first: 64, of a GEMM 32", 2, 100000);
+  CLI::Option* resume =
+      verb->add_flag("--resume", options_.resume, "Leave out what the log has settled on this device");
+  whole(verb, "--copies", options_.copies,
+        "A/A test: race the model's choice against N copies of itself; a row is then an error of the race", 1, 100)
+      ->excludes(candidates)
+      ->excludes(resume);
   word(verb, "--output", options_.outputs, "Folder for rows, ARCH/NAME.json; else the overlay, else ./configs/tuned",
        "DIR");
   word(verb, "--log", options_.log,

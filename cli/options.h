@@ -45,6 +45,7 @@ struct Options {
   std::string units, shard, confirm;  // a list's file, "i/n" of it, a folder of rows
   std::vector<std::string> merge;     // folders of rows
   int candidates = 0;                 // 0: as many as the kind has
+  int copies = 0;                     // of the model's choice, which alone race it; 0: candidates do
   std::string tuned_dir;              // all verbs: rows that override the library's
   bool no_tuned_rows = false;         // set by the verb
   // emulate

@@ -34,7 +34,10 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 CandidateOptions candidate_options(const Place& place, const TuneOptions& options) {
   constexpr std::size_t kAll = 1 << 20;
   CandidateOptions chosen{.num_sms = place.device.info().num_sms, .most = options.candidates, .within = {}};
-  if (!options.rival.empty()) chosen.most = kAll, chosen.within = 1e9;
+  if (options.copies > 0)
+    chosen.most = 1;
+  else if (!options.rival.empty())
+    chosen.most = kAll, chosen.within = 1e9;
   return chosen;
 }
 
@@ -63,7 +66,10 @@ class Tuning final : private Stopwatch {
   TuneResult<KindOfConfig> run() {
     result_.candidates = enumerate_candidates(config_.problem, config_.schedule, result_.machine->arch, result_.shapes,
                                               candidate_options(place_, options_));
-    if (!options_.rival.empty()) keep_rival();
+    if (options_.copies > 0)
+      keep_copies();
+    else if (!options_.rival.empty())
+      keep_rival();
     order_by_prediction(result_.candidates.kept, config_, result_.shapes);
     kernels_.resize(kept().size());
     result_.trials.resize(kept().size());
@@ -76,6 +82,14 @@ class Tuning final : private Stopwatch {
   }
 
  private:
+  /// A copy is the kernel of the model's choice itself, so it needs no check of its own.
+  void keep_copies() {
+    auto& candidates = result_.candidates.kept;
+    candidates.resize(1, candidates.at(0));
+    candidates.resize(1 + options_.copies, candidates[0]);
+    for (std::size_t i = 1; i < candidates.size(); ++i) checked_before_.insert(i);
+  }
+
   void keep_rival() {
     auto& candidates = result_.candidates.kept;
     const auto is_rival = [&](const auto& candidate) {

@@ -25,7 +25,8 @@ struct TuneOptions {
   std::uint64_t seed = 0;
   std::optional<std::size_t> candidates;  // most candidates, including the model's choice; else as many as the kind has
   bool resume = false;
-  std::string rival;  // a schedule's canonical text: it alone races the model's choice; "": all candidates do
+  std::string rival;       // a schedule's canonical text: it alone races the model's choice; "": all candidates do
+  std::size_t copies = 0;  // of the model's choice, which alone race it: an A/A test; 0: candidates do
   std::string log;
   std::function<bool()> interrupted;
 };

@@ -321,6 +321,7 @@ int tune(const Options& given) {
   session.tune.seed = options.seed;
   session.tune.resume = options.resume;
   if (options.candidates > 0) session.tune.candidates = static_cast<std::size_t>(options.candidates);
+  session.tune.copies = static_cast<std::size_t>(options.copies);
   session.tune.interrupted = [] { return g_interrupted.load(); };
   // Times of the emulator have no meaning, so they are measured only on an explicit wish.
   if (options.device == "auto") make_cuda_backend();  // throws if there is no GPU

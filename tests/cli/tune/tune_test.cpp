@@ -237,6 +237,27 @@ TEST_F(Tune, KeepsItsLogInTheCacheAndItsBudgetWithinAFifth) {
   EXPECT_FALSE(std::filesystem::exists("tiny.tune.jsonl"));
 }
 
+TEST_F(Tune, CopiesOfTheModelsChoiceRaceIt) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const auto copies = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"tune",     tiny(), "--device", "emulator",  "--budget", "1s",
+                                 "--copies", "1",    "--log",    path("log"), "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run(all);
+  };
+  const CommandResult result = copies({});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const JsonValue found = json(result);
+  ASSERT_EQ(found.at("/trials").elements().size(), 2u);
+  for (const JsonValue& trial : found.at("/trials").elements())
+    EXPECT_EQ(trial.at("/schedule").dump(-1), found.at("/trials/0/schedule").dump(-1));
+  EXPECT_EQ(found.at("/checked").as_int(), 2);
+  EXPECT_GE(found.at("/best_over_model/pairs").as_int(), 8) << "the race is a real one";
+  EXPECT_EQ(TuningLog::read(path("log"), "emulated sm_90a").trials.size(), 1u) << "they are one kernel";
+  EXPECT_EQ(copies({"--resume"}).exit_code, 2);
+  EXPECT_EQ(copies({"--candidates", "3"}).exit_code, 2);
+}
+
 TEST_F(Tune, AutoWantsAGpu) {
   const CommandResult result =
       run({"tune", tiny(), "--output", path("rows")}, {"KERNELWRIGHT_LIBCUDA=/nonexistent/libcuda.so.1"});
