@@ -149,6 +149,12 @@ class State:
                 yield from ended["rows"].items()
 
 
+def words_of(error):
+    """The first line of Ray's error, which says what died, and the last one, which says why."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    return f"{type(error).__name__}: {': '.join(lines[:1] + lines[1:][-1:])}"
+
+
 class Job:
     """One race that is to be run: of a unit, on a GPU of that name."""
 
@@ -256,11 +262,12 @@ class Fleet:
             self._first_ended(job.unit, job.gpu, ended)
 
     def _ended(self, reference):
+        """Returns whether the fleet got on: an actor that does not start is no progress."""
         kind, who, *rest = self.calls.pop(reference)
         try:
             value = self.ray.get(reference)
         except Exception as error:  # Ray's: the actor or its node died, or the method raised
-            words = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            words = words_of(error)
             if kind == "compile":
                 self.say(f"{who}: not compiled beforehand, so its race compiles: {words}")
                 self.compiled.add(who)
@@ -270,7 +277,7 @@ class Fleet:
                     self._again_or_failed(rest[0], words)
                 else:
                     self.say(f"an actor did not start: {words}")
-            return
+            return kind != "hello"
         if kind == "compile":
             self.compiled.add(who)
         elif kind == "hello":
@@ -279,6 +286,7 @@ class Fleet:
             self._gpu_appeared(value["gpu"])
         else:
             self._race_ended(who, rest[0], value)
+        return True
 
     def _give_up_on(self):
         """Jobs that no actor here can ever run: a second race where the name has one GPU."""
@@ -300,15 +308,15 @@ class Fleet:
             self._deal()
             if self.seen_gpus and not self.waiting and not self._in_flight("race", "hello"):
                 break
-            done = []
+            got_on = False
             if self.calls:
                 done, _ = self.ray.wait(list(self.calls), num_returns=1, timeout=1.0)
                 for reference in done:
-                    self._ended(reference)
-            if done or self._in_flight("race", "compile"):
+                    got_on = self._ended(reference) or got_on
+            if got_on or self._in_flight("race", "compile"):
                 idle_since = None
                 continue
-            # Nothing runs: actors wait for a node that is gone, or no actor may take the jobs that are left.
+            # Nothing runs: actors do not start, or wait for a node that is gone, or may not take the jobs that are left.
             idle_since = self.clock() if idle_since is None else idle_since
             if self.clock() - idle_since >= self.patience_s:
                 break
@@ -390,7 +398,7 @@ def main(words=None, ray=None):
     for job in fleet.unconfirmed:
         print(f"{job}: no second {job.gpu} is there, so its row is not written", file=sys.stderr)
     if not fleet.seen_gpus:
-        print("the Ray cluster has no GPU; --fake-gpus N tries the driver on emulators", file=sys.stderr)
+        print("no actor of the Ray cluster has a GPU; --fake-gpus N tries the driver on emulators", file=sys.stderr)
         return 3
     print(f"{merged['written']} rows in {args.output}")
     return 0 if done else 1
