@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""kernelwright.tune_fleet: a fake Ray whose actors die when the test says so; and, with KERNELWRIGHT_RAY=1, the real one on
-emulators, whose actors, nodes and driver are killed. ctest sets PYTHONPATH and KERNELWRIGHT_COMMAND."""
+"""kernelwright.tune_fleet: a fake Ray whose actors die when the test says so; and, with KERNELWRIGHT_RAY=1, the real one by
+bench/tune_on_ray.py. ctest sets PYTHONPATH and KERNELWRIGHT_COMMAND."""
 import collections
 import json
 import os
 import pathlib
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -200,6 +199,18 @@ class FakeFleetTest(unittest.TestCase):
     def test_without_a_gpu_it_ends(self):
         self.assertFalse(self.fleet(FakeRay(gpus=0)).run())
 
+    def test_actors_that_never_start_end_it_and_say_why(self):
+        class NoActor(FakeRay):
+            def get(self, reference):
+                value = super().get(reference)
+                if isinstance(value, dict) and "gpu" in value:
+                    raise FakeRayError("the actor died in its creation\n  File tune_fleet.py\nModuleNotFoundError: kernelwright\n")
+                return value
+
+        said = []
+        self.assertFalse(self.fleet(NoActor(gpus=2), say=said.append).run())
+        self.assertIn("an actor did not start: FakeRayError: the actor died in its creation: ModuleNotFoundError: kernelwright", said)
+
 
 class CommandTest(unittest.TestCase):
     def test_wrong_input_and_missing_ray(self):
@@ -242,82 +253,21 @@ class RacerTest(unittest.TestCase):
             time.sleep(0.02)
 
 
-CONFIG = {"version": 1, "kind": "attention", "problem": {"head_dim": {"qk": 64, "v": 64}, "heads": {"q": 2, "kv": 2}, "max_q_len": 1},
-          "shapes": [{"name": "check", "batch": 1, "q_len": 1, "kv_len": 9, "check": True},
-                     {"name": "long", "batch": 1, "q_len": 1, "kv_len": 300}]}
-
-
 @unittest.skipUnless(os.environ.get("KERNELWRIGHT_RAY"), "KERNELWRIGHT_RAY is not set")
 class RealRayTest(unittest.TestCase):
-    """On emulators. Their times are this machine's, so only units with a clear winner are compared."""
+    """On emulators; with KERNELWRIGHT_RAY=gpu on the two GPUs of this machine."""
 
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp())
-        for number, heads in enumerate((1, 2, 4)):
-            config = json.loads(json.dumps(CONFIG))
-            config["name"] = f"decode{number}"
-            config["problem"]["heads"] = {"q": heads, "kv": heads}
-            (self.folder / f"decode{number}.json").write_text(json.dumps(config))
-        listed = subprocess.run([os.environ["KERNELWRIGHT_COMMAND"], "tune", *sorted(self.folder.glob("decode*.json")), "--list-units"],
-                                check=True, capture_output=True, text=True)
-        (self.folder / "units.json").write_text(listed.stdout)
-        self.units = json.loads(listed.stdout)["units"]
-        self.options = ["--budget", "6s", "--candidates", "3", "--cache-dir", str(self.folder / "cache")]
+    def run_script(self, *words):
+        emulators = [] if os.environ["KERNELWRIGHT_RAY"] == "gpu" else ["--emulators"]
+        script = pathlib.Path(__file__).parents[2] / "bench" / "tune_on_ray.py"
+        done = subprocess.run([sys.executable, script, *words, *emulators], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
 
-    def schedules(self, folder):
-        return {path.name: json.loads(path.read_text())["schedule"] for path in pathlib.Path(folder).rglob("*.json")}
-
-    def serial(self):
-        """The rows of one process without Ray."""
-        for race, more in (("once", []), ("twice", ["--confirm", self.folder / "once"])):
-            subprocess.run([os.environ["KERNELWRIGHT_COMMAND"], "tune", "--units", self.folder / "units.json", "--device", "emulator",
-                            "--log", self.folder / f"{race}.jsonl", "--output", self.folder / race, *self.options, *more],
-                           check=True, capture_output=True)
-        return self.schedules(self.folder / "twice")
-
-    def test_killed_actor_node_and_driver(self):
-        import ray
-        from ray.cluster_utils import Cluster
-        serial = self.serial()
-        self.assertEqual(len(serial), len(self.units), "each unit has a clear winner on the emulator")
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "resources": {tune_fleet.FAKE_GPU: 1}})
-        lost = cluster.add_node(num_cpus=1, resources={tune_fleet.FAKE_GPU: 1})
-        cluster.add_node(num_cpus=1, resources={tune_fleet.FAKE_GPU: 1})
-        words = [sys.executable, "-m", "kernelwright.tune_fleet", "--units", self.folder / "units.json", "--state", self.folder / "state",
-                 "--output", self.folder / "rows", "--address", cluster.address, "--fake-gpus", "3", *self.options]
-        state = self.folder / "state"
-
-        def racers(title):
-            """The processes of actors, by the titles that Ray gives them."""
-            lines = subprocess.run(["ps", "-eo", "pid,args"], check=True, capture_output=True, text=True).stdout.splitlines()
-            return [int(line.split()[0]) for line in lines if title in line and " ps " not in line]
-
-        racing = lambda: [path for path in state.glob("emulator/*/*/unit.json") if not path.parent.with_suffix(".json").exists()]
-
-        def until(condition, seconds=120):
-            end = time.monotonic() + seconds
-            while not condition():
-                self.assertLess(time.monotonic(), end)
-                time.sleep(0.1)
-
-        driver = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-        until(racing)
-        cluster.remove_node(lost)  # a node is lost while it races
-        until(lambda: list(state.glob("emulator/*/first.json")))
-        driver.send_signal(signal.SIGKILL)  # the driver dies after a race has ended
-        driver.communicate()
-        self.assertFalse((self.folder / "rows").exists())
-        until(lambda: not racers("ray::Racer"))  # Ray ends the actors of a driver that is gone
-        driver = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-        until(lambda: racers("ray::Racer.race"))
-        workers = racers("ray::Racer.race")
-        os.kill(workers[0], signal.SIGKILL)  # an actor is killed while it races
-        _, said = driver.communicate(timeout=240)
-        ray.shutdown()
-        cluster.shutdown()
-        self.assertEqual(driver.returncode, 0, said)
-        self.assertIn("it is run again", said)
-        self.assertEqual(self.schedules(self.folder / "rows"), serial)
+    def test_a_killed_node_driver_and_actor_lose_no_row(self):
+        said = self.run_script("kills", "--candidates", "3")
+        for killed in ("a node was killed", "the driver was killed", "an actor was killed"):
+            self.assertIn(killed, said)
 
 
 if __name__ == "__main__":
