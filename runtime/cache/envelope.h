@@ -37,6 +37,10 @@ struct EnvelopeResult {
 std::vector<std::byte> make_envelope(const Digest& name, std::span<const std::byte> entry, std::int64_t created_s,
                                      const SigningKey* key);
 
+/// "", or why nothing that begins with `head` would be opened under `name`. A head of kEnvelopeHeadBytes or more proves
+/// that a trusted key has signed it, and proves nothing of the entry behind it.
+std::string fault_of_head(std::span<const std::byte> head, const Digest& name, const EnvelopeTrust& trust);
+
 /// Opens any bytes. Every byte is proved: the head by the signature, the entry by its SHA-256 in the head.
 EnvelopeResult open_envelope(std::span<const std::byte> bytes, const Digest& name, const EnvelopeTrust& trust);
 

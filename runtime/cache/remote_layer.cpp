@@ -29,10 +29,17 @@ constexpr milliseconds kFirstPoll{50}, kLongestPoll{500}, kSlice{20}, kSilentWai
 constexpr milliseconds kForgetAbsent{60'000};
 constexpr std::size_t kMaxQueued = 64, kMaxQueuedBytes = std::size_t{32} << 20, kMaxAbsent = 4096;
 
+/// What becomes of a value that the server has under a name already.
+enum class Former {
+  kReplaced,
+  kKeptIfProved,  // it stays if this cache would use it, every byte
+  kKeptIfSigned,  // it stays if its first bytes have a signature that is trusted, which is a fraction of the traffic
+};
+
 struct Sending {
   CacheKey key;
   std::vector<std::byte> entry;  // empty: there is nothing to send
-  bool keep = false;             // the server keeps a value that is trusted
+  Former former = Former::kReplaced;
 };
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
@@ -72,11 +79,11 @@ struct RemoteLayer::State {
   bool known_absent(const Digest& name);
   void remember_absent(const Digest& name);
   /// False: there is nothing to send, or no room for it.
-  bool enqueue(const CacheKey& key, std::vector<std::byte> entry, bool keep);
+  bool enqueue(const CacheKey& key, std::vector<std::byte> entry, Former former);
   static void send_all_queued(const std::shared_ptr<State>& state);
   void send(const Sending& sending);
-  /// Writes a value under a name, unless `keep` and the server has one that is trusted (kPresent).
-  RemoteReply write(const RemoteName& name, std::span<const std::byte> value, bool keep);
+  /// Writes a value under a name. kPresent: the former one stays.
+  RemoteReply write(const RemoteName& name, std::span<const std::byte> value, Former former);
 };
 
 bool RemoteLayer::State::known_absent(const Digest& name) {
@@ -140,14 +147,14 @@ bool RemoteLayer::State::pause(milliseconds span, const std::function<bool()>& g
   return true;
 }
 
-bool RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> entry, bool keep) {
+bool RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> entry, Former former) {
   const std::string lease = RemoteName(key, false).lease;
   if (entry.empty() && !leases.holds(lease)) return false;
   {
     std::lock_guard hold(mutex);
     if (queue.size() < kMaxQueued && queued_bytes + entry.size() <= kMaxQueuedBytes) {
       queued_bytes += entry.size();
-      queue.push_back({key, std::move(entry), keep});
+      queue.push_back({key, std::move(entry), former});
       return true;
     }
   }
@@ -156,8 +163,14 @@ bool RemoteLayer::State::enqueue(const CacheKey& key, std::vector<std::byte> ent
   return false;
 }
 
-RemoteReply RemoteLayer::State::write(const RemoteName& name, std::span<const std::byte> value, bool keep) {
-  if (!keep) return server.put(name.text, value);
+RemoteReply RemoteLayer::State::write(const RemoteName& name, std::span<const std::byte> value, Former former) {
+  if (former == Former::kReplaced) return server.put(name.text, value);
+  if (former == Former::kKeptIfSigned) {
+    RemoteReply start = server.get_start(name.text, kEnvelopeHeadBytes);
+    if (start.outcome == RemoteOutcome::kAbsent) return server.put_if_absent(name.text, value, milliseconds(0));
+    if (start.outcome != RemoteOutcome::kDone) return start;
+    if (fault_of_head(start.value, name.digest, access.trust).empty()) return {.outcome = RemoteOutcome::kPresent};
+  }
   const RemoteReply found = server.get(name.text);
   if (found.outcome == RemoteOutcome::kAbsent) return server.put_if_absent(name.text, value, milliseconds(0));
   if (found.outcome != RemoteOutcome::kDone) return found;
@@ -176,7 +189,8 @@ void RemoteLayer::State::send(const Sending& item) {
       const std::vector<std::byte> value =
           make_envelope(name.digest, item.entry, std::time(nullptr), access.key ? &*access.key : nullptr);
       // The first build that any compiler has sent stays, so that hosts without a compiler run the same cubin.
-      const RemoteReply reply = write(name, value, any_compiler || item.keep);
+      const Former former = any_compiler && item.former == Former::kReplaced ? Former::kKeptIfProved : item.former;
+      const RemoteReply reply = write(name, value, former);
       if (any_compiler || reply.outcome == RemoteOutcome::kPresent) continue;
       ++(reply.outcome == RemoteOutcome::kDone ? writes : write_failures);
     }
@@ -315,7 +329,7 @@ std::vector<std::byte> RemoteLayer::entry_to_send(const CacheKey& key, const Bin
 }
 
 void RemoteLayer::publish(const CacheKey& key, const Binary& binary) try {
-  if (state_->enqueue(key, entry_to_send(key, binary), false)) start_sending();
+  if (state_->enqueue(key, entry_to_send(key, binary), Former::kReplaced)) start_sending();
 } catch (const std::exception&) {
   ++state_->write_failures;
 }
@@ -323,13 +337,13 @@ void RemoteLayer::publish(const CacheKey& key, const Binary& binary) try {
 void RemoteLayer::share(const CacheKey& key, const Binary& binary) try {
   std::vector<std::byte> entry = entry_to_send(key, binary);
   if (entry.empty()) return;
-  if (state_->enqueue(key, std::move(entry), true)) start_sending();
+  if (state_->enqueue(key, std::move(entry), Former::kKeptIfSigned)) start_sending();
 } catch (const std::exception&) {
   ++state_->write_failures;
 }
 
 void RemoteLayer::abandon(const CacheKey& key) try {
-  if (state_->enqueue(key, {}, false)) start_sending();
+  if (state_->enqueue(key, {}, Former::kReplaced)) start_sending();
 } catch (const std::exception&) {
   ++state_->write_failures;
 }

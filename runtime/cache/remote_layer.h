@@ -51,7 +51,7 @@ class RemoteLayer : public CacheLayer {
                                            const std::function<bool()>& give_up);
   /// Sends a binary, on another thread. A cache that only reads sends nothing.
   void publish(const CacheKey& key, const Binary& binary);
-  /// The same for a binary that was found on this host's disk: the server keeps a value that this cache trusts.
+  /// The same for a binary that was found on this host's disk: the server keeps a value whose sender this cache trusts.
   void share(const CacheKey& key, const Binary& binary);
   /// This host does not compile the key after all.
   void abandon(const CacheKey& key);

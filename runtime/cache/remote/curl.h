@@ -38,6 +38,7 @@ struct Curl {
     kWriteData = 10001,
     kUrl = 10002,
     kProxy = 10004,
+    kRange = 10007,
     kErrorBuffer = 10010,
     kPostFields = 10015,
     kUserAgent = 10018,

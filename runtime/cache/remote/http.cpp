@@ -39,6 +39,10 @@ class HttpTransport : public RemoteTransport {
     return ask({.method = "GET", .url = url_of(name)}, deadline);
   }
 
+  RemoteReply get_start(std::string_view name, std::size_t bytes, Deadline deadline) override {
+    return ask({.method = "GET", .url = url_of(name), .first_bytes = bytes}, deadline);
+  }
+
   RemoteReply put(std::string_view name, std::span<const std::byte> value, Deadline deadline) override {
     return ask({.method = "PUT", .url = url_of(name), .body = value}, deadline + transfer_time(value.size()));
   }

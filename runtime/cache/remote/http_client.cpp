@@ -52,7 +52,9 @@ RemoteReply reply_of(long status, std::string_view method, bool anonymous, std::
   switch (status) {
     case 200:
     case 201:
-    case 204: return {.outcome = RemoteOutcome::kDone, .value = std::move(value)};
+    case 204:
+    case 206: return {.outcome = RemoteOutcome::kDone, .value = std::move(value)};
+    case 416: return {.outcome = RemoteOutcome::kDone};  // an empty value has no first byte
     case 404:
     case 410: return {.outcome = RemoteOutcome::kAbsent};
     case 412: return {.outcome = RemoteOutcome::kPresent};
@@ -191,7 +193,7 @@ std::size_t HttpClient::take_body(std::string_view piece) {
     }
     if (received_ == 0) expected_ = whole;
     received_ += piece.size();
-    if (status() != 200) return piece.size();  // a page for people
+    if (const long code = status(); code != 200 && code != 206) return piece.size();  // a page for people
     if (body_.empty()) body_.reserve(whole);
     const std::span bytes = std::as_bytes(std::span(piece));
     body_.insert(body_.end(), bytes.begin(), bytes.end());
@@ -243,6 +245,8 @@ RemoteReply HttpClient::exchange(const HttpRequest& request, Deadline deadline) 
     set(Curl::kPostFieldSizeLarge, static_cast<std::int64_t>(request.body.size()));
   }
   set(Curl::kCustomRequest, request.method);
+  const std::string range = request.first_bytes > 0 ? fmt::format("0-{}", request.first_bytes - 1) : "";
+  set(Curl::kRange, range.empty() ? static_cast<const char*>(nullptr) : range.c_str());
   Curl::List* const headers = request.if_absent ? put_if_absent_headers_ : put_headers_;
   set(Curl::kHttpHeader, method == "PUT" ? headers : nullptr);
   curl_.multi_add_handle(multi_, easy_);

@@ -24,7 +24,8 @@ struct HttpRequest {
   const char* method = "GET";
   std::string url;
   std::span<const std::byte> body{};
-  bool if_absent = false;  // PUT: with If-None-Match
+  bool if_absent = false;       // PUT: with If-None-Match
+  std::size_t first_bytes = 0;  // GET: with Range, for so many bytes; 0: for all
 };
 
 /// A handle of libcurl's with the connections that it keeps: one, unless the server closes it. They close on exec. A

@@ -19,6 +19,10 @@ constexpr std::size_t kMaxIdleConnections = 8;
 constexpr std::string_view kRemoveIfEqual =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
+/// GETRANGE answers alike for an empty value and for none, and would be one permission more.
+constexpr std::string_view kGetStart =
+    "local v=redis.call('get',KEYS[1]) if not v then return v end return string.sub(v,1,tonumber(ARGV[1]))";
+
 constexpr std::string_view kReplaceIfEqual =
     "if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
     "if ARGV[3]=='0' then redis.call('set',KEYS[1],ARGV[2]) else redis.call('set',KEYS[1],ARGV[2],'PX',ARGV[3]) end "
@@ -34,6 +38,12 @@ std::string error_code(const RespReply& reply) {
   return std::ranges::all_of(code, [](char c) { return (c >= 'A' && c <= 'Z') || c == '_'; }) ? code : "an error";
 }
 
+/// Whether a script ran, and may not call a command in it. Redis 7.0 and later versions have their own words for it.
+bool forbids_a_step(const RespReply& reply) {
+  return reply.text.starts_with("ERR The user executing the script can't run this command") ||
+         reply.text.starts_with("ERR ACL failure in script");
+}
+
 class RedisTransport : public RemoteTransport {
  public:
   explicit RedisTransport(RemoteAddress address) : address_(std::move(address)) {}
@@ -43,6 +53,12 @@ class RedisTransport : public RemoteTransport {
 
   RemoteReply get(std::string_view name, Deadline deadline) override {
     const std::string_view words[] = {"GET", name};
+    return ask(words, deadline);
+  }
+
+  RemoteReply get_start(std::string_view name, std::size_t bytes, Deadline deadline) override {
+    const std::string count = std::to_string(bytes);
+    const std::string_view words[] = {"EVAL", kGetStart, "1", name, count};
     return ask(words, deadline);
   }
 
@@ -123,7 +139,8 @@ RemoteReply RedisTransport::reply_of(RespReply reply) {
   const std::string code = error_code(reply);
   RemoteOutcome outcome = RemoteOutcome::kFailed;
   if (code == "NOAUTH" || code == "WRONGPASS") outcome = RemoteOutcome::kRefused;
-  if (code == "NOPERM" || code == "READONLY") outcome = RemoteOutcome::kForbidden;  // READONLY: by a replica
+  if (code == "NOPERM" || code == "READONLY" || forbids_a_step(reply))
+    outcome = RemoteOutcome::kForbidden;  // READONLY: by a replica
   return {.outcome = outcome, .detail = fmt::format("the server answers {}", code)};
 }
 

@@ -65,6 +65,11 @@ RemoteReply RemoteServer::get(std::string_view name, Deadline last) {
   return run(Verb::kRead, last, [&](Deadline deadline) { return transport_->get(name, deadline); });
 }
 
+RemoteReply RemoteServer::get_start(std::string_view name, std::size_t bytes) {
+  return run(Verb::kWrite, Deadline::max(),
+             [&](Deadline deadline) { return transport_->get_start(name, bytes, deadline); });
+}
+
 RemoteReply RemoteServer::put(std::string_view name, std::span<const std::byte> value) {
   return run(Verb::kWrite, Deadline::max(), [&](Deadline deadline) { return transport_->put(name, value, deadline); });
 }

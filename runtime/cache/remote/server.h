@@ -35,6 +35,8 @@ class RemoteServer {
   /// The operations of RemoteTransport. Each ends by kRemoteOperationTime and by `last`, plus the value's transfer. An
   /// operation that is not let out is kFailed.
   RemoteReply get(std::string_view name, Deadline last = Deadline::max());
+  /// Comes before a write: a server that forbids it is sent nothing, and is still read.
+  RemoteReply get_start(std::string_view name, std::size_t bytes);
   RemoteReply put(std::string_view name, std::span<const std::byte> value);
   RemoteReply put_if_absent(std::string_view name, std::span<const std::byte> value,
                             std::chrono::milliseconds time_to_live, Deadline last = Deadline::max());

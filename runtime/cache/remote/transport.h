@@ -1,4 +1,4 @@
-/// How a remote cache is reached: five operations on a server of names and values. docs/fleet.md has the protocols.
+/// How a remote cache is reached: six operations on a server of names and values. docs/fleet.md has the protocols.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ enum class RemoteOutcome {
 
 struct RemoteReply {
   RemoteOutcome outcome = RemoteOutcome::kFailed;
-  std::vector<std::byte> value{};  // of get(), if kDone
+  std::vector<std::byte> value{};  // of get() and get_start(), if kDone
   std::string detail{};            // for people, of kRefused, kForbidden and kFailed; it has no credentials
 };
 
@@ -54,6 +54,10 @@ class RemoteTransport {
   /// cannot serve as a lease.
   virtual bool has_leases() const { return true; }
   virtual RemoteReply get(std::string_view name, Deadline deadline) = 0;
+  /// The first `bytes` of a value; all of it where the server cannot cut it, or has no more.
+  virtual RemoteReply get_start(std::string_view name, std::size_t /*bytes*/, Deadline deadline) {
+    return get(name, deadline);
+  }
   virtual RemoteReply put(std::string_view name, std::span<const std::byte> value, Deadline deadline) = 0;
   /// Writes the value unless the name exists. The server removes it after `time_to_live`; 0: never. Without
   /// has_leases(), of two calls at the same moment both may write, and nothing is removed.

@@ -52,6 +52,25 @@ TEST(Envelope, RefusesEveryFlippedByteAndEveryPrefix) {
   }
 }
 
+/// The entry behind it may be any bytes.
+TEST(Envelope, IsProvedByItsHeadToHaveATrustedSender) {
+  if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
+  const EnvelopeTrust trust = trust_in(test::kPublicPem);
+  const std::vector<std::byte> bytes = signed_envelope();
+  const std::vector<std::byte> head(bytes.begin(), bytes.begin() + kEnvelopeHeadBytes);
+  EXPECT_EQ(fault_of_head(head, kName, trust), "");
+  EXPECT_EQ(fault_of_head(bytes, kName, trust), "");
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    std::vector<std::byte> altered = head;
+    altered[i] ^= std::byte{1};
+    EXPECT_NE(fault_of_head(altered, kName, trust), "") << i;
+    EXPECT_NE(fault_of_head(std::span(head).first(i), kName, trust), "") << i;
+  }
+  EXPECT_EQ(fault_of_head(head, sha256("other"), trust), "is of another kernel");
+  EXPECT_EQ(fault_of_head(head, kName, trust_in(test::kOtherPublicPem)),
+            "is signed by none of the keys that are trusted");
+}
+
 TEST(Envelope, RefusesOtherKernelsOtherBuildersAndNoSignature) {
   if (!can_sign()) GTEST_SKIP() << "libsodium-dev is missing";
   const EnvelopeTrust trust = trust_in(test::kPublicPem);
@@ -134,6 +153,53 @@ TEST_P(RemoteCacheOnEachServer, ABuilderWithAWarmDiskSendsWhatTheServerLacks) {
   }
   CubinCache reader(host("reader", false));
   EXPECT_EQ(*reader.get_or_compile(test_key(3), never), test_binary(3));
+}
+
+/// To find that the server has a kernel costs the heads of its two values, and not the values.
+TEST_F(RemoteCache, ABuilderWithAWarmDiskReadsLittle) {
+  constexpr std::size_t kBytes = 200'000;
+  const auto told_bytes = [&] {
+    const auto server = make_remote_transport(address(), "");
+    constexpr const char* kScript = "return string.match(redis.call('info','stats'),'total_net_output_bytes:(%d+)')";
+    const RemoteReply reply = server->run_script(kScript, {}, {}, RemoteClock::now() + seconds(2));
+    return std::stoull(std::string(reinterpret_cast<const char*>(reply.value.data()), reply.value.size()));
+  };
+  CubinCache(host("builder", true)).get_or_compile(test_key(0), [] { return test_binary(0, kBytes); });
+  const std::uint64_t before = told_bytes();
+  {
+    CubinCache again(host("builder", true));
+    EXPECT_EQ(*again.get_or_compile(test_key(0), []() -> Binary { throw std::logic_error("compiled"); }),
+              test_binary(0, kBytes));
+    std::this_thread::sleep_for(milliseconds(50));
+  }  // its end waits for what is sent
+  const std::uint64_t told = told_bytes() - before;
+  EXPECT_GE(told, 2 * kEnvelopeHeadBytes) << "it has asked for both";
+  EXPECT_LT(told, 2 * kEnvelopeHeadBytes + 1000);
+}
+
+/// The signature of a value is right, and its last byte is not. No reader takes it, so a host compiles, and replaces it
+/// under both names.
+TEST_P(RemoteCacheOnEachServer, AHostThatCompilesReplacesAnAlteredValue) {
+  build(0);
+  const auto server = make_remote_transport(address(), "", {.ca = ca_});
+  const auto soon = [] { return RemoteClock::now() + seconds(2); };
+  for (const Digest& name : {test_key(0).digest(), test_key(0).digest_without_compiler()}) {
+    const std::string text = std::string("kw2/sm_90a/") + (name == test_key(0).digest() ? "" : "any-") + name.hex();
+    std::vector<std::byte> value = server->get(text, soon()).value;
+    ASSERT_GT(value.size(), kEnvelopeHeadBytes) << text;
+    value.back() ^= std::byte{1};
+    ASSERT_EQ(server->put(text, value, soon()).outcome, RemoteOutcome::kDone);
+  }
+  {
+    CubinCache other(host("other", true));
+    ask(other, 1);
+    EXPECT_EQ(other.counters().compiles, 1u);
+  }
+  CacheKey any = test_key(0);
+  any.compiler.clear();
+  const auto never = []() -> Binary { throw std::logic_error("compiled"); };
+  EXPECT_EQ(*CubinCache(host("reader", false)).get_or_compile(test_key(0), never), test_binary(0));
+  EXPECT_EQ(*CubinCache(host("bare", false)).get_or_compile(any, never), test_binary(0));
 }
 
 /// After the builder's key was changed, values of the old key are replaced: by a host that compiles, and by one that

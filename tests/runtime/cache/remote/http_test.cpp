@@ -49,6 +49,7 @@ TEST(Curl, HasTheNumbersOfItsHeaders) {
       {Curl::kWriteData, CURLOPT_WRITEDATA},
       {Curl::kUrl, CURLOPT_URL},
       {Curl::kProxy, CURLOPT_PROXY},
+      {Curl::kRange, CURLOPT_RANGE},
       {Curl::kErrorBuffer, CURLOPT_ERRORBUFFER},
       {Curl::kPostFields, CURLOPT_POSTFIELDS},
       {Curl::kUserAgent, CURLOPT_USERAGENT},
@@ -128,7 +129,11 @@ TEST_F(HttpTransport, DoesItsFourOperationsOverOneConnection) {
   for (const std::string& value : {large, std::string("small"), std::string()}) {
     EXPECT_EQ(http->put("kw2/sm_90a/12", bytes_of(value), soon()).outcome, RemoteOutcome::kDone);
     EXPECT_EQ(text_of(http->get("kw2/sm_90a/12", soon()).value), value);
+    const RemoteReply start = http->get_start("kw2/sm_90a/12", 5, soon());
+    EXPECT_EQ(start.outcome, RemoteOutcome::kDone);
+    EXPECT_EQ(text_of(start.value), value.substr(0, 5));
   }
+  EXPECT_EQ(http->get_start("none", 5, soon()).outcome, RemoteOutcome::kAbsent);
   EXPECT_EQ(http->put("a", bytes_of("1"), soon()).outcome, RemoteOutcome::kDone);
   EXPECT_EQ(http->put_if_absent("a", bytes_of("2"), milliseconds(0), soon()).outcome, RemoteOutcome::kPresent);
   EXPECT_EQ(test::read_file(folder_ / "data/kernels/a"), "1");

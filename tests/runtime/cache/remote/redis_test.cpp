@@ -79,6 +79,27 @@ TEST(RemoteAddress, RefusalsTellTheReasonAndNeverAPassword) {
   }
 }
 
+TEST(RedisTransport, ReadsTheStartOfAValue) {
+  KERNELWRIGHT_NEEDS_REDIS();
+  const int port = test::free_port();
+  test::LocalServer server(
+      test::redis_words(port, {"--user", "builder", "on", ">sesame", "~*", "+get", "+set", "+eval"}), port);
+  ASSERT_TRUE(server.ready());
+  const auto redis = make_remote_transport(address_of(server, "builder:sesame@"), "/remote");
+  EXPECT_EQ(redis->get_start("a", 5, soon()).outcome, RemoteOutcome::kAbsent);
+  using namespace std::string_view_literals;
+  for (const std::string_view value : {"0123456789"sv, "0123"sv, ""sv, "01\0\n456"sv}) {
+    EXPECT_EQ(redis->put("a", bytes_of(value), soon()).outcome, RemoteOutcome::kDone);
+    const RemoteReply start = redis->get_start("a", 5, soon());
+    EXPECT_EQ(start.outcome, RemoteOutcome::kDone);
+    EXPECT_EQ(text_of(start.value), value.substr(0, 5));
+  }
+  // A script that may not call a command says so in words of its own.
+  const RemoteReply forbidden = redis->remove_if_equal("a", bytes_of("01\0\n456"sv), soon());
+  EXPECT_EQ(forbidden.outcome, RemoteOutcome::kForbidden);
+  EXPECT_THAT(forbidden.detail, HasSubstr("to EVAL"));
+}
+
 TEST(RedisTransport, DoesItsFiveOperations) {
   KERNELWRIGHT_NEEDS_REDIS();
   const int port = test::free_port();
