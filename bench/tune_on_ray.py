@@ -284,7 +284,9 @@ def copies(options, folder, say):
                 result = json.loads(output)
                 outcomes += result.get("configs", [result])
         say(f"the {race} races have ended after {time.monotonic() - begin:.0f} s")
-    won, confirmed = ([name for gpu in range(gpus) for name in rows_in(folder / f"{race}-{gpu}")] for race in ("first", "second"))
+    # A row without a gain keeps out the row of a neighbour: it has the model's choice, and is no error.
+    won, confirmed = ([name for gpu in range(gpus) for name, row in rows_in(folder / f"{race}-{gpu}").items() if gain_of(row) > 1]
+                      for race in ("first", "second"))
     table = [{"unit": one["config"], "rows": (one.get("rows") or {}).get("most", ""), "decision": one["decision"],
               **{name: f"{one['best_over_model'][name]:.4f}" for name in ("median", "low", "high")}} for one in outcomes]
     slowed = sum(row["decision"] in ("none", "slowed") for row in table)

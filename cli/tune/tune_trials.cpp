@@ -240,6 +240,9 @@ class Tuning final : private Stopwatch {
       view.round(round, in, label);
     };
     race_options.on_pass = [&](int round, int pass, const std::vector<const Standing*>& in) {
+      // Right after work on the GPU, because an idle GPU would report another clock. The GPU idles meanwhile, and the
+      // next sample is slower. So a reading comes between passes, which begin with each kernel as often.
+      if (const std::optional<GpuReading> reading = place_.device.reading()) take(*reading);
       view.pass(round, pass, in, seconds_since(began_) / std::max(options_.budget_s, 1e-3), label);
     };
     result_.race = race(0, others, result_.shapes.size(), *this, race_options);
@@ -301,10 +304,6 @@ class Tuning final : private Stopwatch {
       settle(entrant, TrialVerdict::kFailed, result_.shapes[shape].name + ": " + error.what());
       throw;
     }
-    // Asked right after work on the GPU; an idle GPU would report another clock. Once a pass, when the model's choice
-    // is measured.
-    if (entrant == 0 && shape == 0)
-      if (const std::optional<GpuReading> reading = place_.device.reading()) take(*reading);
     return us;
   }
   void take(const GpuReading& reading) {

@@ -108,7 +108,8 @@ class Runner {
             race_.interrupted = true;
             return;
           }
-          const std::size_t at = pass % 2 ? in_.size() - 1 - i : i;
+          const std::size_t place = pass % 2 ? in_.size() - 1 - i : i;
+          const std::size_t at = (place + static_cast<std::size_t>(pass / 2)) % in_.size();
           samples[at][shape] = stopwatch_.measure(race_.standings[in_[at]].entrant, shape);
           if (round == 0 && pass == 0 && shape == 0 && i >= 1 && i + 1 < in_.size()) {
             const std::size_t room = std::max(i + 1, room_for(stopwatch_.now_s() - now, i + 1));

@@ -2,10 +2,11 @@
 /// knows neither kernels nor devices: a Stopwatch says how long entrant e takes on shape s.
 ///
 /// A pass measures every remaining entrant on every shape, once. The order is reversed from pass to pass, so that a
-/// clock that drifts favours no entrant. A round is as many passes as its share of the budget allows. After a round the
-/// slower half is out. The rank is the geometric mean over shapes of each shape's median over all passes so far. Each
-/// round has the same share, so the time for one entrant doubles. The baseline (the choice to beat) is never out: the
-/// last round pairs it with the finalists pass by pass.
+/// clock that drifts favours no entrant. It begins with another entrant in every second pass, because the first
+/// measurement after a pause is slower than others. A round is as many passes as its share of the budget allows. After
+/// a round the slower half is out. The rank is the geometric mean over shapes of each shape's median over all passes so
+/// far. Each round has the same share, so the time for one entrant doubles. The baseline (the choice to beat) is never
+/// out: the last round pairs it with the finalists pass by pass.
 ///
 /// The budget is kept as far as single measurements allow. If there are too many entrants for it, the last ones are
 /// never measured. Once it is over, only the baseline and the best of the others take the rest of their least passes.
@@ -48,7 +49,8 @@ struct RaceOptions {
   int max_passes = 200;      // of a round
   /// Called after each round, with its entrants, the best first. For a log that must survive an interruption.
   std::function<void(int round, const std::vector<const Standing*>& in)> on_round;
-  /// Called after each pass, with its number and the round's entrants, in no order. For a person who watches.
+  /// Called after each pass, with its number and the round's entrants, in no order. For a person who watches, and for
+  /// what would disturb a pass.
   std::function<void(int round, int pass, const std::vector<const Standing*>& in)> on_pass;
 };
 
