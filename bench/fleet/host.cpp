@@ -139,7 +139,6 @@ CacheKey Rank::key_of(const WorkloadKernel& kernel, std::size_t index) const {
 /// A sleep under a slot of the host, and bytes that do not compress, the same ones on every host.
 Binary Rank::compile(const WorkloadKernel& kernel, std::size_t index) {
   if (host_.without_compiler) throw MissingError("no NVRTC on this host");
-  const HostSlots::Slot slot = slots_->acquire(kSlotWaitMs, [] { return false; });
   say(fmt::format("\"compile\":\"{}\"", kernel.kernel));
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(kernel.compile_ms * host_.slowdown));
   compile_s_ += kernel.compile_ms * host_.slowdown * 1e-3;
@@ -164,7 +163,9 @@ std::string Rank::ask_for_all(CubinCache& cache, const std::vector<WorkloadKerne
     threads.emplace_back([&] {
       for (std::size_t index = next++; index < kernels.size(); index = next++) try {
           const WorkloadKernel& kernel = kernels[index];
-          cache.get_or_compile(key_of(kernel, index), [&] { return compile(kernel, index); });
+          SlotRoom room(*slots_, kSlotWaitMs, {});
+          cache.get_or_compile(
+              key_of(kernel, index), [&] { return compile(kernel, index); }, nullptr, nullptr, &room);
         } catch (const std::exception& error) {
           std::lock_guard hold(mutex);
           fault = error.what();

@@ -87,7 +87,7 @@ std::shared_ptr<const Binary> CubinCache::find(const CacheKey& key, CacheSource*
 }
 
 std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, const Compile& compile,
-                                                         CacheSource* source, double* lock_wait_ms) {
+                                                         CacheSource* source, double* lock_wait_ms, CompileRoom* room) {
   Impl& impl = *impl_;
   CacheSource unused;
   CacheSource& from = source ? *source : unused;
@@ -134,11 +134,11 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
       if (const auto slot = impl.flights.find(digest); slot != impl.flights.end() && slot->second == flight)
         impl.flights.erase(slot);
     }
-    return get_or_compile(key, compile, source, lock_wait_ms);
+    return get_or_compile(key, compile, source, lock_wait_ms, room);
   }
 
   try {
-    impl.compile_once(key, digest, compile, *flight, lock_wait_ms);
+    impl.compile_once(key, digest, compile, *flight, lock_wait_ms, room);
   } catch (...) {
     if (flight->done.load() == 0) {
       flight->error = std::current_exception();
@@ -188,7 +188,8 @@ double CubinCache::Impl::await_lock(const CacheKey& key, const Digest& digest, F
 
 /// Runs on the thread that owns the flight: looks once more, waits for other processes, compiles, publishes.
 CubinCache::Impl::Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest,
-                                                        const Compile& compile, Flight& flight, double* lock_wait_ms) {
+                                                        const Compile& compile, Flight& flight, double* lock_wait_ms,
+                                                        CompileRoom* room) {
   auto serve = [&](Binary&& binary) {
     flight.binary = keep(key, digest, std::move(binary));
     flight.finish();
@@ -214,7 +215,7 @@ CubinCache::Impl::Shared CubinCache::Impl::compile_once(const CacheKey& key, con
     }
   }
   const auto asked = Clock::now();
-  if (auto binary = from_remote(key, digest)) {
+  if (auto binary = from_remote(key, digest, room)) {
     flight.source = CacheSource::kLayer;
     return serve(std::move(*binary));
   }
@@ -225,7 +226,9 @@ CubinCache::Impl::Shared CubinCache::Impl::compile_once(const CacheKey& key, con
   const auto start = Clock::now();
   Binary binary;
   try {
+    if (room) room->take();
     binary = compile();
+    if (room) room->give_back();
   } catch (...) {
     ++compile_failures;
     if (remote) remote->abandon(key);

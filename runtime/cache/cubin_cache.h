@@ -18,6 +18,7 @@
 
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/binary/cache_key.h"
+#include "kernelwright/runtime/cache/compile_room.h"
 #include "kernelwright/runtime/cache/entry.h"
 #include "kernelwright/runtime/cache/options.h"
 #include "kernelwright/runtime/process/latency.h"
@@ -73,9 +74,10 @@ class CubinCache {
   /// the cache for the same key. `source`, if given, receives the place where the binary was found. `lock_wait_ms`, if
   /// given, grows by the time spent waiting for another process or host. For a key without a compiler, a worker of
   /// another host is asked before `compile` (RemoteOptions::build_wait_ms); then this throws as RemoteBuilds::build()
-  /// does.
+  /// does. `room`, if given, is held while `compile` runs. It is taken before this host leads others on a remote cache.
   std::shared_ptr<const Binary> get_or_compile(const CacheKey& key, const Compile& compile,
-                                               CacheSource* source = nullptr, double* lock_wait_ms = nullptr);
+                                               CacheSource* source = nullptr, double* lock_wait_ms = nullptr,
+                                               CompileRoom* room = nullptr);
 
   /// The binary of `key`, or null; never compiles or waits. A key without a compiler finds a binary that agrees
   /// with it in all other fields. The compiler's id decides which, and not its age.

@@ -175,11 +175,11 @@ struct CubinCache::Impl {
 
   /// Asks the remote cache, or waits for another host that compiles the key. Keeps a hit on disk. If nothing is
   /// returned, other hosts may wait for this one. Throws as RemoteBuilds::build() if this host has no compiler.
-  std::optional<Binary> from_remote(const CacheKey& key, const Digest& digest) {
+  std::optional<Binary> from_remote(const CacheKey& key, const Digest& digest, CompileRoom* room) {
     if (!remote) return std::nullopt;
     const auto start = Clock::now();
-    std::optional<DecodedEntry> entry =
-        remote->find_or_lead(key, std::chrono::milliseconds(options.lock_timeout_ms), [] { return interrupted(); });
+    std::optional<DecodedEntry> entry = remote->find_or_lead(
+        key, std::chrono::milliseconds(options.lock_timeout_ms), [] { return interrupted(); }, room);
     if (!entry && builds && builds->can_ask(key)) entry = builds->build(key);
     if (!entry) return std::nullopt;
     count_hit(layer_hits, entry->binary);
@@ -201,7 +201,7 @@ struct CubinCache::Impl {
   }
 
   Shared compile_once(const CacheKey& key, const Digest& digest, const Compile& compile, Flight& flight,
-                      double* lock_wait_ms);
+                      double* lock_wait_ms, CompileRoom* room);
   /// Takes the lock of `digest`, unless the binary appears meanwhile. Reports a long wait. Returns the milliseconds
   /// waited.
   double await_lock(const CacheKey& key, const Digest& digest, FileLock& lock);

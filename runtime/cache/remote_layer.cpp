@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <ctime>
 #include <deque>
@@ -74,8 +73,8 @@ struct RemoteLayer::State {
   std::optional<DecodedEntry> fetch(const CacheKey& key, const RemoteName& name, Deadline last, bool& none);
   /// The same, unless there was none a moment ago.
   std::optional<DecodedEntry> look(const CacheKey& key, const RemoteName& name, Deadline last, bool& none);
-  /// Sleeps for about `span`. False if `give_up` returns true.
-  static bool pause(milliseconds span, const std::function<bool()>& give_up);
+  /// Sleeps for about `span`, or until `wake` returns true. False if `give_up` returns true.
+  static bool pause(milliseconds span, const std::function<bool()>& give_up, const std::function<bool()>& wake);
   bool known_absent(const Digest& name);
   void remember_absent(const Digest& name);
   /// False: there is nothing to send, or no room for it.
@@ -136,12 +135,14 @@ std::optional<DecodedEntry> RemoteLayer::State::look(const CacheKey& key, const 
   return found;
 }
 
-bool RemoteLayer::State::pause(milliseconds span, const std::function<bool()>& give_up) {
+bool RemoteLayer::State::pause(milliseconds span, const std::function<bool()>& give_up,
+                               const std::function<bool()>& wake) {
   std::minstd_rand random(static_cast<std::minstd_rand::result_type>(remote_random()));
   std::uniform_real_distribution<double> jitter(0.5, 1.5);
   const Deadline end = RemoteClock::now() + std::chrono::duration_cast<RemoteClock::duration>(span * jitter(random));
   while (RemoteClock::now() < end) {
     if (give_up && give_up()) return false;
+    if (wake()) return true;
     std::this_thread::sleep_for(kSlice);
   }
   return true;
@@ -268,7 +269,7 @@ std::optional<Binary> RemoteLayer::find(const CacheKey& key) {
 }
 
 std::optional<DecodedEntry> RemoteLayer::find_or_lead(const CacheKey& key, milliseconds longest_wait,
-                                                      const std::function<bool()>& give_up) try {
+                                                      const std::function<bool()>& give_up, CompileRoom* room) try {
   if (stopped_) return std::nullopt;
   const RemoteName name(key, key.compiler.empty());
   const Deadline begin = RemoteClock::now();
@@ -277,11 +278,12 @@ std::optional<DecodedEntry> RemoteLayer::find_or_lead(const CacheKey& key, milli
   if (auto found = state_->look(key, name, begin + kFirstAnswer, none); found || !none || key.compiler.empty())
     return found;
   RemoteLeases::Seen seen;
-  bool waited = false, told = false;
+  bool waited = false, waited_for_others = false, told = false;
   for (milliseconds poll = kFirstPoll;; poll = std::min(poll * 2, kLongestPoll)) {
     const Deadline last = waited ? Deadline::max() : begin + kFirstAnswer;
-    const RemoteLeases::Lead lead = state_->leases.ask(name.lease, seen, last);
-    const bool mine = lead == RemoteLeases::Lead::kMine;
+    const RemoteLeases::Lead lead = state_->leases.ask(name.lease, seen, last, !room || room->try_take());
+    const bool mine = lead == RemoteLeases::Lead::kMine, is_free = lead == RemoteLeases::Lead::kFree;
+    if (!mine && room) room->give_back();
     if (mine) start_sending();  // renews it
     // Its last holder may have sent the entry between our look and our lease.
     if (mine || waited)
@@ -290,17 +292,18 @@ std::optional<DecodedEntry> RemoteLayer::find_or_lead(const CacheKey& key, milli
         return found;
       }
     // One answer that is late ends no wait. Three of them turn the server off.
-    const bool waits = lead == RemoteLeases::Lead::kOthers ||
+    const bool waits = lead == RemoteLeases::Lead::kOthers || is_free ||
                        (lead == RemoteLeases::Lead::kUnknown && waited && state_->server.silent_for().count() == 0);
     if (!waits || RemoteClock::now() - begin >= longest_wait) return std::nullopt;
-    if (!std::exchange(waited, true)) ++state_->lease_waits;
+    waited = true;
+    if (!is_free && !std::exchange(waited_for_others, true)) ++state_->lease_waits;
     const auto spent = std::chrono::ceil<milliseconds>(RemoteClock::now() - begin);
-    if (spent >= kSilentWait && !std::exchange(told, true) && state_->sink)
+    if (waited_for_others && spent >= kSilentWait && !std::exchange(told, true) && state_->sink)
       state_->sink({EventKind::kLockWait, name.digest.hex(), key.entry_stem,
                     fmt::format("another host is compiling it, and is waited for; for {} s at most",
                                 (longest_wait.count() + 999) / 1000),
                     static_cast<double>(spent.count())});
-    if (!State::pause(poll, give_up)) return std::nullopt;
+    if (!State::pause(poll, give_up, [&] { return is_free && room->try_take(); })) return std::nullopt;
   }
 } catch (const std::exception&) {
   return std::nullopt;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "kernelwright/runtime/cache/compile_room.h"
 #include "kernelwright/runtime/cache/entry.h"
 #include "kernelwright/runtime/cache/envelope.h"
 #include "kernelwright/runtime/cache/layer.h"
@@ -46,9 +47,10 @@ class RemoteLayer : public CacheLayer {
   /// The same. If the server has none, this host becomes the one that compiles it (nothing is returned), unless another
   /// host is. That host is then waited for: see RemoteLeases; at most for `longest_wait`. What is asked before takes at
   /// most 1 s. Ends early when `give_up` returns true. publish() or abandon() of the key must follow if nothing is
-  /// returned.
+  /// returned. `room`, if given, is held once this host leads. While it is not to be had, this waits for it and for
+  /// other hosts, whichever comes first.
   std::optional<DecodedEntry> find_or_lead(const CacheKey& key, std::chrono::milliseconds longest_wait,
-                                           const std::function<bool()>& give_up);
+                                           const std::function<bool()>& give_up, CompileRoom* room = nullptr);
   /// Sends a binary, on another thread. A cache that only reads sends nothing.
   void publish(const CacheKey& key, const Binary& binary);
   /// The same for a binary that was found on this host's disk: the server keeps a value whose sender this cache trusts.

@@ -68,9 +68,10 @@ std::shared_ptr<const Binary> KernelStore::compile(const KernelSource& kernel, C
   // A key without a compiler finds any cached build of the Spec.
   if (key.compiler.empty())
     if (std::shared_ptr<const Binary> cached = cache_.find(key, source)) return cached;
+  const std::unique_ptr<CompileRoom> held = room();
   try {
     return cache_.get_or_compile(
-        key, [&] { return build(kernel.unit); }, source, lock_wait_ms);
+        key, [&] { return build(kernel.unit); }, source, lock_wait_ms, held.get());
   } catch (const MissingError&) {  // the compiler's file looked whole, but cannot be used
     CacheKey any = key;
     any.compiler.clear();
@@ -88,6 +89,8 @@ std::shared_ptr<const Binary> KernelStore::find(const Spec& spec, CacheSource* s
 }
 
 std::string KernelStore::ptx_with_lines(const KernelSource& kernel, const Binary& binary) {
+  const std::unique_ptr<CompileRoom> held = room();
+  if (held) held->take();
   try {
     std::string lined = build_with_lines(kernel.unit);
     return without_lines(lined) == without_lines(binary.ptx) ? lined : "";
@@ -95,6 +98,8 @@ std::string KernelStore::ptx_with_lines(const KernelSource& kernel, const Binary
     return {};
   }
 }
+
+std::unique_ptr<CompileRoom> KernelStore::room() const { return workers_ ? workers_->room() : nullptr; }
 
 CubinCache& KernelStore::cache() { return cache_; }
 

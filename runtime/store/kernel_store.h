@@ -9,6 +9,7 @@
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/binary/cache_key.h"
 #include "kernelwright/runtime/binary/kernel_source.h"
+#include "kernelwright/runtime/cache/compile_room.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/workers/options.h"
@@ -62,6 +63,8 @@ class KernelStore {
   virtual std::string build_with_lines(const SourceUnit& unit);
 
  private:
+  /// What a compile takes of this host; null: nothing.
+  std::unique_ptr<CompileRoom> room() const;
   CubinCache cache_;
   const CompileWorkers* workers_ = nullptr;  // those of `compiler_`, which makes them
   Compiler compiler_;

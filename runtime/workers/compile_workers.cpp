@@ -236,11 +236,13 @@ CompileWorkers::CompileWorkers(std::string nvrtc_path, CompileWorkerOptions opti
 
 CompileWorkers::~CompileWorkers() = default;
 
+std::unique_ptr<CompileRoom> CompileWorkers::room() const {
+  return std::make_unique<SlotRoom>(impl_->slots, static_cast<int>(std::min<long>(2 * impl_->limit.count(), INT32_MAX)),
+                                    interrupted);
+}
+
 CompileAnswer CompileWorkers::compile(const CompileRequest& request) {
   const std::string what = request.what();
-  // Twice the time of one compile: a slot whose holder hangs is free after one.
-  const HostSlots::Slot slot =
-      impl_->slots.acquire(static_cast<int>(std::min<long>(2 * impl_->limit.count(), INT32_MAX)), interrupted);
   refuse_if_interrupted(what);
   Child child = impl_->take_or_fall_back(what);
   if (!child) return impl_->here.compile(request);

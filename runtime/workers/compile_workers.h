@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "kernelwright/runtime/cache/compile_room.h"
 #include "kernelwright/runtime/compile/source_compiler.h"
 #include "kernelwright/runtime/process/events.h"
 #include "kernelwright/runtime/workers/options.h"
@@ -20,6 +21,10 @@ class CompileWorkers final : public SourceCompiler {
   CompileWorkers(std::string nvrtc_path, CompileWorkerOptions options, EventSink sink);
   ~CompileWorkers() override;
 
+  /// One of the host's slots for compiles, not taken yet. A caller that holds one compiles beside as many others as the
+  /// host bears. At most twice the time of one compile is waited for it: a slot whose holder hangs is free after one.
+  /// This object must outlive it.
+  std::unique_ptr<CompileRoom> room() const;
   /// Throws CompilerFaultError, after an event (kCompileWorker), if the worker fails. Else as SourceCompiler says.
   CompileAnswer compile(const CompileRequest& request) override;
   int version() override;

@@ -65,7 +65,8 @@ const LockDirectory& HostSlots::locks() {
 HostSlots::Slot HostSlots::acquire(int timeout_ms, const std::function<bool()>& stop) {
   Slot slot;
   const LockDirectory& directory = locks();
-  if (directory.kind() == LockKind::kNone) return slot;
+  slot.granted_ = directory.kind() == LockKind::kNone;
+  if (slot.granted_) return slot;
   slot.lock_ = std::make_unique<FileLock>();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   for (int pause_ms = kFirstPauseMs;; pause_ms = std::min(2 * pause_ms, kLongestPauseMs)) {
@@ -73,7 +74,7 @@ HostSlots::Slot HostSlots::acquire(int timeout_ms, const std::function<bool()>& 
     for (int i = 0; i < host.cores && (i == 0 || host.has_room()); ++i)
       switch (slot.lock_->acquire(directory, sha256(fmt::format("kernelwright compile slot {}", i)), 0)) {
         case LockOutcome::kHeld:
-        case LockOutcome::kUnavailable: return slot;
+        case LockOutcome::kUnavailable: slot.granted_ = true; return slot;
         default: break;
       }
     if ((stop && stop()) || std::chrono::steady_clock::now() >= deadline) return slot;

@@ -8,7 +8,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "kernelwright/runtime/cache/compile_room.h"
 #include "kernelwright/runtime/cache/file_lock.h"
 
 namespace kernelwright {
@@ -37,10 +39,13 @@ class HostSlots {
   class Slot {
    public:
     bool held() const { return lock_ && lock_->held(); }
+    /// Whether a compile need not wait: the slot is held, or locks are out of order.
+    bool granted() const { return granted_; }
 
    private:
     friend class HostSlots;
     std::unique_ptr<FileLock> lock_;
+    bool granted_ = false;
   };
 
   /// Waits until a slot is free, for at most `timeout_ms`. `stop` is asked every few milliseconds; true ends the wait.
@@ -52,6 +57,27 @@ class HostSlots {
   const std::optional<std::string> wanted_;
   std::mutex mutex_;  // guards the directory, which is made at the first compile
   std::unique_ptr<LockDirectory> directory_;
+};
+
+/// A slot as the cache asks for it.
+class SlotRoom final : public CompileRoom {
+ public:
+  /// take() waits for at most `wait_ms`, and until `stop` is true. `slots` must outlive it.
+  SlotRoom(HostSlots& slots, int wait_ms, std::function<bool()> stop)
+      : slots_(slots), wait_ms_(wait_ms), stop_(std::move(stop)) {}
+  bool try_take() override { return acquire(0); }
+  void take() override { acquire(wait_ms_); }
+  void give_back() override { slot_ = {}; }
+
+ private:
+  bool acquire(int timeout_ms) {
+    if (!slot_.granted()) slot_ = slots_.acquire(timeout_ms, stop_);
+    return slot_.granted();
+  }
+  HostSlots& slots_;
+  const int wait_ms_;
+  const std::function<bool()> stop_;
+  HostSlots::Slot slot_;
 };
 
 }  // namespace kernelwright

@@ -25,9 +25,9 @@ RemoteLeases::RemoteLeases(RemoteServer& server, bool takes, LeaseTimes times)
 
 std::string RemoteLeases::new_token() { return fmt::format("{:016x}{:016x}", remote_random(), remote_random()); }
 
-RemoteLeases::Lead RemoteLeases::ask(const std::string& name, Seen& seen, Deadline last) {
+RemoteLeases::Lead RemoteLeases::ask(const std::string& name, Seen& seen, Deadline last, bool can_begin) {
   if (!server_.has_leases()) return Lead::kNobody;
-  const bool takes = takes_ && server_.unwritten_for().count() == 0;
+  const bool may_take = takes_ && server_.unwritten_for().count() == 0, takes = may_take && can_begin;
   std::string mine;
   {
     std::lock_guard hold(mutex_);
@@ -41,6 +41,7 @@ RemoteLeases::Lead RemoteLeases::ask(const std::string& name, Seen& seen, Deadli
   const RemoteReply reply = server_.get(name, last);
   const Deadline now = RemoteClock::now();
   if (reply.outcome == RemoteOutcome::kAbsent) {
+    if (may_take && !can_begin) return seen = {}, Lead::kFree;
     // A server that says of each lease that it exists, and then that it does not, is waited for no longer.
     seen = {.vanished = seen.vanished + 1};
     return takes && seen.vanished < kMostVanished ? take() : Lead::kNobody;
@@ -63,7 +64,7 @@ RemoteLeases::Lead RemoteLeases::ask(const std::string& name, Seen& seen, Deadli
     }
     if (!idle_.contains(holder)) return Lead::kOthers;
   }
-  if (!takes) return Lead::kNobody;
+  if (!takes) return may_take ? Lead::kFree : Lead::kNobody;
   // One of those that wait comes first. The others see its lease, and wait for it.
   return lead_after(server_.replace_if_equal(name, reply.value, value_bytes(mine), times_.life, last), name, mine);
 }

@@ -31,6 +31,7 @@ class RemoteLeases {
     kMine,     // this process holds the lease now
     kOthers,   // another process does, and may be waited for
     kNobody,   // nobody is worth a wait: no host holds it and this one only reads, or the server has no leases
+    kFree,     // no host holds it, and the caller could not begin
     kUnknown,  // the server does not answer
   };
   /// What one caller has seen of a lease while it waits.
@@ -39,8 +40,8 @@ class RemoteLeases {
     int vanished = 0;             // how often in a row the server had a lease, and then none
     Deadline changed{}, taken{};  // when the value was first seen, and when its holder was
   };
-  /// Takes the lease of `name` if nobody is worth a wait. Its operations end by `last`.
-  Lead ask(const std::string& name, Seen& seen, Deadline last);
+  /// Takes the lease of `name` if nobody is worth a wait and the caller `can_begin`. Its operations end by `last`.
+  Lead ask(const std::string& name, Seen& seen, Deadline last, bool can_begin = true);
 
   bool holds(const std::string& name) const;
   bool holds_any() const;

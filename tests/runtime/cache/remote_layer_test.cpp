@@ -360,6 +360,78 @@ TEST_F(RemoteCache, AHostIsWaitedForAsLongAsALock) {
   done = true;
 }
 
+/// A host's place for a compile, which is free when the test says so.
+class Room final : public CompileRoom {
+ public:
+  explicit Room(std::atomic<bool>& is_free) : is_free_(is_free) {}
+  bool try_take() override { return is_held_ = is_held_ || is_free_; }
+  void take() override {
+    while (!try_take()) std::this_thread::sleep_for(milliseconds(1));
+  }
+  void give_back() override { is_held_ = false; }
+  bool is_held() const { return is_held_; }
+
+ private:
+  std::atomic<bool>& is_free_;
+  bool is_held_ = false;
+};
+
+/// The first host cannot begin. It takes no lease, so the second one compiles at once, and the first has its kernel.
+TEST_F(RemoteCache, AHostWithoutRoomLeavesTheKernelToAnother) {
+  std::atomic<bool> is_free{false};
+  CubinCache full(host("full", true)), idle(host("idle", true));
+  std::jthread thread([&] {
+    Room room(is_free);
+    EXPECT_EQ(*full.get_or_compile(
+                  test_key(), []() -> Binary { throw std::logic_error("compiled"); }, nullptr, nullptr, &room),
+              test_binary(0));
+    EXPECT_FALSE(room.is_held());
+  });
+  while (full.remote_counters().misses < 2) std::this_thread::sleep_for(milliseconds(1));  // it asks again and again
+  const auto start = RemoteClock::now();
+  idle.get_or_compile(test_key(), [] { return test_binary(0); });
+  EXPECT_LT(RemoteClock::now() - start, milliseconds(500)) << "no lease is in its way";
+  thread.join();
+  EXPECT_EQ(full.counters().compiles, 0u);
+  EXPECT_EQ(idle.remote_counters().lease_waits, 0u);
+}
+
+TEST_F(RemoteCache, AHostCompilesOnceItHasRoom) {
+  std::atomic<bool> is_free{false}, compiled{false};
+  CubinCache cache(host("host", true));
+  std::jthread thread([&] {
+    Room room(is_free);
+    const auto compile = [&] {
+      EXPECT_TRUE(room.is_held());
+      compiled = true;
+      return test_binary(0);
+    };
+    cache.get_or_compile(test_key(), compile, nullptr, nullptr, &room);
+    EXPECT_FALSE(room.is_held()) << "it is given back with the end of the compile";
+  });
+  while (cache.remote_counters().misses < 2) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_FALSE(compiled);
+  const auto start = RemoteClock::now();
+  is_free = true;
+  thread.join();
+  EXPECT_LT(RemoteClock::now() - start, milliseconds(500));
+  EXPECT_EQ(cache.counters().compiles, 1u);
+  EXPECT_EQ(cache.remote_counters().lease_waits, 0u) << "it waited for no other host";
+}
+
+/// Where nobody leads, room is waited for before the compile.
+TEST(CubinCacheRoom, IsHeldWhileACompileRuns) {
+  std::atomic<bool> is_free{true};
+  Room room(is_free);
+  const test::TempFolder folder;
+  CubinCache cache({.directory = folder / "cache"});
+  bool held = false;
+  const auto compile = [&] { return held = room.is_held(), test_binary(0); };
+  cache.get_or_compile(test_key(), compile, nullptr, nullptr, &room);
+  EXPECT_TRUE(held);
+  EXPECT_FALSE(room.is_held());
+}
+
 TEST_F(RemoteCache, AFailedCompileGivesTheLeaseBack) {
   CubinCache first(host("first", true)), second(host("second", true));
   EXPECT_THROW(first.get_or_compile(test_key(), []() -> Binary { throw std::runtime_error("no"); }),

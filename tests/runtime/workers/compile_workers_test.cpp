@@ -335,7 +335,12 @@ TEST_F(CompileWorkersTest, ThreadsCompileSideBySideUpToTheHostsSlots) {
   CompileWorkers first = workers(), second = workers();  // as two servers of one host
   std::vector<std::thread> threads;
   for (int i = 0; i < 6; ++i)
-    threads.emplace_back([&, i] { EXPECT_TRUE((i % 2 ? first : second).compile(request_of("do sleep")).compiled); });
+    threads.emplace_back([&, i] {
+      CompileWorkers& compiler = i % 2 ? first : second;
+      const std::unique_ptr<CompileRoom> room = compiler.room();
+      room->take();
+      EXPECT_TRUE(compiler.compile(request_of("do sleep")).compiled);
+    });
   std::size_t most = 0;
   std::atomic<bool> done{false};
   std::thread watcher([&] {
@@ -382,6 +387,8 @@ TEST_F(CompileWorkersTest, TwoServerProcessesShareTheHostsSlots) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 3; ++i)
       threads.emplace_back([&] {
+        const std::unique_ptr<CompileRoom> room = compiler.room();
+        room->take();
         const CompileAnswer answer = compiler.compile(request_of("do sleep"));
         const Compiled compiled{std::stoll(log_line(answer, "began")), std::stoll(log_line(answer, "ended"))};
         if (write(ends[1], &compiled, sizeof compiled) != sizeof compiled) _exit(1);
@@ -449,6 +456,7 @@ TEST(HostSlotsTest, AreGivenOutOnceAndCanBeWaitedFor) {
     const HostSlots::Slot one = first.acquire(0, {}), two = second.acquire(0, {});
     EXPECT_TRUE(one.held() && two.held());
     EXPECT_FALSE(second.acquire(50, {}).held()) << "a wait ends without a slot";
+    EXPECT_FALSE(SlotRoom(second, 50, {}).try_take());
     EXPECT_FALSE(first.acquire(60'000, [] { return true; }).held()) << "a wait can be stopped";
   }
   EXPECT_TRUE(second.acquire(0, {}).held());
