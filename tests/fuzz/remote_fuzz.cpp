@@ -1,7 +1,7 @@
 // Any bytes of a server are a reply or a broken one, and an envelope or a refusal, without a crash, a leak, or an
 // allocation out of proportion to the limit. The first byte says which reader gets the rest: of replies, of envelopes,
 // or of addresses. For replies, the second byte is the size of the pieces in which they arrive. Of HTTP nothing is read
-// here but the address: libcurl reads replies.
+// here but the address: libcurl reads replies, and HttpFaults.AnyBytesAreAReplyOrAFault has altered ones.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -37,6 +37,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         !std::ranges::equal(make_envelope(name, result.envelope->entry, result.envelope->created_s, nullptr), bytes))
       std::abort();
     if (open_envelope(bytes, name, {{}, false}).envelope) std::abort();
+    if (fault_of_head(bytes, name, {{}, false}).empty()) std::abort();
+    if (result.envelope && !fault_of_head(bytes, name, {{}, true}).empty()) std::abort();
   } else {
     try {
       const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <optional>
+#include <random>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kernelwright/runtime/cache/remote/transport.h"
 #include "runtime/cache/testing.h"
@@ -69,6 +72,57 @@ TEST(HttpFaults, EndByTheDeadlineAndTellWhy) {
     EXPECT_THAT(reply.detail, HasSubstr(fault.told));
     EXPECT_TRUE(reply.value.empty());
   }
+}
+
+/// A reply with some bytes changed, added, left out or cut off.
+std::string altered(std::string text, std::mt19937& random) {
+  const auto below = [&](std::size_t most) { return std::uniform_int_distribution<std::size_t>(0, most - 1)(random); };
+  constexpr std::string_view kBytes = "\r\n :;0123456789-/.HTPchunkedCote\0\x7f\xff";
+  for (std::size_t left = 1 + below(6); left > 0 && !text.empty(); --left) {
+    const std::size_t at = below(text.size());
+    switch (below(5)) {
+      case 0: text[at] = static_cast<char>(below(256)); break;
+      case 1: text[at] = kBytes[below(kBytes.size())]; break;
+      case 2: text.insert(at, 1 + below(3), kBytes[below(kBytes.size())]); break;
+      case 3: text.erase(at, 1 + below(3)); break;
+      default: text.resize(below(8) == 0 ? at : text.size()); break;
+    }
+  }
+  return text;
+}
+
+TEST(HttpFaults, AnyBytesAreAReplyOrAFault) {
+  std::vector<std::string> replies{kHead + std::string("5\r\n\r\nhello"),
+                                   "HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\n\r\nabc",
+                                   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+                                   "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+                                   "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 2\r\n\r\nno"};
+  for (const Fault& fault : faults())
+    if (!fault.forever && fault.pause == 0ms && fault.text.size() < 1000) replies.push_back(fault.text);
+  std::mt19937 random(1);
+  int done = 0, failed = 0;
+  for (int round = 0; round < 400; ++round) {
+    const std::string text = altered(replies[static_cast<std::size_t>(round) % replies.size()], random);
+    SCOPED_TRACE(::testing::PrintToString(text));
+    test::Listener server;
+    server.answer(text, 1 + static_cast<std::size_t>(round) % 7 * 50, 0ms);
+    const auto http = make_remote_transport("http://127.0.0.1:" + std::to_string(server.port()), "remote");
+    const auto start = RemoteClock::now();
+    const RemoteReply reply =
+        round % 2 ? http->get("name", start + kOperation) : http->get_start("name", 3, start + kOperation);
+    EXPECT_LT(RemoteClock::now() - start, kReturned);
+    EXPECT_LE(reply.value.size(), text.size());
+    if (reply.outcome == RemoteOutcome::kDone) {
+      EXPECT_TRUE(text.starts_with("HTTP/")) << "libcurl takes no other bytes for a status";
+      ++done;
+    } else {
+      EXPECT_TRUE(reply.value.empty());
+      EXPECT_EQ(reply.outcome == RemoteOutcome::kFailed, !reply.detail.empty());
+      ++failed;
+    }
+  }
+  EXPECT_GT(done, 20);
+  EXPECT_GT(failed, 20);
 }
 
 TEST(HttpFaults, AServerThatSaysNothingCostsTheDeadline) {
