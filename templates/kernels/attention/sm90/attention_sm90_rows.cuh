@@ -4,7 +4,7 @@
 
 #include "kernels/attention/sm90/attention_sm90_columns.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
-#include "mma/sm90.cuh"
+#include "mma/promotion_sm90.cuh"
 #include "policy/either.cuh"
 #include "policy/integer_softmax.cuh"
 #include "policy/item_record.cuh"
