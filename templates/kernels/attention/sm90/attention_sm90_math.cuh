@@ -242,31 +242,12 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     mma::forget<kNarrow>(output_);
   }
 
-  // ---- steps of an item that has no rows of this warpgroup ----
+  // ---- steps of an item that has no rows of this warpgroup: attention_sm90_pass.cuh ----
 
-  // These follow the order of a step: a warpgroup that waits to clean values together with the others must not hold a
-  // turn meanwhile.
-  __device__ __forceinline__ void pass_keys() {
-    tiles_.wait_whole_k();
-    tiles_.release_whole_k();
-  }
-  __device__ __forceinline__ void pass_values() {
-    take_values<true>();
-    tiles_.template wait_more_v<1>();
-    tiles_.release_whole_v();
-  }
-  __device__ __forceinline__ void pass_turn() {
-    turns_.wait();
-    turns_.pass();
-  }
-  __device__ __forceinline__ void pass_tiles() {
-#pragma unroll 1
-    for (int tile = walk_.end - 2; tile >= walk_.begin; --tile) {
-      pass_keys();
-      pass_values();
-      pass_turn();
-    }
-  }
+  __device__ __forceinline__ void pass_keys();
+  __device__ __forceinline__ void pass_values();
+  __device__ __forceinline__ void pass_turn();
+  __device__ __forceinline__ void pass_tiles();
 
   /// kEndsRuns: a run of products may end ahead of this product with V. The last one of an item joins the run before.
   template <bool kCleans, bool kEndsRuns>
