@@ -253,7 +253,9 @@ inline int hopper_registers(const AttentionSpec& spec) {
   // Runs: the upper halves of sums. Kernels of wide heads spilled with an LSE, whose sums are there in every step.
   const int halves = hopper_shape_of(spec).keeps_halves ? 0 : (spec.head_dim_v + contract::kSumRows) / 4;
   const int runs = spec.promotes_runs() ? halves + (spec.lse ? 20 : 0) : 0;
-  return scores + runs + (own || q_bytes != 1 ? narrow : sums) + spec.block_n * q_bytes / 8 + output + rest;
+  // A second part of P V. When it multiplies, no exponential is on its way.
+  const int part = spec.pv_buffers > 1 ? scores - 20 : 0;
+  return scores + part + runs + (own || q_bytes != 1 ? narrow : sums) + spec.block_n * q_bytes / 8 + output + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs
 /// more where it gathers keys or makes operands, and where it counts those before a sequence's start

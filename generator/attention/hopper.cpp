@@ -19,9 +19,9 @@ using Violations = std::vector<Violation>;
 
 // Never destroyed: a thread may read a config while the process exits.
 const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
-    "arch",          "family",         "block_m", "block_n",         "token_gen",  "q_stages",     "num_kv_stages",
-    "num_qk_stages", "num_mma_stages", "kv_ring", "math_warpgroups", "overlap",    "swizzle",      "cluster",
-    "scheduler",     "pack_gqa",       "splits",  "rescale",         "pv_promote", "exp2_emulated"};
+    "arch",          "family",         "block_m", "block_n",         "token_gen",  "q_stages",   "num_kv_stages",
+    "num_qk_stages", "num_mma_stages", "kv_ring", "math_warpgroups", "overlap",    "swizzle",    "cluster",
+    "scheduler",     "pack_gqa",       "splits",  "rescale",         "pv_promote", "pv_buffers", "exp2_emulated"};
 const std::vector<std::string_view>& kDecodeFields =
     *new std::vector<std::string_view>{"arch",       "family",  "block_m",  "block_n", "token_gen", "num_warps",
                                        "num_stages", "swizzle", "pack_gqa", "splits",  "merge",     "rescale"};
@@ -34,13 +34,14 @@ void check_decode_schedule(const AttentionSchedule& schedule, FamilyRules& hoppe
 /// Products of 16 bits keep the bits of their sums in the tensor cores.
 void check_promotion(const AttentionProblem& problem, const AttentionSchedule& schedule, FamilyRules& hopper,
                      Violations& violations) {
-  if (schedule.pv_promote.is_auto()) return;
-  if (problem.dtype.q != DType::kE4m3)
-    violations.push_back(
-        {"/schedule/pv_promote", fmt::format("{}: only sums of e4m3 leave the tensor cores early, and "
-                                             "q is {}; \"auto\" would do",
-                                             schedule.pv_promote.value(), to_string(problem.dtype.q))});
-  else
+  for (const auto& [name, field] :
+       {std::pair{"pv_promote", &schedule.pv_promote}, {"pv_buffers", &schedule.pv_buffers}})
+    if (!field->is_auto() && problem.dtype.q != DType::kE4m3)
+      violations.push_back(
+          {std::string("/schedule/") + name, fmt::format("{}: only sums of e4m3 leave the tensor cores early, and "
+                                                         "q is {}; \"auto\" would do",
+                                                         field->value(), to_string(problem.dtype.q))});
+  if (!schedule.pv_promote.is_auto() && problem.dtype.q == DType::kE4m3)
     hopper.takes("/schedule/pv_promote", schedule.pv_promote.value(), {0, 1, 2, 4, 8, 12, 16});
 }
 
@@ -173,6 +174,10 @@ void check_hopper_prefill(const AttentionSpec& spec, const ArchInfo& arch, Viola
                        "longest_first would do",
                        spec.cluster_m));
 
+  if (spec.pv_buffers > 1 && !spec.parts_take_turns())
+    refuse("pv_buffers",
+           fmt::format("{}: P V has no parts of {} columns that leave the tensor cores one after the other; 1 would do",
+                       spec.pv_buffers, spec.block_n));
   const int budget = hopper_register_budget(spec, spec.math_warpgroups);
   if (hopper_registers(spec) > budget) {
     AttentionSpec smaller = spec;
@@ -243,7 +248,8 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
        axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
   if (narrow)  // a sum after each tile, and after runs
     sets.push_back({axis("math_warpgroups", &S::math_warpgroups, several), axis("block_n", &S::block_n, {64, 96, 128}),
-                    axis("overlap", &S::overlap, overlaps), axis("pv_promote", &S::pv_promote, {1, 8, 16})});
+                    axis("overlap", &S::overlap, overlaps), axis("pv_promote", &S::pv_promote, {1, 8, 16}),
+                    axis("pv_buffers", &S::pv_buffers, {1, 2})});
   if (narrow)  // the special function unit is as busy as the tensor cores
     sets.push_back({axis("math_warpgroups", &S::math_warpgroups, several), axis("overlap", &S::overlap, overlaps),
                     axis("exp2_emulated", &S::exp2_emulated, {1.0 / 16, 2.0 / 16, 4.0 / 16, 6.0 / 16})});

@@ -71,11 +71,12 @@ constexpr int kNarrowQueryStages = 3;
 constexpr int kBriefQueries = 512;
 constexpr int kNarrowDepth = 32;  // such heads gain from sub-stages without a mask, and lose with a causal one
 
-/// Whether sums of fp8 may stay in the tensor cores for more than a tile. A schedule may promote after every tile, or
-/// order steps as only such kernels gain from.
+/// Whether sums of fp8 may stay in the tensor cores for more than a tile. A schedule may promote after every tile, let
+/// parts of a product take turns, or order steps as only such kernels gain from.
 bool takes_runs(const AttentionSchedule& schedule) {
   const Overlap overlap = schedule.overlap.value_or(Overlap::kIntra);
-  return schedule.pv_promote.value_or(0) != 1 && (overlap == Overlap::kIntra || overlap == Overlap::kBoth);
+  return schedule.pv_promote.value_or(0) != 1 && schedule.pv_buffers.value_or(1) == 1 &&
+         (overlap == Overlap::kIntra || overlap == Overlap::kBoth);
 }
 
 /// Whether a kernel of runs has the registers for the target's tile, and the schedule's warpgroups. Of three it is for
@@ -152,7 +153,8 @@ class Tile {
         target_(target_for(problem, schedule, spec, packs_)) {}
 
   void choose() {
-    spec_.pv_promote = schedule_.pv_promote.value_or(target_.pv_promote);                // registers follow from it
+    spec_.pv_promote = schedule_.pv_promote.value_or(target_.pv_promote);  // registers follow from it
+    spec_.pv_buffers = schedule_.pv_buffers.value_or(1);
     spec_.swizzle = schedule_.swizzle.value_or(detail::planned_swizzle(spec_).swizzle);  // slots are as wide
     spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, packs_,
                               packs_                  ? "the heads of a group read the same keys: one tile for all"
@@ -321,6 +323,20 @@ class Tile {
           target_.pv_promote == 1
               ? "tensor cores keep 14 bits of sums of fp8, so P V is added to the output in f32 after every key tile"
               : "tensor cores keep 14 bits of sums of fp8: enough for so many key tiles, whose sum then moves on");
+    choose_buffers();
+  }
+
+  /// Of the parts of a product with V, where its sums leave the tensor cores after each tile.
+  void choose_buffers() {
+    if (!spec_.promotes()) return;
+    AttentionSpec two = spec_;
+    two.pv_buffers = 2;
+    const bool takes_turns = spec_.parts_take_turns();
+    const bool fit = detail::hopper_registers(two) <= detail::hopper_register_budget(two, two.math_warpgroups);
+    spec_.pv_buffers = resolve_("pv_buffers", schedule_.pv_buffers, takes_turns && fit ? 2 : 1,
+                                !takes_turns ? "no parts as wide as the scores could take turns"
+                                : fit        ? "a part of P V multiplies while the one before is added to the output"
+                                             : "registers have no room for a second part of P V");
   }
 
   AttentionSpec& spec_;

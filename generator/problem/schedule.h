@@ -37,7 +37,7 @@ struct AttentionSchedule {
   Auto<int> splits;
   Auto<Merge> merge;
   Auto<Rescale> rescale;
-  Auto<int> pv_promote;
+  Auto<int> pv_promote, pv_buffers;
   Auto<double> exp2_emulated;
   bool operator==(const AttentionSchedule&) const = default;
 };
@@ -72,6 +72,8 @@ void visit_fields(AttentionSchedule& schedule, Visitor&& field) {
   field("rescale", schedule.rescale, any{}, "when the output is rescaled to a new row maximum");
   field("pv_promote", schedule.pv_promote, range{0, 256},
         "e4m3 queries: key tiles after which P V leaves the tensor cores for sums in f32; 0: never");
+  field("pv_buffers", schedule.pv_buffers, range{1, 2},
+        "e4m3 queries: register tiles that the parts of a P V which leaves the tensor cores take in turn");
   field("exp2_emulated", schedule.exp2_emulated, real_range{0, 1}, "fraction of exponentials done by polynomial");
 }
 

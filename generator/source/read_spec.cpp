@@ -63,6 +63,7 @@ void open_fields(const Lines& lines, AttentionSpec& spec) {
   spec.rope_width = lines.contains("rope_width") ? 1 : 0;
   spec.exp2_emulated = lines.contains("exp2_emulated") ? 1 : 0;
   if (lines.contains("pv_promote")) spec.pv_promote = 0;
+  if (lines.contains("pv_buffers")) spec.pv_buffers = 2;
 }
 void open_fields(const Lines& lines, GemmSpec& spec) { spec.quantizes = lines.contains("quantizes"); }
 void open_fields(const Lines& lines, CombineSpec& spec) { spec.lse_apart = lines.contains("lse_apart"); }

@@ -23,6 +23,9 @@ std::string value_text(E value) {
   return word == "?" ? std::to_string(static_cast<int>(value)) : std::string(word);
 }
 
+/// Whether the products of a step follow each other: with fp8 queries, attention_sm90.
+bool is_one_product(Overlap overlap) { return overlap == Overlap::kNone || overlap == Overlap::kPingPong; }
+
 }  // namespace
 
 int GemmSpec::product_columns() const {
@@ -39,8 +42,11 @@ bool AttentionSpec::promotes_runs() const {
 }
 
 bool AttentionSpec::shares_scores() const {
-  const bool one_product = overlap == Overlap::kNone || overlap == Overlap::kPingPong;
-  return promotes() && contract::shares_scores(one_product, block_n, head_dim_v);
+  return promotes() && contract::shares_scores(is_one_product(overlap), block_n, head_dim_v);
+}
+
+bool AttentionSpec::parts_take_turns() const {
+  return promotes() && contract::parts_take_turns(is_one_product(overlap), block_n, head_dim_v);
 }
 
 int AttentionSpec::record_bytes() const { return contract::latent_key(head_dim_qk, head_dim_v, true).bytes; }

@@ -206,8 +206,8 @@ struct AttentionSpec {
   int math_warpgroups = 2;  // besides one that loads
   int q_stages = 1;
   Overlap overlap = Overlap::kBoth;
-  int pv_promote = 1;     // fp8: key tiles after which sums of P V leave the tensor cores; 0: never
-  int exp2_emulated = 0;  // exponentials of every kExp2Step by polynomial; also of blackwell
+  int pv_promote = 1, pv_buffers = 1;  // fp8: key tiles between sums of P V in f32 (0: none), and tiles of its parts
+  int exp2_emulated = 0;               // exponentials of every kExp2Step by polynomial; also of blackwell
   // blackwell prefill
   int num_q = 2;            // query tiles of a CTA, contract::kQueryTileRows each
   int cta_group = 1;        // CTAs that share a product
@@ -252,6 +252,7 @@ struct AttentionSpec {
   bool promotes_runs() const;
   /// Hopper prefill: whether these sums take the registers of scores (contract/attention_sm90.h).
   bool shares_scores() const;
+  bool parts_take_turns() const;  // whether parts of such products may do so between these registers and others
   /// Columns of q and k without the rotary ones, which are in q_rope and k_rope.
   int plain_depth() const { return head_dim_qk - rope_width; }
   /// Whether keys are records, which hold their own scales.
@@ -278,6 +279,7 @@ void visit_options(AttentionSpec& spec, Visitor&& field) {
     field("exp2_emulated", spec.exp2_emulated, any{}, "exponentials of every 16 by polynomial");
   if (spec.pv_promote != 1)
     field("pv_promote", spec.pv_promote, any{}, "key tiles after which P V leaves the tensor cores; 0: never");
+  if (spec.pv_buffers != 1) field("pv_buffers", spec.pv_buffers, any{}, "register tiles of the parts of P V");
   if (spec.opens_scores()) {
     field("mask_tensor", spec.mask_tensor, any{}, "bytes of a tensor hide keys");
     field("bias", spec.bias, any{}, "dtype of the tensor that score_mod adds");

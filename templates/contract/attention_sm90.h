@@ -100,6 +100,12 @@ constexpr bool shares_scores(bool one_product, int32_t block_n, int32_t depth_v)
   return one_product && block_n >= 64 && depth_v % block_n == 0;
 }
 
+/// Whether groups may take turns between the registers of scores and a second tile, as wide. A group multiplies in one
+/// of them while the sums of the group before, in the other, are added to the output.
+constexpr bool parts_take_turns(bool one_product, int32_t block_n, int32_t depth_v) {
+  return shares_scores(one_product, block_n, depth_v) && depth_v >= 2 * block_n;
+}
+
 /// V in columns, [depth][keys] within a page: bytes of keys in a row of a slab. A slab is a box of all depths within
 /// one page, and as wide as such boxes of a tile may be.
 constexpr int32_t column_slab_bytes(int32_t block_n, int32_t page_size) {

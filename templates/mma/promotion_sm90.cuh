@@ -113,6 +113,82 @@ class Promotion<false, kShares, kType, kDepth, kKeys, kSwizzleBytes> : protected
   __device__ __forceinline__ static void promote(Scores&, Output&, const Probabilities&, uint32_t) {}
 };
 
+/// The same where parts take turns between the registers of scores and others as wide. A part is added to the output
+/// while the next one multiplies, so the tensor cores do not wait for additions. The last part is in the other
+/// registers: the next product of scores may follow it at once.
+template <DType kType, int kDepth, int kKeys, int kSwizzleBytes>
+class AlternatingPromotion : protected NoRuns {
+  enum : int { kColumns = kDepth - contract::kSumRows, kPart = kKeys, kParts = kColumns / kPart };
+  static_assert(kColumns % kPart == 0 && kParts >= 2, "parts to alternate");
+  float other_[kPart / 2] = {};
+  float sums_[contract::kSumRows / 2] = {};  // of probabilities
+
+  using Part = float[kPart / 2];
+  template <int kIndex>
+  __device__ __forceinline__ Part& part(Part& scores) {
+    if constexpr ((kParts - kIndex) % 2 == 0)
+      return scores;
+    else
+      return other_;
+  }
+  template <int kIndex, int kSteps>
+  __device__ __forceinline__ void issue_part(Part& scores, const uint32_t (&probabilities)[kSteps][4],
+                                             uint32_t values) {
+    multiply_narrow<kType, kPart, kDepth, kKeys, kSwizzleBytes>(
+        part<kIndex>(scores), probabilities, values + kIndex * kPart * contract::slab_width(kSwizzleBytes), 0);
+    if constexpr (kIndex + 1 == kParts)
+      multiply_narrow<kType, contract::kSumRows, kDepth, kKeys, kSwizzleBytes>(
+          sums_, probabilities, values + kColumns * contract::slab_width(kSwizzleBytes), 0);
+    ptx::wgmma_commit_group();
+  }
+  template <int kIndex, int kCount>
+  __device__ __forceinline__ void add(Part& scores, float (&output)[kCount]) {
+    Part& part = this->part<kIndex>(scores);
+    ptx::pin_registers(part);
+#pragma unroll
+    for (int i = 0; i < kPart / 2; ++i) output[kIndex * kPart / 2 + i] += part[i];
+    ptx::pin_registers(output);  // else additions wait, and the next product takes other registers
+    ptx::pin_registers(part);
+  }
+
+ protected:
+  __device__ __forceinline__ void pin() {
+    ptx::pin_registers(other_);
+    ptx::pin_registers(sums_);
+  }
+  /// Issues all parts, and adds all but the last to the output. Leaves one group in flight: the last part. The next
+  /// product may take the registers of scores, behind a fence.
+  template <int kCount, int kSteps>
+  __device__ __forceinline__ void issue(Part& scores, float (&output)[kCount],
+                                        const uint32_t (&probabilities)[kSteps][4], uint32_t values,
+                                        bool /*accumulate*/) {
+    issue_part<0>(scores, probabilities, values);
+    issue_behind<1>(scores, output, probabilities, values);
+  }
+  /// The last part has ended.
+  template <int kCount, int kSteps>
+  __device__ __forceinline__ void promote(Part& scores, float (&output)[kCount], const uint32_t (&)[kSteps][4],
+                                          uint32_t) {
+    ptx::pin_registers(sums_);
+#pragma unroll
+    for (int i = 0; i < contract::kSumRows / 2; ++i) output[kColumns / 2 + i] += sums_[i];
+    add<kParts - 1>(scores, output);
+  }
+
+ private:
+  template <int kIndex, int kCount, int kSteps>
+  __device__ __forceinline__ void issue_behind(Part& scores, float (&output)[kCount],
+                                               const uint32_t (&probabilities)[kSteps][4], uint32_t values) {
+    if constexpr (kIndex < kParts) {
+      issue_part<kIndex>(scores, probabilities, values);
+      ptx::wgmma_wait_group<1>();
+      add<kIndex - 1>(scores, output);
+      if constexpr (kIndex + 1 < kParts) ptx::wgmma_fence();
+      issue_behind<kIndex + 1>(scores, output, probabilities, values);
+    }
+  }
+};
+
 /// The same interface where nothing is promoted: a product adds to the output itself, within the tensor cores.
 template <DType kType, int kSwizzleBytes>
 class NoPromotion : protected Promotion<false, false, kType, 0, 0, kSwizzleBytes> {

@@ -13,7 +13,7 @@ namespace kernelwright {
 namespace spec_defaults {
 // Not variables, which would be in every binary.
 enum : bool { kKvStarts = false, kVColumns = false, kBalanced = false };
-enum : int { kPvPromote = 1, kExp2Emulated = 0, kRopeWidth = 0 };
+enum : int { kPvPromote = 1, kPvBuffers = 1, kExp2Emulated = 0, kRopeWidth = 0 };
 }  // namespace spec_defaults
 
 // A constant of the Spec's own text hides the one of the same name here.

@@ -116,6 +116,56 @@ TEST(HopperPromotion, HasThreeWarpgroupsWhereRowsAndRegistersAllow) {
   EXPECT_EQ(warpgroups(mixed), 2) << "warpgroups without a row take registers";
 }
 
+/// What the plan says of pv_buffers.
+std::string buffers(AttentionProblem problem, const AttentionSchedule& schedule) {
+  problem.dtype = narrow().dtype;
+  std::string text;
+  for (const Choice& choice : plan_attention(problem, schedule, Arch::kSm90a).choices)
+    if (choice.field == std::string("pv_buffers")) text += choice.value + ": " + choice.reason;
+  return text;
+}
+
+TEST(HopperPromotion, LetsPartsTakeTurnsWhereRegistersAllow) {
+  AttentionSchedule schedule = hopper();
+  const std::string in_turn = "2: a part of P V multiplies while the one before is added to the output",
+                    alone = "1: no parts as wide as the scores could take turns";
+  EXPECT_EQ(buffers(prefill(256, 256), schedule), in_turn);
+  EXPECT_EQ(buffers(prefill(192, 192), schedule), in_turn);
+  EXPECT_EQ(buffers(prefill(64, 64), schedule), alone);
+  EXPECT_EQ(buffers(prefill(128, 128), schedule), "") << "runs";
+  AttentionProblem biased = prefill(256, 256);
+  biased.heads = {32, 4};
+  biased.score_mod.kind = ScoreModKind::kAlibi;
+  EXPECT_EQ(buffers(biased, schedule), "1: registers have no room for a second part of P V");
+  schedule.pv_promote = 1;
+  EXPECT_EQ(buffers(prefill(128, 128), schedule), alone) << "one part of 128 columns";
+  schedule.block_n = 64;
+  EXPECT_EQ(buffers(prefill(128, 128), schedule), in_turn);
+  schedule = hopper();
+  schedule.overlap = Overlap::kBoth;
+  EXPECT_EQ(buffers(prefill(256, 256), schedule), alone) << "products of a step run at the same time";
+  schedule.overlap = Overlap::kNone;
+  schedule.pv_buffers = 1;
+  EXPECT_EQ(buffers(prefill(256, 256), schedule), "1: the schedule says so");
+
+  AttentionProblem wide = prefill(256, 256);
+  wide.dtype = narrow().dtype;
+  EXPECT_THAT(canonical_text(planned(wide, schedule)), Not(HasSubstr("pv_buffers"))) << "kernels have their names";
+  EXPECT_THAT(canonical_text(planned(wide, hopper())), HasSubstr("pv_buffers 2"));
+  EXPECT_THAT(spec_header(planned(wide, hopper())), HasSubstr("constexpr int kPvBuffers = 2;"));
+}
+
+TEST(HopperPromotion, RefusesPartsInTurnWhereThereAreNone) {
+  AttentionSchedule schedule = hopper();
+  schedule.pv_buffers = 2;
+  EXPECT_EQ(refusal(narrow(), schedule),
+            "/schedule/pv_buffers: 2: P V has no parts of 128 columns that leave the tensor cores one after the other; "
+            "1 would do");
+  EXPECT_EQ(
+      refusal(prefill(128, 128), schedule),
+      "/schedule/pv_buffers: 2: only sums of e4m3 leave the tensor cores early, and q is bf16; \"auto\" would do");
+}
+
 TEST(HopperPromotion, IsNamedInTheChoicesOfFp8) {
   AttentionSchedule schedule = hopper();
   const auto choices = [&](const AttentionProblem& problem) {

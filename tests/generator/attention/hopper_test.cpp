@@ -317,7 +317,7 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "per_page, per_token",
           "/schedule/num_warps: the hopper family has no num_warps; its fields are arch, family, block_m, block_n, "
           "token_gen, q_stages, num_kv_stages, num_qk_stages, num_mma_stages, kv_ring, math_warpgroups, overlap, "
-          "swizzle, cluster, scheduler, pack_gqa, splits, rescale, pv_promote, exp2_emulated",
+          "swizzle, cluster, scheduler, pack_gqa, splits, rescale, pv_promote, pv_buffers, exp2_emulated",
           "/schedule/splits: 2 is not built yet for the hopper family; it has 1",
           "/schedule/cluster: [2, 2] is not built yet for the hopper family; it has [1, 1], [2, 1], [4, 1]",
           "/schedule/math_warpgroups: 4 is not built yet for the hopper family; it has 1, 2, 3"));

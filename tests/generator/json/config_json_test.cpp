@@ -31,7 +31,7 @@ constexpr const char* kScheduleFields =
     "num_qk_stages, "
     "num_mma_stages, kv_ring, num_q, math_warpgroups, overlap, swizzle, cta_group, cluster, scheduler, pack_gqa, "
     "splits, "
-    "merge, rescale, pv_promote, exp2_emulated";
+    "merge, rescale, pv_promote, pv_buffers, exp2_emulated";
 
 TEST(ConfigJson, ReadsEveryKindOfField) {
   const auto config = std::get<AttentionConfig>(read_config(attention(

@@ -19,6 +19,8 @@ std::vector<Spec> specs() {
   latent.head_dim_qk = 576, latent.head_dim_v = 512;
   AttentionSpec rotary;
   rotary.rope_width = 64, rotary.exp2_emulated = 3, rotary.pv_promote = 0, rotary.kv_starts = rotary.v_columns = true;
+  AttentionSpec narrow;
+  narrow.pv_buffers = 2;
   AttentionSpec scored;
   scored.mask_tensor = true, scored.bias = DType::kF32, scored.score_mod = ScoreModKind::kTensor;
   AttentionSpec bias;  // the fields of open scores, without a mask tensor
@@ -33,10 +35,9 @@ std::vector<Spec> specs() {
   tcgen05.family = Family::kBlackwell, tcgen05.arch = Arch::kSm103a;
   CombineSpec combine;
   combine.lse_apart = true;
-  return {AttentionSpec{}, latent,          rotary,        scored,      bias,
-          blackwell,       GemmSpec{},      gemm,          tcgen05,     combine,
-          CombineSpec{},   QuantizeSpec{},  KvWriteSpec{}, RowOpSpec{}, RouteSpec{},
-          RouteSortSpec{}, MoeCombineSpec{}};
+  return {AttentionSpec{}, latent,        rotary,      narrow,      scored,          bias,
+          blackwell,       GemmSpec{},    gemm,        tcgen05,     combine,         CombineSpec{},
+          QuantizeSpec{},  KvWriteSpec{}, RowOpSpec{}, RouteSpec{}, RouteSortSpec{}, MoeCombineSpec{}};
 }
 
 TEST(ReadSpec, ReadsBackWhatSpecsWrite) {

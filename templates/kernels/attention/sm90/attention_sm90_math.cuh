@@ -263,8 +263,12 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if constexpr (kOneProduct) {
       if constexpr (kEndsRuns) join_run();
       issue_output(values);
-      end_output();
-      fence();
+      if constexpr (kPartsTakeTurns) {
+        ptx::wgmma_fence();  // the last part goes on
+      } else {
+        end_output();
+        fence();
+      }
     }
     issue_scores(keys);
     if constexpr (!kLooksAhead) {
@@ -274,6 +278,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if constexpr (kEndsRuns && !kOneProduct) join_run();
     if constexpr (!kOneProduct) issue_output(values);
     turns_.pass();
+    if constexpr (kPartsTakeTurns) end_output<1>();
     ptx::wgmma_wait_group<kOneProduct ? 0 : 1>();
     end_scores(tile);
   }
@@ -394,9 +399,11 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
       ptx::wgmma_fence();
     }
   }
+  /// kPending: groups behind it that go on.
+  template <int kPending = 0>
   __device__ __forceinline__ void end_output() {
     if constexpr (!kPacksAtOnce) ptx::pin_registers(scores_);  // else the exponentials move behind the wait
-    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_wait_group<kPending>();
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
     promote(scores_, output_, probabilities_, tiles_.v_tile());

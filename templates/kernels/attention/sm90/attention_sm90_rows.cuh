@@ -28,6 +28,12 @@ constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOver
 // the other: O += P(j-1) V(j-1), then S = Q K(j)^T. Both take the same registers, so a tile may have twice as many
 // keys.
 constexpr bool kOneProduct = kNarrow && (spec::kOverlap == Overlap::kNone || spec::kOverlap == Overlap::kPingPong);
+// The parts of P V take turns between the registers of scores and others as wide. The next scores are issued behind the
+// last part, and not behind its additions.
+enum : bool { kPartsTakeTurns = spec::kPvBuffers == 2 };
+static_assert(!kPartsTakeTurns ||
+                  (spec::kPvPromote == 1 && contract::parts_take_turns(kOneProduct, spec::kBlockN, spec::kHeadDimV)),
+              "several parts, each as wide as scores");
 // With packed heads, a sequence that decodes in a ragged batch is a tile of few rows. Warpgroups that have none of
 // these rows do not multiply.
 constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
@@ -48,11 +54,15 @@ using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKe
 constexpr bool kPacksAtOnce = kNarrow;  // that softmax makes an operand, and leaves the scores as they are
 using Halves =
     policy::Either<kKeepsHalves, mma::SharedHalves<kOutputColumns, kMathThreads>, mma::OwnHalves<kOutputColumns>>::type;
-using Promotion = policy::Either<
-    kInRuns, mma::RunPromotion<spec::kQDType, kValueSwizzleBytes, spec::kPvPromote, Halves>,
-    policy::Either<kNarrow && spec::kPvPromote == 0, mma::NoPromotion<spec::kQDType, kValueSwizzleBytes>,
+using PromotionOfTiles =
+    policy::Either<kPartsTakeTurns,
+                   mma::AlternatingPromotion<spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>,
                    mma::Promotion<kNarrow, contract::shares_scores(kOneProduct, spec::kBlockN, spec::kHeadDimV),
-                                  spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>>::type>::type;
+                                  spec::kQDType, kOutputColumns, spec::kBlockN, kValueSwizzleBytes>>::type;
+using Promotion =
+    policy::Either<kInRuns, mma::RunPromotion<spec::kQDType, kValueSwizzleBytes, spec::kPvPromote, Halves>,
+                   policy::Either<kNarrow && spec::kPvPromote == 0, mma::NoPromotion<spec::kQDType, kValueSwizzleBytes>,
+                                  PromotionOfTiles>::type>::type;
 using Scales = policy::ItemScales<kKeyScales ? ScaleKind::kNone : spec::kScales, Rows>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 

@@ -262,6 +262,33 @@ void runs(List& list) {
   add_shared("lse", dims(small(4), 128, 128), 64, 4, true);
 }
 
+/// Parts of P V that take turns between two tiles of registers, and that wait for each other: two to four of them. The
+/// first tile of an item, the last product of one, and references that move.
+void parts(List& list) {
+  if (!list.narrow()) return;
+  const auto add = [&](const std::string& name, const AttentionProblem& problem, Overlap overlap, int buffers = 2,
+                       bool packs = false) {
+    list.add("parts_" + name, problem, packs ? lists({1, 40, 0, 1}, {130, 67, 60, 1}) : several({300, 1, 0, 129}, 100),
+             [&](AttentionSchedule& schedule) {
+               schedule.pv_promote = 1;
+               schedule.pv_buffers = buffers;
+               schedule.overlap = overlap;
+               schedule.block_n = 64;
+               if (packs) schedule.pack_gqa = true;
+             });
+  };
+  AttentionProblem with_lse = causal(with_sinks(dims(small(0), 256, 256)));
+  with_lse.lse = true;
+  add("d256", with_lse, Overlap::kPingPong);
+  add("d256_alone", causal(dims(small(1), 256, 256)), Overlap::kNone, 1);
+  add("d192", windowed(dims(small(2), 192, 192), 70, 9), Overlap::kNone);
+  add("d128", dims(small(3), 128, 128), Overlap::kNone);
+  add("mixed", causal(ragged(dims(small(1, 8, 2), 192, 192))), Overlap::kNone, 2, true);
+  AttentionProblem columns = causal(paged(dims(small(4), 256, 256), 64));
+  columns.v_layout = VLayout::kColumns;
+  add("columns", columns, Overlap::kPingPong);
+}
+
 /// Exponentials by a polynomial: the coarse one of e4m3, and the finer one under an LSE. Rows that see no key ahead of
 /// others, and scores far below the largest.
 void emulated(List& list) {
@@ -312,6 +339,7 @@ std::vector<CudaCase> hopper_fp8_cases() {
     hopper_fp8_cases_test::emulated(list);
     hopper_fp8_cases_test::unpromoted(list);
     hopper_fp8_cases_test::runs(list);
+    hopper_fp8_cases_test::parts(list);
     for (CudaCase& test : list.take()) cases.push_back(std::move(test));
   }
   return cases;

@@ -72,6 +72,10 @@ void add_fp8_queries(std::vector<AttentionCall>& calls) {
   AttentionSchedule unpromoted = fp8_schedule(Overlap::kNone, 3);
   unpromoted.pv_promote = 0;
   calls.push_back({"attention_sm90_fp8_unpromoted", dense, shape, unpromoted, kThreeCtas});
+  const AttentionProblem wide = fp8_problem({1, 1}, DType::kE4m3, ScaleKind::kPerTensor, 128);
+  AttentionSchedule parts = fp8_schedule(Overlap::kNone, 3);
+  parts.pv_promote = 1, parts.pv_buffers = 2;
+  calls.push_back({"attention_sm90_fp8_parts_in_turn", wide, shape, parts, kThreeCtas});
   const AttentionSchedule intra = fp8_schedule(Overlap::kIntra, 3);
   AttentionSchedule runs = intra;
   runs.pv_promote = 2;
