@@ -382,6 +382,23 @@ TEST_F(ShippedKernels, OfEveryHopperTileCompileWithoutSpillsAndWithoutSerialised
       schedule.overlap = overlap;
       wanted.push_back({name_of(problem) + " unpromoted", plan_by_model(problem, schedule, Arch::kSm90a).main});
     }
+  // Parts of fp8 products that take turns: two of them are beside the output and its probabilities.
+  for (const Overlap overlap : {Overlap::kNone, Overlap::kPingPong}) {
+    AttentionProblem problem;
+    problem.head_dim = {256, 256};
+    problem.heads = {8, 2};
+    problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+    problem.scales = ScaleKind::kPerHead;
+    problem.mask.kind = MaskKind::kCausal;
+    problem.sinks = problem.lse = true;
+    problem.kv_layout = {KvLayoutKind::kPaged, 64};
+    if (overlap == Overlap::kNone) problem.q_layout = QLayout::kRagged;
+    AttentionSchedule schedule;
+    schedule.family = Family::kHopper;
+    schedule.overlap = overlap;
+    schedule.pv_buffers = 2;
+    wanted.push_back({name_of(problem) + " in turn", plan_by_model(problem, schedule, Arch::kSm90a).main});
+  }
   // A queue's loading thread has more to remember.
   for (const QLayout layout : {QLayout::kPadded, QLayout::kRagged}) {
     AttentionProblem problem;
