@@ -276,19 +276,23 @@ class Tile {
     // Where a product with V has registers of its own, kernels without turns spilled a few bytes.
     const bool in_turn = target_.overlap == Overlap::kNone && spec_.head_dim_v <= 128 &&
                          !contract::shares_scores(true, spec_.block_n, spec_.head_dim_v);
-    spec_.overlap = resolve_("overlap", schedule_.overlap,
-                             alone     ? Overlap::kIntra
-                             : in_turn ? Overlap::kPingPong
-                                       : target_.overlap,
-                             alone ? "one warpgroup has nobody to take turns with"
-                             : target_.overlap == Overlap::kBoth
-                                 ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
-                             : target_.pv_promote != 1
-                                 ? "a tile's two products run together; those of the other warpgroup hide exponentials"
-                             : target_.overlap == Overlap::kIntra
-                                 ? "the tile's own products hide the exponentials"
-                                 : "exponentials hide behind the other warpgroups' products; the tile's own take the "
-                                   "registers of scores");
+    // Products of parts that take turns follow each other closely. Parts that wait for each other would hold a turn
+    // long.
+    const bool fills_turns = target_.overlap == Overlap::kNone && planned_buffers() == 2;
+    spec_.overlap = resolve_(
+        "overlap", schedule_.overlap,
+        alone                    ? Overlap::kIntra
+        : in_turn || fills_turns ? Overlap::kPingPong
+                                 : target_.overlap,
+        alone         ? "one warpgroup has nobody to take turns with"
+        : fills_turns ? "exponentials hide behind the other warpgroup's turn, whose products follow each other closely"
+        : target_.overlap == Overlap::kBoth
+            ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
+        : target_.pv_promote != 1 ? "a tile's two products run together; those of the other warpgroup hide exponentials"
+        : target_.overlap == Overlap::kIntra
+            ? "the tile's own products hide the exponentials"
+            : "exponentials hide behind the other warpgroups' products; the tile's own take the "
+              "registers of scores");
     const bool mixed = spec_.pack_gqa && spec_.q_layout == QLayout::kRagged;
     const bool uneven = spec_.mask != MaskKind::kNone;
     // Items of a short sequence end before the queue's answer pays for the question. So do items that see little of a
@@ -326,17 +330,20 @@ class Tile {
     choose_buffers();
   }
 
-  /// Of the parts of a product with V, where its sums leave the tensor cores after each tile.
+  /// Tiles of registers that parts of a product with V take in turn.
+  int planned_buffers() const {
+    AttentionSpec two = spec_;
+    two.pv_buffers = schedule_.pv_buffers.value_or(2);
+    const bool fit = detail::hopper_registers(two) <= detail::hopper_register_budget(two, two.math_warpgroups);
+    return spec_.parts_take_turns() && fit ? two.pv_buffers : 1;
+  }
   void choose_buffers() {
     if (!spec_.promotes()) return;
-    AttentionSpec two = spec_;
-    two.pv_buffers = 2;
-    const bool takes_turns = spec_.parts_take_turns();
-    const bool fit = detail::hopper_registers(two) <= detail::hopper_register_budget(two, two.math_warpgroups);
-    spec_.pv_buffers = resolve_("pv_buffers", schedule_.pv_buffers, takes_turns && fit ? 2 : 1,
-                                !takes_turns ? "no parts as wide as the scores could take turns"
-                                : fit        ? "a part of P V multiplies while the one before is added to the output"
-                                             : "registers have no room for a second part of P V");
+    const int planned = planned_buffers();
+    spec_.pv_buffers = resolve_("pv_buffers", schedule_.pv_buffers, planned,
+                                planned == 2 ? "a part of P V multiplies while the one before is added to the output"
+                                : spec_.parts_take_turns() ? "registers have no room for a second part of P V"
+                                                           : "no parts as wide as the scores could take turns");
   }
 
   AttentionSpec& spec_;

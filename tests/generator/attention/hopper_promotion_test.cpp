@@ -149,7 +149,9 @@ TEST(HopperPromotion, LetsPartsTakeTurnsWhereRegistersAllow) {
   EXPECT_EQ(buffers(prefill(256, 256), schedule), "1: the schedule says so");
 
   AttentionProblem wide = prefill(256, 256);
-  wide.dtype = narrow().dtype;
+  wide.dtype = biased.dtype = narrow().dtype;
+  EXPECT_EQ(planned(wide, hopper()).overlap, Overlap::kPingPong) << "a turn is short";
+  EXPECT_EQ(planned(biased, hopper()).overlap, Overlap::kNone) << "parts that wait for each other would hold a turn";
   EXPECT_THAT(canonical_text(planned(wide, schedule)), Not(HasSubstr("pv_buffers"))) << "kernels have their names";
   EXPECT_THAT(canonical_text(planned(wide, hopper())), HasSubstr("pv_buffers 2"));
   EXPECT_THAT(spec_header(planned(wide, hopper())), HasSubstr("constexpr int kPvBuffers = 2;"));
