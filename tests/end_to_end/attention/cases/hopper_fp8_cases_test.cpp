@@ -279,10 +279,9 @@ void parts(List& list) {
   };
   AttentionProblem with_lse = causal(with_sinks(dims(small(0), 256, 256)));
   with_lse.lse = true;
-  add("d256", with_lse, Overlap::kPingPong);
+  add("d256", with_lse, Overlap::kNone);
   add("d256_alone", causal(dims(small(1), 256, 256)), Overlap::kNone, 1);
-  add("d192", windowed(dims(small(2), 192, 192), 70, 9), Overlap::kNone);
-  add("d128", dims(small(3), 128, 128), Overlap::kNone);
+  add("d128", windowed(dims(small(3), 128, 128), 70, 9), Overlap::kPingPong);
   add("mixed", causal(ragged(dims(small(1, 8, 2), 192, 192))), Overlap::kNone, 2, true);
   AttentionProblem columns = causal(paged(dims(small(4), 256, 256), 64));
   columns.v_layout = VLayout::kColumns;
