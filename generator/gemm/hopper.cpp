@@ -110,6 +110,13 @@ void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std:
   check_slab(problem, schedule, violations);
   if (const int parts = schedule.split_k.value_or(1); problem.groups.any() && parts > 1)
     hopper.refuse("/schedule/split_k", fmt::format("{} parts of k of groups", parts), "1");
+  if (problem.groups.slices_k()) {
+    if (!schedule.roles.is_auto()) hopper.takes("/schedule/roles", schedule.roles.value(), {Roles::kCooperative});
+    if (schedule.swap_ab.value_or(false)) hopper.refuse("/schedule/swap_ab", "true with groups of kind \"k\"", "false");
+    if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.m > 1)
+      hopper.refuse("/schedule/cluster", fmt::format("[{}, {}] with groups of kind \"k\"", cluster.m, cluster.n),
+                    "[1, 1]");
+  }
   if (problem.groups.gather) {
     if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.m > 1)
       hopper.refuse("/schedule/cluster", fmt::format("[{}, {}] with gather", cluster.m, cluster.n), "[1, 1]");

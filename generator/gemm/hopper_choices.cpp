@@ -165,9 +165,10 @@ constexpr double kFewRows = 16;  // of a group: weights count, and tokens are th
 
 /// The mean number of tiles of a group, of `mean` rows. Many rows end, on average, in the middle of a tile. Few rows
 /// are spread like exp(-rows / (2 mean)): routers prefer some experts. Masked groups hold the tokens of many ranks,
-/// which spreads them less. The rows of a single token are one in each group. Groups of a batch have as many rows each.
+/// which spreads them less. The rows of a single token are one in each group. Groups of a batch have as many rows each,
+/// and those of kind k too.
 double tiles_of_group(GroupKind kind, double mean, double of_tile) {
-  if (kind == GroupKind::kBatch) return std::ceil(mean / of_tile);
+  if (kind == GroupKind::kBatch || kind == GroupKind::kK) return std::ceil(mean / of_tile);
   if (mean > kFewRows || kind == GroupKind::kMasked)
     return 2 * mean > of_tile ? mean / of_tile + 0.5 : std::ceil(mean / of_tile);
   if (mean <= 1) return 1;
@@ -190,6 +191,9 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
     const bool whole = problem.batch_invariant || problem.groups.any();
     if ((whole && form.split_k > 1) || !is_for(form, problem, base)) continue;
     if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
+    // The warpgroups of a CTA share a tile of kind k, and clear the end of its slice.
+    const bool is_shared = form.roles == Roles::kCooperative && form.cluster_m == 1 && !form.swap_ab;
+    if (problem.groups.slices_k() && !is_shared) continue;
     GemmSpec spec = filled(form, base, problem, schedule);
     const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();
     if (!own_tile && spills(spec)) continue;

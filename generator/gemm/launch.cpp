@@ -49,10 +49,10 @@ struct Tiles {
   }
   std::int64_t count() const { return rows * columns; }
   /// Along the rows of all groups. Each group with bounds may end with a tile that it does not fill: these are the most
-  /// tiles that there can be. Groups of a batch have as many each.
+  /// tiles that there can be. Groups with a whole matrix d have as many each.
   static std::int64_t tiles_of_groups(const GemmSpec& spec, const GemmExtent& extent, int of_tile) {
     if (extent.groups == 0) return ceil_div(extent.m, of_tile);
-    if (spec.is_batched()) return ceil_div(extent.rows_of_group(), of_tile) * extent.groups;
+    if (spec.stacks_d()) return ceil_div(extent.rows_of_group(), of_tile) * extent.groups;
     return extent.m / of_tile + std::min(extent.groups, extent.m);
   }
 

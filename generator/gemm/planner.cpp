@@ -94,7 +94,7 @@ RowRange gemm_row_range(int m) {
 
 GemmExtent extent_of(const GemmProblem& problem, const GemmShape& shape) noexcept {
   if (!problem.groups.any()) return {shape.m, problem.n, problem.k, 0};
-  if (problem.groups.is_batch()) return {shape.m, problem.n, problem.k, 0, problem.groups.count};
+  if (problem.groups.stacks_d()) return {shape.m, problem.n, problem.k, 0, problem.groups.count};
   int rows = shape.rows > 0 ? shape.rows : shape.m, active = shape.active > 0 ? shape.active : problem.groups.count;
   if (shape.skew == RowSkew::kOne) active = 1;
   if (!shape.group_rows.empty()) {
@@ -139,7 +139,8 @@ GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule,
   for (const int m : counts) {
     // With groups, a plan tells apart how many rows a group has.
     const int count = problem.groups.any() ? problem.groups.count : 0;
-    const int groups = m == 1 && problem.groups.has_bounds() ? std::min(count, kGroupsOfOne) : count;
+    const bool few_have_rows = m == 1 && problem.groups.has_bounds() && !problem.groups.slices_k();
+    const int groups = few_have_rows ? std::min(count, kGroupsOfOne) : count;
     const int rows = std::min<std::int64_t>(kMostRows, std::int64_t{m} * std::max(1, groups));
     const auto cost = [&](const GemmSpec& spec) {
       return detail::gemm_cost_us(spec, {rows, problem.n, problem.k, 0, groups}, num_sms);

@@ -85,6 +85,9 @@ void check_epilogue(const GemmProblem& problem, Violations& violations) {
                                             std::to_string(kGatePairs) +
                                             " gates and as many ups; it takes a multiple of " + std::to_string(pairs)});
   if (!epilogue.quantizes) return;
+  if (problem.groups.slices_k())
+    violations.push_back(
+        {"/problem/epilogue", in_quotes(problem.epilogue) + " quantises, which does not go with groups of kind \"k\""});
   if (problem.dtype.d != epilogue.to)
     violations.push_back({"/problem/dtype/d", in_quotes(to_string(problem.dtype.d)) +
                                                   " is not what the epilogue quantises to; it takes " +
@@ -96,6 +99,21 @@ void check_epilogue(const GemmProblem& problem, Violations& violations) {
                            " columns of d that share a scale; it takes a multiple of " + std::to_string(whole)});
 }
 
+/// Groups of kind k: what the slices of k do not go with.
+void check_slices(const GemmProblem& problem, Violations& violations) {
+  const auto bad = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/problem/") + field, std::move(message)});
+  };
+  if (problem.layout != OperandLayout::kTn)
+    bad("layout", in_quotes(to_string(problem.layout)) +
+                      " has k side by side, and groups of kind \"k\" have rows of a and b; it takes tn");
+  if (problem.groups.gather)
+    bad("groups/gather", "true does not go with kind \"k\", whose groups have rows of a and b; leave it out");
+  if (problem.scales != ScaleKind::kNone)
+    bad("scales", in_quotes(to_string(problem.scales)) + " does not go with groups of kind \"k\"; it takes none");
+  if (problem.k == 0) bad("k", "0 rows of a group are expected of kind \"k\"; it takes 1 or more");
+}
+
 /// Groups of rows: which fields go together.
 void check_groups(const GemmProblem& problem, Violations& violations) {
   const GemmGroups& groups = problem.groups;
@@ -105,9 +123,9 @@ void check_groups(const GemmProblem& problem, Violations& violations) {
   const std::string bounds = in_quotes(to_string(groups.bounds));
   if (!groups.any()) {
     if (groups.count != 1)
-      bad("count", std::to_string(groups.count) + " groups are given and no kind; rows, masked or batch");
+      bad("count", std::to_string(groups.count) + " groups are given and no kind; rows, masked, batch or k");
     if (groups.gather) bad("gather", "true is given and no kind; rows or masked");
-    if (groups.bounds != GroupBounds::kStarts) bad("bounds", bounds + " is given and no kind; rows or masked");
+    if (groups.bounds != GroupBounds::kStarts) bad("bounds", bounds + " is given and no kind; rows, masked or k");
     return;
   }
   if (groups.is_batch()) {
@@ -117,6 +135,7 @@ void check_groups(const GemmProblem& problem, Violations& violations) {
   } else if ((groups.kind == GroupKind::kMasked) != (groups.bounds == GroupBounds::kCounts))
     bad("bounds", bounds + " does not go with kind " + in_quotes(to_string(groups.kind)) + "; it takes " +
                       (groups.kind == GroupKind::kMasked ? "counts" : "starts or ends"));
+  if (groups.slices_k()) return check_slices(problem, violations);
   if (!is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kNn}))
     violations.push_back(
         {"/problem/layout", in_quotes(to_string(problem.layout)) + " has rows of a side by side, and " +
@@ -125,7 +144,8 @@ void check_groups(const GemmProblem& problem, Violations& violations) {
 }
 
 /// Shapes of groups, and fields of a shape that only groups have.
-void check_shape(const GemmShape& shape, const std::string& path, const GemmGroups& groups, Violations& violations) {
+void check_shape(const GemmShape& shape, const std::string& path, const GemmProblem& problem, Violations& violations) {
+  const GemmGroups& groups = problem.groups;
   const auto bad = [&](const char* field, const std::string& message) {
     violations.push_back({path + field, message});
   };
@@ -138,18 +158,23 @@ void check_shape(const GemmShape& shape, const std::string& path, const GemmGrou
     if (shape.skew != RowSkew::kEven) bad("/skew", kWithout);
     if (!shape.group_rows.empty()) bad("/group_rows", kWithout);
   }
-  if (shape.source_rows != 0 && !groups.gather) bad("/source_rows", "has no meaning without gather; leave it out");
+  if (shape.source_rows != 0 && !groups.gather && !groups.slices_k())
+    bad("/source_rows", "has no meaning without gather; leave it out");
   if (!groups.any()) return;
-  const int capacity = groups.is_even() ? shape.m / groups.count : shape.m;
+  // The rows to which bounds refer, and those of a group at most.
+  const int all_rows = rows_of_bounds(problem, shape);
+  const int capacity = groups.kind == GroupKind::kMasked ? shape.m / groups.count : all_rows;
+  const std::string all_of = groups.slices_k() ? "the rows of a and b, " : "/m, ";
   if (groups.is_even() && shape.m % groups.count != 0)
     bad("/m", std::to_string(shape.m) + " rows are not the same number for each of " + std::to_string(groups.count) +
                   " groups; " + std::to_string((shape.m / groups.count + 1) * groups.count) + " would do");
   if (!groups.has_bounds()) return;
   if (shape.active > groups.count)
     bad("/active", std::to_string(shape.active) + " is more than the " + std::to_string(groups.count) + " groups");
-  if (shape.rows > shape.m) bad("/rows", std::to_string(shape.rows) + " is more than /m, " + std::to_string(shape.m));
+  if (shape.rows > all_rows)
+    bad("/rows", std::to_string(shape.rows) + " is more than " + all_of + std::to_string(all_rows));
   const int active = shape.skew == RowSkew::kOne ? 1 : shape.active > 0 ? shape.active : groups.count;
-  const int belong = shape.rows > 0 ? shape.rows : shape.m;
+  const int belong = shape.rows > 0 ? shape.rows : all_rows;
   if (shape.group_rows.empty() && belong > std::int64_t{active} * capacity)
     bad(shape.rows > 0 ? "/rows" : "/m", std::to_string(belong) + " rows do not fit " + std::to_string(active) +
                                              " groups of " + std::to_string(capacity) + "; rows " +
@@ -166,8 +191,8 @@ void check_shape(const GemmShape& shape, const std::string& path, const GemmGrou
     if (rows > capacity)
       bad("/group_rows", std::to_string(rows) + " rows do not fit a group's " + std::to_string(capacity));
   }
-  if (all > shape.m)
-    bad("/group_rows", std::to_string(all) + " rows in all are more than /m, " + std::to_string(shape.m));
+  if (all > all_rows)
+    bad("/group_rows", std::to_string(all) + " rows in all are more than " + all_of + std::to_string(all_rows));
 }
 
 }  // namespace
@@ -190,7 +215,7 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
   check_scales(problem, violations);
   check_groups(problem, violations);
   for (std::size_t i = 0; i < config.shapes.size(); ++i)
-    check_shape(config.shapes[i], "/shapes/" + std::to_string(i), problem.groups, violations);
+    check_shape(config.shapes[i], "/shapes/" + std::to_string(i), problem, violations);
   if (problem.fast_accumulation && !is_fp8(problem.dtype.a))
     violations.push_back({"/problem/fast_accumulation", "true has no meaning for " +
                                                             std::string(to_string(problem.dtype.a)) +

@@ -246,6 +246,10 @@ void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
 ///   scale_a per_block is [count, k / 128, m / count].
 /// - batch: as masked, and every row belongs to its group, so there are no bounds. A launch says how far a group's
 ///   matrix lies from the next: GemmTensors::a_batch_stride.
+/// - k: a is [rows, m / count] and b [rows, n], layout tn, and d is [count, m / count, n]. `starts` or `ends` say which
+///   rows of a and b a group has: d of a group is the product of these rows. So gradients of weights are made. A group
+///   without rows has what the epilogue makes of zeros. A launch gives the rows: GemmTensors::source_rows. k of the
+///   problem is how many a group is expected to have, for the planner alone.
 /// Rows outside groups are never written, and their values reach no result. With `gather`, a has the rows of the
 /// tokens, [source_rows, k]. Row i of d is made of a's row gather[i], or of zeros where that is -1. So no kernel ahead
 /// has to put tokens in order.
@@ -257,16 +261,21 @@ struct GemmGroups {
   bool operator==(const GemmGroups&) const = default;
   bool any() const { return kind != GroupKind::kNone; }
   bool is_batch() const { return kind == GroupKind::kBatch; }
+  bool slices_k() const { return kind == GroupKind::kK; }
+  /// Whether each group has a whole matrix d, and these lie at a stride: GemmTensors::d_batch_stride.
+  bool stacks_d() const { return is_batch() || slices_k(); }
   /// Whether the launch gives bounds, in device memory.
   bool has_bounds() const { return any() && !is_batch(); }
   /// Whether each group has room for m / count rows of d.
-  bool is_even() const { return kind == GroupKind::kMasked || is_batch(); }
+  bool is_even() const { return kind == GroupKind::kMasked || stacks_d(); }
 };
 inline constexpr int kMostGroups = 4096;  // their bounds lie in shared memory
 template <class Visitor>
 void visit_fields(GemmGroups& groups, Visitor&& field) {
-  field("kind", groups.kind, any{},
-        "rows: groups follow each other; masked: each group has room for as many rows; batch: it has them all");
+  field(
+      "kind", groups.kind, any{},
+      "rows: groups follow each other; masked: each group has room for as many rows; batch: it has them all; k: groups "
+      "have slices of k");
   field("count", groups.count, range{1, kMostGroups}, "groups, and matrices in b");
   field("bounds", groups.bounds, any{},
         "what the launch gives: starts or ends of rows, counts of masked; a batch has none");

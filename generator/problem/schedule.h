@@ -2,6 +2,8 @@
 /// field that is given, validation refuses the field by name (validate.h).
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -149,9 +151,16 @@ struct GemmShape {
   RowSkew skew = RowSkew::kEven;  // enums.h
   int active = 0;                 // groups that have rows, the first ones; 0: all
   std::vector<int> group_rows;    // the rows of each group instead
-  int source_rows = 0;            // with gather: rows of a; 0: m
+  int source_rows = 0;            // with gather: rows of a; 0: m. Of kind k: rows of a and b; 0: k for each group
   bool operator==(const GemmShape&) const = default;
 };
+/// The rows to which the bounds of a shape's groups refer.
+inline int rows_of_bounds(const GemmProblem& problem, const GemmShape& shape) {
+  if (!problem.groups.slices_k()) return shape.m;
+  constexpr std::int64_t kMost = 1 << 24;
+  return shape.source_rows > 0 ? shape.source_rows
+                               : static_cast<int>(std::min(kMost, std::int64_t{problem.groups.count} * problem.k));
+}
 template <class Visitor>
 void visit_fields(GemmShape& shape, Visitor&& field) {
   field("name", shape.name, required{text{64}}, "name for --shape");
@@ -160,7 +169,8 @@ void visit_fields(GemmShape& shape, Visitor&& field) {
   field("skew", shape.skew, any{}, "how they belong to groups");
   field("active", shape.active, range{0, kMostGroups}, "groups that have rows; 0: all");
   field("group_rows", shape.group_rows, range{0, 1 << 24}, "rows of each group instead, one number each");
-  field("source_rows", shape.source_rows, range{0, 1 << 24}, "with gather: rows of a; 0: m");
+  field("source_rows", shape.source_rows, range{0, 1 << 24},
+        "with gather: rows of a, 0: m; of kind k: rows of a and b, 0: k for each group");
   field("check", shape.check, any{}, "a shape for run: small, and awkward on purpose");
 }
 

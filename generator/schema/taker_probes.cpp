@@ -179,6 +179,7 @@ const std::vector<Change<GemmConfig>>& completions(const GemmConfig&) {
         of.kind = masked ? GroupKind::kMasked : GroupKind::kRows;
         if (masked) of.bounds = GroupBounds::kCounts;
       },
+      [](C& c) { c.problem.layout = OperandLayout::kTn; },
       [](C& c) { c.schedule.block_m = 128; },
       [](C& c) { c.schedule.math_warpgroups = 1, c.schedule.block_m = 64; },
   };

@@ -77,6 +77,8 @@ struct GemmSpec {
   }
   bool is_grouped() const { return groups != GroupKind::kNone; }
   bool is_batched() const { return groups == GroupKind::kBatch; }
+  bool slices_k() const { return groups == GroupKind::kK; }
+  bool stacks_d() const { return is_batched() || slices_k(); }       // each group has a whole matrix d
   bool has_bounds() const { return is_grouped() && !is_batched(); }  // of groups, which the launch gives
   /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
   bool halves_columns() const { return gated && !swap_ab; }

@@ -431,10 +431,10 @@ typedef struct kernelwright_gemm_tensors {
   uint64_t status;     /* int32 that becomes 1 if bounds do not fit; 0: none */
   uint64_t gather;     /* with gather: int32 [m], the row of a for each row of d; outside [0, source_rows): zeros */
   int32_t expected_m;  /* rows of a group that has any; 0: m / count, rounded up */
-  int32_t source_rows; /* with gather: rows of a */
+  int32_t source_rows; /* with gather: rows of a; of groups of kind k: rows of a and b */
   uint64_t scale_d;    /* where the epilogue quantises: f32 [columns of d / 128, m], which is written */
   int64_t scale_d_stride;
-  /* of a batch: elements from the first row of a group to the first row of the next one; 0: without a gap */
+  /* of a batch, and c and d of kind k: elements from the first row of a group to that of the next; 0: without a gap */
   int64_t a_batch_stride, b_batch_stride, c_batch_stride, d_batch_stride;
 } kernelwright_gemm_tensors;
 

@@ -94,9 +94,10 @@ void GemmRules::groups() {
   optional("/bounds", tensors_.bounds, bounded, 4, kBounds);
   if (tensors_.status || !bounded) optional("/status", tensors_.status, bounded, 4, kBounds);
   optional("/gather", tensors_.gather, of.gather, 4, "the problem's groups gather rows of a");
-  bad(of.gather ? tensors_.source_rows < 0 : tensors_.source_rows != 0, "/source_rows", [&] {
-    return of.gather ? fmt::format("{} rows of a are negative", tensors_.source_rows)
-                     : fmt::format("{} is given, and the problem gathers no rows; 0 would do", tensors_.source_rows);
+  const bool has_sources = of.gather || of.slices_k();
+  bad(has_sources ? tensors_.source_rows < 0 : tensors_.source_rows != 0, "/source_rows", [&] {
+    return has_sources ? fmt::format("{} rows of a are negative", tensors_.source_rows)
+                       : fmt::format("{} is given, and the problem gathers no rows; 0 would do", tensors_.source_rows);
   });
   const int bounds = of.count + (of.bounds == GroupBounds::kStarts ? 1 : 0);
   words("/bounds", tensors_.bounds, bounds);
@@ -118,10 +119,11 @@ void GemmRules::groups() {
   });
 }
 
-/// Where the groups of a batch lie.
+/// Where the groups of a batch lie, and the matrices d of kind k.
 void GemmRules::batch() {
   const auto stride = [&](const char* path, std::int64_t given, const Matrix& matrix, bool rows_aligned) {
-    if (!kernel_.groups.is_batch()) {
+    const bool of_d = &matrix == &of_.c || &matrix == &of_.d;
+    if (!(of_d ? kernel_.groups.stacks_d() : kernel_.groups.is_batch())) {
       bad(given != 0, path,
           [&] { return fmt::format("{} is given, and the problem has no batch; 0 would do", given); });
       return;
@@ -153,9 +155,10 @@ void GemmRules::words(const char* path, DevicePtr address, std::int64_t count) {
 }
 
 void GemmRules::operands() {
+  const bool reads_none = has_no_sources(kernel_, tensors_);
   if (kernel_.k > 0) {
-    if (!has_no_sources(kernel_, tensors_)) operand("/a", of_.a, true);
-    operand("/b", of_.b, true);
+    if (!reads_none) operand("/a", of_.a, true);
+    if (!reads_none || !kernel_.groups.slices_k()) operand("/b", of_.b, true);
     if (mapped_) mapped_matrices("/b_stride", of_.b);
     bad(of_.d.overlaps(of_.a), "/d", [] { return std::string("overlaps a, which is still read while d is written"); });
     bad(of_.d.overlaps(of_.b), "/d", [] { return std::string("overlaps b, which is still read while d is written"); });
@@ -193,7 +196,7 @@ void GemmRules::mapped_rows(const char* path, const Matrix& matrix) {
 void GemmRules::mapped_matrices(const char* path, const Matrix& all) {
   const std::int64_t groups = kernel_.groups.count, rows = all.rows / std::max<std::int64_t>(1, groups);
   const std::int64_t apart = (CheckedInt(all.stride_bytes()) * rows).or_most();
-  bad(groups > 1 && !kernel_.groups.is_batch() && apart >= kTensorMapStrideBytes && apart <= kMostBytes, path, [&] {
+  bad(groups > 1 && !kernel_.groups.stacks_d() && apart >= kTensorMapStrideBytes && apart <= kMostBytes, path, [&] {
     return fmt::format("brings the matrices of groups {} bytes apart, and tensor maps take less than {}; pad rows less",
                        apart, kTensorMapStrideBytes);
   });

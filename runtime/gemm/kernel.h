@@ -57,16 +57,17 @@ struct GemmTensors {
   int expected_m = 0;
   /// With GemmGroups::gather: int32 [m], the row of a for each row of d. Outside [0, source_rows) it is a row of zeros.
   DevicePtr gather = 0;
-  int source_rows = 0;  // of a, and of its scales
+  /// Of a, and of its scales. With groups of kind k: of a and b, the most that bounds may say.
+  int source_rows = 0;
   /// Where the epilogue quantises: f32 [columns of d / 128, m], and of masked groups and a batch [count, columns of
   /// d / 128, m / count]. It is written, and overlaps nothing else. A GEMM reads it as its scale_a. scale_d_stride:
   /// from one row of it to the next; 0 stands for m, or m / count, rounded up to 4.
   DevicePtr scale_d = 0;
   std::int64_t scale_d_stride = 0;
-  /// Of a batch (GemmGroups): elements from the first row of a group to the first row of the next one. m is then the
-  /// rows of all groups. 0: groups follow each other without a gap. A group's rows are a_stride apart, and so on. So
-  /// groups may lie behind each other, [count, m / count, k], or side by side, [m / count, count, k]. Rows of d of two
-  /// groups have no element in common.
+  /// Of a batch (GemmGroups), and for c and d of kind k: elements from the first row of a group to the first row of the
+  /// next one. m is then the rows of all groups. 0: groups follow each other without a gap. A group's rows are a_stride
+  /// apart, and so on. So groups may lie behind each other, [count, m / count, k], or side by side, [m / count, count,
+  /// k]. Rows of d of two groups have no element in common.
   std::int64_t a_batch_stride = 0, b_batch_stride = 0, c_batch_stride = 0, d_batch_stride = 0;
 };
 

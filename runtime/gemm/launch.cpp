@@ -51,7 +51,7 @@ void set_scales(contract::GemmWithScales<Params>& params, const GemmMatrices& of
   params.scale_d_stride = of.scale_d.stride;
 }
 
-/// What kernels of a batch take, which have it behind the parameters of their family.
+/// What kernels take whose groups have matrices d at strides, behind the parameters of their family.
 template <class Params>
 void set_batch(contract::GemmWithBatch<Params>& params, const GemmMatrices& of) {
   params.batch = {static_cast<std::int32_t>(of.d.count), of.a.batch_stride, of.b.batch_stride, of.c.batch_stride,
@@ -65,7 +65,7 @@ void set_groups(contract::GemmGroupsParams& params, const LoadedGemm& kernel, co
   params.bounds = pointer<const std::int32_t>(tensors.bounds);
   params.status = pointer<std::int32_t>(tensors.status);
   params.count = kernel.groups.count;
-  params.rows = tensors.m;
+  params.rows = kernel.groups.slices_k() ? tensors.source_rows : tensors.m;
   params.capacity = tensors.m / kernel.groups.count;
   params.d = pointer<void>(of.d.address);
   params.d_stride = of.d.stride;
@@ -145,7 +145,7 @@ void with_parameters(const LoadedGemm& kernel, const GemmSpec& spec, const GemmM
     set_scales(params, of);
     launch(params, spec.quantizes ? sizeof params : without_scales);
   };
-  if (kernel.groups.is_batch()) {
+  if (kernel.groups.stacks_d()) {
     contract::GemmWithScales<contract::GemmWithBatch<Params>> params{};
     set_batch(params, of);
     with(params, sizeof(contract::GemmWithBatch<Params>));
@@ -227,7 +227,10 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   const GemmSpec& spec = variant.spec;
   GemmMatrices of = matrices_of(kernel, spec, tensors);
   if (!surely_fine(kernel, spec, tensors, of)) check_each(kernel, spec, tensors, of);
-  if (has_no_sources(kernel, tensors)) of.a.address = of.b.address;  // of which nothing is read
+  if (has_no_sources(kernel, tensors)) {  // nothing is read of what stands in
+    if (kernel.groups.slices_k()) of.b.address = of.d.address;
+    of.a.address = of.b.address;
+  }
 
   const GemmExtent extent = kernel.extent_of(tensors);
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);

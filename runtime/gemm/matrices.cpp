@@ -27,34 +27,36 @@ std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) noexcept {
 }
 
 bool has_no_sources(const LoadedGemm& kernel, const GemmTensors& tensors) noexcept {
-  return kernel.groups.gather && tensors.source_rows == 0 && kernel.k > 0;
+  const bool reads_sources = kernel.groups.gather || kernel.groups.slices_k();
+  return reads_sources && tensors.source_rows == 0 && kernel.k > 0;
 }
 
 GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t) noexcept {
-  const std::int64_t n = kernel.n, k = kernel.k;
-  const std::int64_t m = kernel.groups.is_batch() ? t.m / kernel.groups.count : t.m;
+  const std::int64_t n = kernel.n, k = kernel.groups.slices_k() ? t.source_rows : kernel.k;
+  const GemmGroups& groups = kernel.groups;
+  const std::int64_t m = groups.stacks_d() ? t.m / groups.count : t.m;
   const bool a_rows_m = along_k_a(spec.layout), b_rows_n = along_k_b(spec.layout);
   GemmMatrices of;
-  const std::int64_t rows_of_a = kernel.groups.gather ? t.source_rows : m;
-  const std::int64_t matrices = kernel.groups.is_batch() ? 1 : kernel.groups.count;  // that are one behind the other
+  const std::int64_t rows_of_a = groups.gather ? t.source_rows : m;
+  const std::int64_t matrices = groups.stacks_d() ? 1 : groups.count;  // that are one behind the other
   of.a = {t.a, spec.a, a_rows_m ? rows_of_a : k, a_rows_m ? k : m, or_contiguous(t.a_stride, a_rows_m ? k : m)};
   of.b = {t.b, spec.b, (b_rows_n ? n : k) * matrices, b_rows_n ? k : n, or_contiguous(t.b_stride, b_rows_n ? k : n)};
   of.c = {t.c, spec.c, m, n, or_contiguous(t.c_stride, n)};
   of.d = {t.d, spec.d, m, kernel.d_columns, or_contiguous(t.d_stride, kernel.d_columns)};
-  if (kernel.groups.is_batch()) {
+  if (groups.stacks_d()) {
     const auto batch = [&](Matrix& of_batch, std::int64_t batch_stride) {
-      of_batch.count = kernel.groups.count;
+      of_batch.count = groups.count;
       of_batch.batch_stride = batch_stride ? batch_stride : (CheckedInt(of_batch.rows) * of_batch.stride).or_most();
     };
-    batch(of.a, t.a_batch_stride), batch(of.b, t.b_batch_stride);
+    if (groups.is_batch()) batch(of.a, t.a_batch_stride), batch(of.b, t.b_batch_stride);
     batch(of.c, t.c_batch_stride), batch(of.d, t.d_batch_stride);
   }
   const bool atoms = is_block_scaled(spec.a);
   of.scale_a_stride = or_contiguous(
       t.scale_a_stride, atoms ? scale_atoms_of_row(k, spec.a) : (scaled_rows(kernel, t.m, t.source_rows) + 3) / 4 * 4);
   if (spec.quantizes) {
-    const std::int64_t groups = kernel.groups.is_even() ? kernel.groups.count : 1, rows = t.m / groups;
-    of.scale_d = {t.scale_d, DType::kF32, kernel.d_columns / kQuantizedGroup * groups, rows,
+    const std::int64_t parts = groups.is_even() ? groups.count : 1, rows = t.m / parts;
+    of.scale_d = {t.scale_d, DType::kF32, kernel.d_columns / kQuantizedGroup * parts, rows,
                   or_contiguous(t.scale_d_stride, (rows + 3) / 4 * 4)};
   }
   of.scale_b_stride = or_contiguous(t.scale_b_stride, atoms ? scale_atoms_of_row(k, spec.b) : (k + 127) / 128);

@@ -22,7 +22,7 @@ std::int64_t scaled_rows(const LoadedGemm& kernel, std::int64_t m, std::int64_t 
 /// Whether each group has scales of its own of blocks of a.
 bool own_scales(const LoadedGemm& kernel) noexcept;
 /// Whether rows of a would be gathered from a matrix that has none. Then a and the scales of its rows may be null, and
-/// every row is one of zeros.
+/// every row is one of zeros. Or whether slices of k are those of a and b without rows: both may be null.
 bool has_no_sources(const LoadedGemm& kernel, const GemmTensors& tensors) noexcept;
 
 }  // namespace kernelwright::detail

@@ -91,7 +91,8 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
     const contract::SharedSlab slab = shared_slab(spec, side);
     const int box_columns = slab.width_elements(), box_rows = (slab.mn_major ? slab.depth() : slab.rows) / sharers;
     if (groups.is_batch()) return map_of_batch(matrix, box_columns, box_rows, spec.swizzle);
-    const bool of_groups = groups.any() && (side == TileSide::kRows) == spec.swap_ab;  // the problem's b
+    const bool of_groups =
+        groups.any() && !groups.slices_k() && (side == TileSide::kRows) == spec.swap_ab;  // the problem's b
     return of_groups ? map_of_each(matrix, groups.count, box_columns, box_rows, spec.swizzle)
                      : map_of(matrix, box_columns, box_rows, spec.swizzle);
   };
@@ -102,7 +103,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
     const contract::GemmStoreBox box =
         contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns, spec.gated);
     const Swizzle swizzle = swizzle_of(box.swizzle_bytes);
-    return groups.is_batch() ? map_of_batch(of.d, box.columns, box.rows, swizzle)
+    return groups.stacks_d() ? map_of_batch(of.d, box.columns, box.rows, swizzle)
                              : map_of(of.d, box.columns, box.rows, swizzle);
   };
   const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8, spec.halves_columns());

@@ -11,7 +11,7 @@ struct GemmGroupsParams {
   const int32_t* bounds;  // starts [count + 1], ends [count], or counts [count]
   int32_t* status;        // null, or a word that becomes 1 where bounds do not fit
   int32_t count;          // of groups
-  int32_t rows;           // of a and d
+  int32_t rows;           // of a and d; of kind k, of a and b
   int32_t capacity;       // masked: rows from one group to the next
   void* d;                // for kernels that store through maps: single rows at a group's end go to [rows][d_stride].
                           // With swap_ab, a quantised result goes there too, with groups or without

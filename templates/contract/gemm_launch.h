@@ -13,14 +13,14 @@ struct GemmLaunchParams {
                     // those launches end
 };
 
-/// Where the groups of a batch lie (generator/problem/problem.h: GemmGroups). m of the kernel's parameters is then the
-/// rows of one group. Strides are in elements, from a group's matrix to the next one's.
+/// Where the groups of a batch lie, or of kind k those of c and d (generator/problem/problem.h: GemmGroups). m of the
+/// kernel's parameters is then the rows of one group. Strides are in elements, from a group's matrix to the next one's.
 struct GemmBatchParams {
   int32_t count;  // of groups
   int64_t a_stride, b_stride, c_stride, d_stride;
 };
 
-/// The parameters of a kernel of a batch: those of its family, and where the groups lie.
+/// The parameters of a kernel of such groups: those of its family, and where the groups lie.
 template <class Params>
 struct GemmWithBatch : Params {
   GemmBatchParams batch;

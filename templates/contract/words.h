@@ -74,7 +74,7 @@
   X(kBalanced, "balanced")
 #define KERNELWRIGHT_ROLES(X) X(kCooperative, "cooperative") X(kPingPong, "ping_pong")
 #define KERNELWRIGHT_SPLIT_MODES(X) X(kCluster, "cluster") X(kTurnstile, "turnstile")
-#define KERNELWRIGHT_GROUP_KINDS(X) X(kNone, "none") X(kRows, "rows") X(kMasked, "masked") X(kBatch, "batch")
+#define KERNELWRIGHT_GROUP_KINDS(X) X(kNone, "none") X(kRows, "rows") X(kMasked, "masked") X(kBatch, "batch") X(kK, "k")
 #define KERNELWRIGHT_GROUP_BOUNDS(X) X(kStarts, "starts") X(kEnds, "ends") X(kCounts, "counts")
 #define KERNELWRIGHT_OPERAND_LAYOUTS(X) X(kNt, "nt") X(kNn, "nn") X(kTn, "tn") X(kTt, "tt")
 

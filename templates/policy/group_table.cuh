@@ -1,4 +1,5 @@
-/// Groups of rows of a GEMM: where they begin and end, and which tile of which group an item is.
+/// Groups of rows of a GEMM: where they begin and end, and which tile of which group an item is. Of kind k, the rows
+/// are those of a and b, and each group has as many tiles.
 ///
 /// Bounds are in device memory, and a launch ahead may have written them. Each CTA reads all of them once, with all its
 /// threads, and keeps a table in shared memory. Then every role finds its tiles there, and no role waits for another.
@@ -36,7 +37,7 @@ class GroupTable {
       const int group = base + thread;
       int first = 0, end = 0;
       if (group < count_) fit = read(params, group, first, end) && fit;
-      const int tiles = (end - first + kTileRows - 1) / kTileRows;
+      const int tiles = kKind == GroupKind::kK ? 1 : (end - first + kTileRows - 1) / kTileRows;
       int up_to = tiles;  // tiles of the warp's groups up to this one
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
@@ -66,8 +67,14 @@ class GroupTable {
     if (!all_fit && blockIdx.x == 0 && params.status) ptx::st_global_u32(params.status, 1);
   }
 
-  /// Tiles of rows, of all groups.
+  /// Tiles of rows, of all groups. Of kind k, groups.
   __device__ __forceinline__ int tiles() const { return at(tiles_ahead(count_)); }
+
+  /// The rows of a group: from `first` to `end` - 1.
+  struct Rows {
+    int first, end;
+  };
+  __device__ __forceinline__ Rows rows_of(int group) const { return {at(rows(group)), at(rows(group) + 4)}; }
 
   /// Item `index` of tiles() * `columns`. Items of a group follow each other. Called by one thread.
   __device__ __forceinline__ Item find(int index, int columns) const {

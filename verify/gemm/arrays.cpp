@@ -41,16 +41,25 @@ class Reader {
 
   GemmCase read() {
     refuse_what_is_not_read();
-    const Dim n = Dim::exactly(problem_.n, "n"), k = Dim::exactly(problem_.k, "k");
-    const bool transposed = call_.a_is_transposed();
+    const bool transposed = call_.a_is_transposed(), slices = problem_.groups.slices_k();
+    const Dim n = Dim::exactly(problem_.n, "n");
+    Dim k = slices ? Dim::any() : Dim::exactly(problem_.k, "k");
     const auto a = folder_.read<float>("a", transposed ? std::vector<Dim>{k, Dim::any()} : std::vector{Dim::any(), k});
-    const auto b = folder_.read<float>("b", of_groups(call_.b_is_k_major() ? std::vector{n, k} : std::vector{k, n}));
     Dim m = Dim::any();
     if (a) {
       call_.m = static_cast<int>(a->shape[transposed ? 1 : 0]);
       m = {call_.m, fmt::format("a.npy has {} rows", call_.m)};
       if (transposed) m.why = fmt::format("a.npy, [k, m], has {} columns", call_.m);
     }
+    if (slices && a) {
+      call_.source_rows = static_cast<int>(a->shape[0]);
+      k = {call_.source_rows, fmt::format("a.npy has {} rows", call_.source_rows)};
+      const int columns = call_.m;  // of a, and rows of each group's d
+      call_.m = columns * problem_.groups.count;
+      m = {call_.m, fmt::format("a.npy has {} columns, and there are {} groups", columns, problem_.groups.count)};
+    }
+    const std::vector<Dim> dims_of_b = call_.b_is_k_major() ? std::vector{n, k} : std::vector{k, n};
+    const auto b = folder_.read<float>("b", slices ? dims_of_b : of_groups(dims_of_b));
     const Dim rows_of_a = m;
     if (problem_.groups.gather) {
       read_gather();
@@ -136,7 +145,7 @@ class Reader {
     const bool masked = problem_.groups.kind == GroupKind::kMasked;
     if (masked) check_even();
     int before = 0;
-    const int most = masked ? call_.m / count : call_.m;
+    const int most = masked ? call_.m / count : problem_.groups.slices_k() ? call_.source_rows : call_.m;
     for (std::size_t i = 0; i < call_.bounds.size(); ++i) {
       const int bound = call_.bounds[i];
       if (bound < (masked ? 0 : before) || bound > most)

@@ -127,15 +127,24 @@ std::int64_t GemmCase::scale_d_columns() const {
   return problem.groups.is_even() ? m / problem.groups.count : m;
 }
 
-double GemmCase::operations() const { return 2.0 * static_cast<double>(rows_in_groups()) * problem.n * problem.k; }
+double GemmCase::operations() const {
+  if (problem.groups.slices_k())
+    return 2.0 * static_cast<double>(rows_of_a()) * problem.n * static_cast<double>(depth_in_groups());
+  return 2.0 * static_cast<double>(rows_in_groups()) * problem.n * problem.k;
+}
 
 double GemmCase::bytes() const {
   const auto operand_bits = [&](DType dtype) {
     return bits_of(dtype) + (is_block_scaled(dtype) ? 8.0 / scale_vector(dtype) : 0);
   };
   const double rows = static_cast<double>(rows_in_groups()), matrices = problem.groups.any() ? groups_with_rows() : 1;
-  const double a_elems = (problem.groups.gather ? std::min<double>(rows, source_rows) : rows) * problem.k,
-               b_elems = matrices * problem.n * problem.k, elems = rows * d_columns();
+  double a_elems = (problem.groups.gather ? std::min<double>(rows, source_rows) : rows) * problem.k,
+         b_elems = matrices * problem.n * problem.k;
+  if (problem.groups.slices_k()) {
+    const auto depth = static_cast<double>(depth_in_groups());
+    a_elems = depth * static_cast<double>(rows_of_a()), b_elems = depth * problem.n;
+  }
+  const double elems = rows * d_columns();
   return (a_elems * operand_bits(problem.dtype.a) + b_elems * operand_bits(problem.dtype.b) +
           elems * (bits_of(problem.dtype.d) + (epilogue.c ? bits_of(problem.dtype.c) : 0) +
                    (epilogue.quantizes ? 32.0 / kQuantizedGroup : 0))) /
@@ -155,11 +164,13 @@ void lay_out(GemmCase& call, int padding) {
     matrix.columns = columns;
     matrix.stride = stride_of(dtype, columns);
   };
-  const std::int64_t m = call.m, n = problem.n, k = problem.k, groups = problem.groups.count;
-  const std::int64_t rows_of_a = call.rows_of_a();
-  call.a_is_transposed() ? extents(call.a, problem.dtype.a, k, m) : extents(call.a, problem.dtype.a, rows_of_a, k);
-  call.b_is_k_major() ? extents(call.b, problem.dtype.b, groups * n, k)
-                      : extents(call.b, problem.dtype.b, groups * k, n);
+  const bool slices = problem.groups.slices_k();
+  const std::int64_t m = call.m, n = problem.n, k = slices ? call.source_rows : problem.k;
+  const std::int64_t groups = problem.groups.count, rows_of_a = call.rows_of_a(), matrices = slices ? 1 : groups;
+  call.a_is_transposed() ? extents(call.a, problem.dtype.a, k, rows_of_a)
+                         : extents(call.a, problem.dtype.a, rows_of_a, k);
+  call.b_is_k_major() ? extents(call.b, problem.dtype.b, matrices * n, k)
+                      : extents(call.b, problem.dtype.b, matrices * k, n);
   if (call.epilogue.c) {
     extents(call.c, problem.dtype.c, m, n);
     if (padding == 0) call.c.stride = n;
@@ -184,6 +195,7 @@ GemmCase shape_only(const GemmProblem& problem, const GemmShape& shape) {
   call.m = shape.m;
   call.bounds = draw_bounds(problem, shape, 0);
   if (problem.groups.gather) call.source_rows = shape.source_rows > 0 ? shape.source_rows : shape.m;
+  if (problem.groups.slices_k()) call.source_rows = rows_of_bounds(problem, shape);
   lay_out(call);
   return call;
 }

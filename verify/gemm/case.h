@@ -62,7 +62,8 @@ struct GemmCase {
   /// other. So do the blocks' scales of an a that is masked or a batch.
   std::vector<std::int32_t> bounds;
   std::vector<std::int32_t> gather;  // the row of a for each row of d, where the problem has it; -1: zeros
-  int source_rows = 0;               // of a then
+  /// Rows of a then. Of groups of kind k, rows of a and b.
+  int source_rows = 0;
   /// Of a batch: on a device, rows of a, b, c and d with one number lie side by side: a is [m / count, count, k]. Here,
   /// groups lie one behind the other.
   bool side_by_side = false;
@@ -79,10 +80,18 @@ struct GemmCase {
     int count() const { return end - first; }
   };
   Rows rows_of_group(int group) const;
+  /// What the bounds say of a group: its rows of a and d, or of kind k those of a and b.
+  Rows bounded_rows(int group) const;
   /// Rows that belong to any group; all where there are no groups.
   std::int64_t rows_in_groups() const;
   int groups_with_rows() const;
-  std::int64_t rows_of_a() const { return problem.groups.gather ? source_rows : m; }
+  /// Rows that bounds give to any group, where they give slices of k.
+  std::int64_t depth_in_groups() const;
+  /// Rows of a; where the layout says [k, m], columns. All groups' but of kind k.
+  std::int64_t rows_of_a() const {
+    if (problem.groups.slices_k()) return m / problem.groups.count;
+    return problem.groups.gather ? source_rows : m;
+  }
   /// Rows that choose the kernel: m, or those of a group that has any, on average.
   int planned_rows() const;
   /// A group as a dense call.

@@ -48,10 +48,9 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     const std::int32_t fine = 0;
     tensors_.status = upload(&fine, sizeof fine);
     tensors_.expected_m = call.planned_rows();
-    if (call.problem.groups.gather) {
+    tensors_.source_rows = call.source_rows;
+    if (call.problem.groups.gather)
       tensors_.gather = upload(call.gather.data(), call.gather.size() * sizeof(std::int32_t));
-      tensors_.source_rows = call.source_rows;
-    }
   }
   if (call.epilogue.alpha) tensors_.alpha = call.alpha;
   if (call.epilogue.beta) tensors_.beta = call.beta;

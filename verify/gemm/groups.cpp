@@ -18,8 +18,8 @@ std::vector<int> draw_counts(const GemmProblem& problem, const GemmShape& shape,
   const int count = problem.groups.count;
   if (!shape.group_rows.empty()) return shape.group_rows;
   const int active = shape.active > 0 ? std::min(shape.active, count) : count;
-  const int rows = shape.rows > 0 ? shape.rows : shape.m;
-  const int most = problem.groups.kind == GroupKind::kMasked ? shape.m / count : shape.m;
+  const int all_rows = rows_of_bounds(problem, shape), rows = shape.rows > 0 ? shape.rows : all_rows;
+  const int most = problem.groups.kind == GroupKind::kMasked ? shape.m / count : all_rows;
   std::vector<int> counts(static_cast<std::size_t>(count), 0);
   const auto at = [&](int group) -> int& { return counts[static_cast<std::size_t>(group)]; };
   if (shape.skew == RowSkew::kEven || shape.skew == RowSkew::kOne) {
@@ -77,7 +77,7 @@ std::vector<std::int32_t> draw_bounds(const GemmProblem& problem, const GemmShap
   std::partial_sum(bounds.begin(), bounds.end(), bounds.begin());
   if (problem.groups.bounds == GroupBounds::kEnds) return bounds;
   // Rows that belong to no group lie ahead of the first and behind the last.
-  const int ahead = (shape.m - bounds.back()) / 2;
+  const int ahead = (rows_of_bounds(problem, shape) - bounds.back()) / 2;
   for (std::int32_t& bound : bounds) bound += ahead;
   bounds.insert(bounds.begin(), ahead);
   return bounds;
@@ -95,15 +95,19 @@ void draw_gather(GemmCase& call, const GemmShape& shape, std::uint64_t seed) {
 }
 
 GemmCase::Rows GemmCase::rows_of_group(int group) const {
-  const auto bound = [&](int index) { return bounds[static_cast<std::size_t>(index)]; };
   const int capacity = m / problem.groups.count;
-  if (problem.groups.is_batch()) return {capacity * group, capacity * (group + 1)};
+  if (problem.groups.stacks_d()) return {capacity * group, capacity * (group + 1)};
+  return bounded_rows(group);
+}
+
+GemmCase::Rows GemmCase::bounded_rows(int group) const {
+  const auto bound = [&](int index) { return bounds[static_cast<std::size_t>(index)]; };
   switch (problem.groups.bounds) {
     case GroupBounds::kStarts: return {bound(group), bound(group + 1)};
     case GroupBounds::kEnds: return {group > 0 ? bound(group - 1) : 0, bound(group)};
     case GroupBounds::kCounts: break;
   }
-  const int first = capacity * group;
+  const int first = m / problem.groups.count * group;
   return {first, first + bound(group)};
 }
 
@@ -111,6 +115,12 @@ std::int64_t GemmCase::rows_in_groups() const {
   if (!problem.groups.any()) return m;
   std::int64_t rows = 0;
   for (int g = 0; g < problem.groups.count; ++g) rows += rows_of_group(g).count();
+  return rows;
+}
+
+std::int64_t GemmCase::depth_in_groups() const {
+  std::int64_t rows = 0;
+  for (int g = 0; problem.groups.slices_k() && g < problem.groups.count; ++g) rows += bounded_rows(g).count();
   return rows;
 }
 
@@ -133,9 +143,15 @@ GemmCase GemmCase::dense_group(int group) const {
   const std::span<const std::int32_t> sources =
       std::span(gather).subspan(problem.groups.gather ? static_cast<std::size_t>(rows.first) : 0,
                                 problem.groups.gather ? static_cast<std::size_t>(rows.count()) : 0);
-  dense.a = problem.groups.gather ? gathered(a, sources) : slice(a, rows.first, rows.count());
-  const std::int64_t rows_of_b = b.rows / problem.groups.count;
-  dense.b = slice(b, group * rows_of_b, rows_of_b);
+  if (problem.groups.slices_k()) {
+    const Rows of_k = bounded_rows(group);
+    dense.problem.k = of_k.count();
+    dense.a = slice(a, of_k.first, of_k.count()), dense.b = slice(b, of_k.first, of_k.count());
+  } else {
+    dense.a = problem.groups.gather ? gathered(a, sources) : slice(a, rows.first, rows.count());
+    const std::int64_t rows_of_b = b.rows / problem.groups.count;
+    dense.b = slice(b, group * rows_of_b, rows_of_b);
+  }
   if (epilogue.c) dense.c = slice(c, rows.first, rows.count());
   if (epilogue.bias) dense.bias = slice(bias, group, 1);
   dense.scale_a_stride = scale_a_stride, dense.scale_b_stride = scale_b_stride, dense.d_stride = d_stride;
@@ -181,6 +197,23 @@ GemmCase GemmCase::dense_group(int group) const {
 
 void hide_rows_outside_groups(GemmCase& call) {
   if (!call.problem.groups.has_bounds()) return;
+  const auto hide = [](HostMatrix& matrix, const std::vector<bool>& read) {
+    for (std::size_t row = 0; row < read.size() && !matrix.bytes.empty(); ++row) {
+      if (read[row]) continue;
+      HostMatrix one = slice(matrix, static_cast<std::int64_t>(row), 1);
+      one.allocate();
+      std::memcpy(matrix.row(static_cast<std::int64_t>(row)), one.bytes.data(), one.bytes.size());
+    }
+  };
+  if (call.problem.groups.slices_k()) {
+    std::vector<bool> read(static_cast<std::size_t>(call.source_rows), false);
+    for (int g = 0; g < call.problem.groups.count; ++g) {
+      const GemmCase::Rows rows = call.bounded_rows(g);
+      std::fill(read.begin() + rows.first, read.begin() + rows.end, true);
+    }
+    hide(call.a, read), hide(call.b, read);
+    return;
+  }
   const bool gathers = call.problem.groups.gather;
   std::vector<bool> of_d(static_cast<std::size_t>(call.m), false),
       of_a(static_cast<std::size_t>(call.rows_of_a()), false);
@@ -192,14 +225,6 @@ void hide_rows_outside_groups(GemmCase& call) {
       if (source >= 0) of_a[static_cast<std::size_t>(source)] = true;
     }
   }
-  const auto hide = [](HostMatrix& matrix, const std::vector<bool>& read) {
-    for (std::size_t row = 0; row < read.size() && !matrix.bytes.empty(); ++row) {
-      if (read[row]) continue;
-      HostMatrix one = slice(matrix, static_cast<std::int64_t>(row), 1);
-      one.allocate();
-      std::memcpy(matrix.row(static_cast<std::int64_t>(row)), one.bytes.data(), one.bytes.size());
-    }
-  };
   hide(call.a, of_a);
   hide(call.c, of_d);
   const auto blocks = static_cast<std::size_t>((call.problem.k + kScaleBlock - 1) / kScaleBlock);

@@ -22,23 +22,33 @@ using namespace spec_defaults;
 enum : bool { kScalesColumns = spec::kQuantizes && !spec::kSwapAb, kSwapsScales = spec::kQuantizes && spec::kSwapAb };
 
 // Groups of rows of the problem's a and d, each of which is multiplied by a matrix b of its own: kManyB. In a batch,
-// all groups have as many rows, and kernels count rows from the first one of a group. Else bounds in memory say which
-// rows a group has: kGrouped.
-enum : bool { kManyB = spec::kGroups != GroupKind::kNone, kBatched = spec::kGroups == GroupKind::kBatch };
+// all groups have as many rows, and kernels count rows from the first one of a group: kBatched. Else bounds in memory
+// say which rows a group has: kGrouped.
+//
+// Groups of kind k have slices of k instead, which bounds in memory give: kSlicesK. Their matrices d lie as those of a
+// batch do: kStacked.
+enum : bool {
+  kAnyGroups = spec::kGroups != GroupKind::kNone,
+  kBatched = spec::kGroups == GroupKind::kBatch,
+  kSlicesK = spec::kGroups == GroupKind::kK,
+  kManyB = kAnyGroups && !kSlicesK,
+  kStacked = kBatched || kSlicesK,
+  kHasBounds = kAnyGroups && !kBatched
+};
 
-/// Params, and in a batch the places of its groups.
+/// Params, and where matrices d lie at strides the places of the groups.
 template <class Params>
-using BatchOf = typename policy::Either<kBatched, contract::GemmWithBatch<Params>, Params>::type;
+using BatchOf = typename policy::Either<kStacked, contract::GemmWithBatch<Params>, Params>::type;
 
 /// What the entry of a Spec takes: that, and where the kernel quantises the place of the scales.
 template <class Params>
 using EntryOf =
     typename policy::Either<spec::kQuantizes, contract::GemmWithScales<BatchOf<Params>>, BatchOf<Params>>::type;
 
-/// Where the groups of a batch lie. Kernels without one do not read it.
+/// Where the groups lie. Kernels without strides of groups do not read it.
 template <class Params>
 __device__ __forceinline__ contract::GemmBatchParams batch_of(const Params& params) {
-  if constexpr (kBatched)
+  if constexpr (kStacked)
     return params.batch;
   else
     return {};

@@ -150,19 +150,45 @@ class Fragments {
 // of a quantised result. With a 1 it takes the registers that it needs. 0: as it chooses.
 constexpr int kLeastCtas = (kGrouped && kBlockScales) || spec::kQuantizes ? 1 : 0;
 
-/// The left operand of a group of a batch; else of all rows.
-__device__ __forceinline__ const void* matrix_a(const EntryParams& params, int group) {
+/// The left operand of a tile: of a batch its group's, of kind k its group's rows; else that of all rows.
+__device__ __forceinline__ const void* matrix_a(const EntryParams& params, const Tile& tile) {
   if constexpr (kBatched)
-    return static_cast<const unsigned char*>(params.a) + group * batch_of(params).a_stride * kElementBytes;
+    return static_cast<const unsigned char*>(params.a) + tile.group * batch_of(params).a_stride * kElementBytes;
+  if constexpr (kSlicesK)
+    return static_cast<const unsigned char*>(params.a) + tile.first_k * params.a_stride * kElementBytes;
   return params.a;
 }
-/// The right operand of a group; without groups, the only one.
-__device__ __forceinline__ const void* matrix_b(const EntryParams& params, int group) {
+/// The right operand of a tile; without groups, the only one.
+__device__ __forceinline__ const void* matrix_b(const EntryParams& params, const Tile& tile) {
   if constexpr (kBatched)
-    return static_cast<const unsigned char*>(params.b) + group * batch_of(params).b_stride * kElementBytes;
+    return static_cast<const unsigned char*>(params.b) + tile.group * batch_of(params).b_stride * kElementBytes;
+  if constexpr (kSlicesK)
+    return static_cast<const unsigned char*>(params.b) + tile.first_k * params.b_stride * kElementBytes;
   if constexpr (!kGrouped) return params.b;
   const int rows = kBAlongK ? params.n : params.k;
-  return static_cast<const unsigned char*>(params.b) + int64_t{group} * rows * params.b_stride * kElementBytes;
+  return static_cast<const unsigned char*>(params.b) + int64_t{tile.group} * rows * params.b_stride * kElementBytes;
+}
+/// Slabs that have some of `depth` elements of k.
+__device__ __forceinline__ int slabs_of(int depth) { return (depth + kSlabDepth - 1) / kSlabDepth; }
+/// Elements of k that a tile's sums have.
+__device__ __forceinline__ int depth_of(const EntryParams& params, const Tile& tile) {
+  return kSlicesK ? tile.depth : params.k;
+}
+
+/// The tiles of the launch. Bounds of groups become a table in shared memory, at `table`.
+__device__ __forceinline__ auto tiles_of(const EntryParams& params, uint32_t table) {
+  if constexpr (kHasBounds) {
+    Groups(table, params.groups).make(params.groups, kThreads);
+    __syncthreads();
+    if constexpr (kSlicesK)
+      return SlicedTiles(params, table);
+    else
+      return GroupedTiles(params, table);
+  } else if constexpr (kBatched) {
+    return BatchedTiles(params);
+  } else {
+    return Tiles(params);
+  }
 }
 
 }  // namespace
@@ -176,34 +202,25 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, kernelwrigh
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
 
-  const auto tiles = [&] {
-    if constexpr (kGrouped) {
-      const uint32_t table = shared + kLayout.groups;
-      Groups(table, params.groups).make(params.groups, kThreads);
-      __syncthreads();
-      return GroupedTiles(params, table);
-    } else if constexpr (kBatched) {
-      return BatchedTiles(params);
-    } else {
-      return Tiles(params);
-    }
-  }();
-  const int slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
+  const auto tiles = tiles_of(params, shared + kLayout.groups);
+  const int slabs_of_k = slabs_of(params.k);
   const Fragments fragments(warp, lane);
 
   // One tile, unless there are groups with bounds or the launch is limited to few SMs.
 #pragma unroll 1
   for (int t = static_cast<int>(blockIdx.x); t < tiles.count(); t += static_cast<int>(gridDim.x)) {
     const Tile tile = tiles.at(t);
+    const int slabs = kSlicesK ? slabs_of(tile.depth) : slabs_of_k;
     auto a = [&] {
       if constexpr (kGathers)
-        return ASlab::RowLoader(params.a, params.a_stride, params.k, thread, [&](int row) {
+        return ASlab::RowLoader(params.a, params.a_stride, depth_of(params, tile), thread, [&](int row) {
           return row < spec::kBlockM && tile.row + row < tile.row_end ? source_row(params, tile.row + row) : -1;
         });
       else
-        return ASlab::Loader(matrix_a(params, tile.group), params.a_stride, tile.row, tile.row_end, params.k, thread);
+        return ASlab::Loader(matrix_a(params, tile), params.a_stride, tile.row, tile.row_end, depth_of(params, tile),
+                             thread);
     }();
-    BSlab::Loader b(matrix_b(params, tile.group), params.b_stride, tile.column, params.n, params.k, thread);
+    BSlab::Loader b(matrix_b(params, tile), params.b_stride, tile.column, params.n, depth_of(params, tile), thread);
     const auto load = [&](int slab, int stage) {
       if (slab < slabs) {
         a.load(a_ring + stage * ASlab::bytes);
@@ -240,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, kernelwrigh
       stage = stage == spec::kStages - 1 ? 0 : stage + 1;
     }
     // Only stores are left. With groups, a CTA has further tiles, but for the last one.
-    if (spec::kArch >= 90 && (!kGrouped || t + static_cast<int>(gridDim.x) >= tiles.count()))
+    if (spec::kArch >= 90 && (!kHasBounds || t + static_cast<int>(gridDim.x) >= tiles.count()))
       ptx::griddepcontrol_launch_dependents();
     store(sums, params, tile, place, shared, warp, lane);
     __syncthreads();  // no warp reads the slots that the next tile's first slabs take

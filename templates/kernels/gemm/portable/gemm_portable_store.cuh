@@ -61,21 +61,21 @@ __device__ __forceinline__ uint32_t load_addend(const tile::Storage<spec::kCDTyp
 }
 
 using Result = tile::Storage<spec::kDDType>;
-/// Row `row` of d, or in a batch of the part of d that a group has.
+/// Row `row` of d, or of the matrix d that a group has.
 __device__ __forceinline__ Result* row_of_d(const EntryParams& params, int group, int row) {
-  if constexpr (kBatched)
+  if constexpr (kStacked)
     return static_cast<Result*>(params.d) + group * batch_of(params).d_stride + row * params.d_stride;
   else
     return static_cast<Result*>(params.d) + row * params.d_stride;
 }
-/// Elements of c ahead of those of a group of a batch.
+/// Elements of c ahead of those of a group that has a matrix d of its own.
 __device__ __forceinline__ int64_t c_ahead(const EntryParams& params, int group) {
-  if constexpr (kBatched) return group * batch_of(params).c_stride;
+  if constexpr (kStacked) return group * batch_of(params).c_stride;
   return 0;
 }
 /// Whether pairs of elements of d are aligned.
 __device__ __forceinline__ bool stores_pairs(const EntryParams& params, int group) {
-  if constexpr (kBatched)
+  if constexpr (kStacked)
     return tile::stores_pairs<spec::kDDType>(row_of_d(params, group, 0), params.d_stride);
   else
     return tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);

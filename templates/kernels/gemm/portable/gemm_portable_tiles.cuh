@@ -55,6 +55,7 @@ using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroup
 struct Tile {
   int row, column, row_end;
   int group, scale_row;  // with groups: whose b it is; the first row of a's scales of blocks
+  int first_k, depth;    // of kind k: the first row of a and b, and how many the group has
 };
 
 /// The tiles of d, and the one that `index` is.
@@ -69,7 +70,8 @@ class Tiles {
   __device__ __forceinline__ int count() const { return raster_.count(); }
   __device__ __forceinline__ Tile at(int index) const {
     const policy::TileRaster::Tile at = raster_.at(index);
-    return {(turned_ ? at.column : at.row) * spec::kBlockM, (turned_ ? at.row : at.column) * spec::kBlockN, m_, 0, 0};
+    return {
+        (turned_ ? at.column : at.row) * spec::kBlockM, (turned_ ? at.row : at.column) * spec::kBlockN, m_, 0, 0, 0, 0};
   }
 
  private:
@@ -97,6 +99,24 @@ class BatchedTiles {
   const int of_group_, count_;
 };
 
+/// The same of groups of kind k, each of which has a slice of k.
+class SlicedTiles : public BatchedTiles {
+ public:
+  /// The table of groups must have been made, and the CTA synchronised.
+  __device__ __forceinline__ SlicedTiles(const EntryParams& params, uint32_t table)
+      : BatchedTiles(params), groups_(table, params.groups) {}
+  __device__ __forceinline__ int count() const { return groups_.tiles() > 0 ? BatchedTiles::count() : 0; }
+  __device__ __forceinline__ Tile at(int index) const {
+    Tile tile = BatchedTiles::at(index);
+    const typename Groups::Rows rows = groups_.rows_of(tile.group);
+    tile.first_k = rows.first, tile.depth = rows.end - rows.first;
+    return tile;
+  }
+
+ private:
+  const Groups groups_;
+};
+
 /// The same of groups with bounds. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM
 /// are.
 class GroupedTiles {
@@ -114,8 +134,13 @@ class GroupedTiles {
     const policy::TileRaster raster{turned_ ? columns_ : item.tiles, turned_ ? item.tiles : columns_, band_};
     const policy::TileRaster::Tile at = raster.at(item.within);
     const int within = (turned_ ? at.column : at.row) * spec::kBlockM;
-    return {item.first + within, (turned_ ? at.row : at.column) * spec::kBlockN, item.end, item.group,
-            kMasked ? within : item.first + within};
+    return {item.first + within,
+            (turned_ ? at.row : at.column) * spec::kBlockN,
+            item.end,
+            item.group,
+            kMasked ? within : item.first + within,
+            0,
+            0};
   }
 
  private:

@@ -16,7 +16,8 @@
 ///
 /// With groups, rows of the problem's a and d belong to groups, and each group has a matrix b of its own. A CTA walks
 /// the tiles of all groups (policy/group_table.cuh). A tile may begin at any row. It loads rows of the next group too,
-/// but does not store them.
+/// but does not store them. Groups of kind k have slices of k, and a matrix d each. The last slab of a slice has rows
+/// of the next one too. Math warps write zeros over them, because 0 times NaN would be NaN.
 #include "kernels/gemm/sm90/gemm_sm90_gather.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_load.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_scales.cuh"
@@ -77,22 +78,23 @@ class MathWarpgroup {
 
   __device__ __forceinline__ void run() {
     const Part part = work_.part();
-    const int groups = (part.end - part.begin + spec::kKGroup - 1) / spec::kKGroup;
+    const int groups_of_part = (part.end - part.begin + spec::kKGroup - 1) / spec::kKGroup;
     const int rank = rank_in_cluster(), sharers = kPingPong ? spec::kMathWarpgroups : 1;
     const int mine = kPingPong ? static_cast<int>(warpgroup_) : 0;  // which of the dealt tiles
     const Turns turns(warpgroup_);
-    input_.skip(groups * mine);
+    input_.skip(groups_of_part * mine);
     // Groups: the search for a tile's group is never behind a condition (ptx/barrier.cuh), and an item ahead of its
     // use.
     Tile next{};
-    if constexpr (kGrouped) next = work_.at(work_.first + mine * work_.step, rank);
+    if constexpr (kHasBounds) next = work_.at(work_.first + mine * work_.step, rank);
     begin_scales(work_.first + mine * work_.step, next, rank, part);
 #pragma unroll 1
     for (int t = work_.first; t < work_.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
       const bool works = own < work_.count();  // else it only passes the turn
       Tile tile = next;
-      if constexpr (kGrouped) next = work_.at(own + work_.step * sharers, rank);
+      if constexpr (kHasBounds) next = work_.at(own + work_.step * sharers, rank);
+      const int groups = kSlicesK ? groups_of(tile.depth) : groups_of_part;
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
@@ -101,20 +103,20 @@ class MathWarpgroup {
         else if constexpr (kPromotes)
           multiply_runs_and_add<spec::kPromotion / spec::kKGroup>(groups);
         else
-          multiply(sums_, groups);
+          multiply(sums_, groups, tile.depth);
       }
       turns.pass();
       if (!works) break;
       if constexpr (kTakesTurns) {
         if (!store_.take_turn(sums_, own, work_.turn)) break;
       }
-      if constexpr (!kGrouped) tile = work_.at(own, rank);
+      if constexpr (!kHasBounds) tile = work_.at(own, rank);
       tile.row += first_row();
       begin_scales(own + work_.step * sharers, next, rank, part);
       if constexpr (EndScales::kAny) scales_.apply(sums_, tile);
       store_(sums_, tile, groups > 0);
       if constexpr (kTakesTurns) break;  // the CTA has no other part
-      input_.skip(groups * (sharers - 1));
+      input_.skip(groups_of_part * (sharers - 1));
     }
     turns.finish();
     store_.finish();
@@ -141,9 +143,42 @@ class MathWarpgroup {
     if constexpr (kGathers) ptx::fence_proxy_async_shared();
   }
 
-  /// Multiplies all of k, or a run of slabs.
+  /// Groups of slabs that have some of `depth` elements of k.
+  __device__ __forceinline__ static int groups_of(int depth) {
+    return (slabs_of(depth) + spec::kKGroup - 1) / spec::kKGroup;
+  }
+
+  /// Behind the wait for the last slots of a slice, of which they have `left` rows: writes zeros over the others. The
+  /// warpgroups share the slots, and none multiplies before all have written.
+  template <class Stage>
+  __device__ __forceinline__ static void clear_end(const Stage& stage, int left) {
+    constexpr uint32_t kBarrier = 5, kMathThreads = 32 * kMathWarps;  // behind those of policy::Turns
+    const int thread = static_cast<int>(threadIdx.x) - kLoadThreads;
+#pragma unroll
+    for (int j = 0; j < spec::kKGroup; ++j) {
+      const auto tile = stage.get_tile(j);
+      const int rows = min(max(left - j * kSlabDepth, 0), kSlabDepth);
+      clear_rows<kASlab.parts(), kASlab.part_bytes(), kASlab.width()>(tile.a(), rows, thread);
+      clear_rows<kBSlab.parts(), kBSlab.part_bytes(), kBSlab.width()>(tile.b(), rows, thread);
+    }
+    ptx::fence_proxy_async_shared();
+    ptx::bar_sync(kBarrier, kMathThreads);
+  }
+  /// Rows of k from `rows` on. The swizzle moves pieces within a row.
+  template <int kParts, int kPartBytes, int kRowBytes>
+  __device__ __forceinline__ static void clear_rows(uint32_t slab, int rows, int thread) {
+    constexpr int kPieces = kPartBytes / contract::kPieceBytes, kMathThreads = 32 * kMathWarps;
+    const int first = rows * (kRowBytes / contract::kPieceBytes);
+#pragma unroll 1
+    for (int piece = first + thread; piece < kPieces; piece += kMathThreads)
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        ptx::st_shared_v4(slab + static_cast<uint32_t>(part * kPartBytes + piece * contract::kPieceBytes), {});
+  }
+
+  /// Multiplies all of k, or a run of slabs. `depth`: of kind k, rows of the slice.
   template <int kCount>
-  __device__ __forceinline__ void multiply(float (&sums)[kWaves][kCount], int groups) {
+  __device__ __forceinline__ void multiply(float (&sums)[kWaves][kCount], int groups, int depth = 0) {
     const Release release{lane_};
     const uint32_t rows = kPingPong ? 0 : warpgroup_ * kASlab.row_offset(kWaves * 64);
     pipeline::HeldSlot held{};  // with products in flight: the slot before this one
@@ -151,6 +186,10 @@ class MathWarpgroup {
     for (int group = 0; group < groups; ++group) {
       auto stage = input_.acquire(release);
       take_gathered();
+      if constexpr (kSlicesK) {
+        if (const int first = group * (spec::kKGroup * kSlabDepth); first + spec::kKGroup * kSlabDepth > depth)
+          clear_end(stage, depth - first);
+      }
       ptx::wgmma_fence();
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
@@ -325,7 +364,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   } else if (kTakesTurns && threadIdx.x == 64) {
     ptx::st_shared_u32(base + kLayout.item, policy::take_item(params.turnstile));
   }
-  if constexpr (kGrouped) {
+  if constexpr (kHasBounds) {
     ptx::griddepcontrol_wait();  // a launch ahead may write the bounds
     Groups(base + kLayout.groups, params.groups).make(params.groups, kThreads);
     if constexpr (kBlockScales && !kGathers) clear_scales(base);

@@ -71,7 +71,7 @@ class Addends {
     if constexpr (spec::kBias) bits |= reinterpret_cast<uint64_t>(params.bias);
     if constexpr (spec::kAddsC)
       bits |= reinterpret_cast<uint64_t>(params.c) | static_cast<uint64_t>(params.c_stride) * sizeof(Stored);
-    if constexpr (spec::kAddsC && kBatched) bits |= static_cast<uint64_t>(batch_of(params).c_stride) * sizeof(Stored);
+    if constexpr (spec::kAddsC && kStacked) bits |= static_cast<uint64_t>(batch_of(params).c_stride) * sizeof(Stored);
     return bits % (2 * sizeof(Stored)) == 0;
   }
   template <int kColumns, bool kAligned>
@@ -80,9 +80,9 @@ class Addends {
     const int upper = row + static_cast<int>(lane / 4), first = column + static_cast<int>(lane % 4) * 2;
     const int left = tile.column_end - first;  // columns that are left
     const Stored* bias = static_cast<const Stored*>(params.bias);
-    if constexpr (kManyB) bias += int64_t{tile.group} * (spec::kSwapAb ? params.m : params.n);
+    if constexpr (kAnyGroups) bias += int64_t{tile.group} * (spec::kSwapAb ? params.m : params.n);
     const Stored* c = static_cast<const Stored*>(params.c);
-    if constexpr (kBatched) c += tile.group * batch_of(params).c_stride;
+    if constexpr (kStacked) c += tile.group * batch_of(params).c_stride;
     if constexpr (spec::kBias && kPairs) {
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j)

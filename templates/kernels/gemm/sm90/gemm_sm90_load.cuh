@@ -112,8 +112,9 @@ class Loader {
     for (int t = work_.first; t < work_.count(); t += work_.step) {
       const Tile tile = work_.at(t, rank_);
       const uint32_t scale_bytes = kGrouped && kBlockScales ? group_scale_bytes(params_, tile) * spec::kKGroup : 0;
+      const int end = kSlicesK ? slabs_of(tile.depth) : part_.end;
 #pragma unroll 1
-      for (int slab = part_.begin; slab < part_.end; slab += spec::kKGroup) {
+      for (int slab = part_.begin; slab < end; slab += spec::kKGroup) {
         const auto stage = input.acquire();
         if (early == 0) {
           stage.expect_bytes(Input::group_bytes + scale_bytes);
@@ -152,7 +153,8 @@ class Loader {
 #pragma unroll
     for (int j = 0; j < spec::kKGroup; ++j) {
       const auto to = stage.get_tile(j);
-      const int k = (slab + j) * kSlabDepth;  // TMA brings zeros past the end
+      // TMA brings zeros past the end of all rows. Past that of a slice, math warps write them.
+      const int k = (kSlicesK ? tile.first_k : 0) + (slab + j) * kSlabDepth;
       if constexpr (kRows)
         load_a(params_, to.a(), k, tile, stage.full());
       else

@@ -283,7 +283,7 @@ class TileStore {
     ptx::fence_proxy_async_shared();
     __syncwarp();
     if (lane_ == 0) {
-      if constexpr (kBatched)
+      if constexpr (kStacked)
         ptx::cp_async_bulk_tensor_3d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
                                            spec::kSwapAb ? column : row, tile.group, slab);
       else

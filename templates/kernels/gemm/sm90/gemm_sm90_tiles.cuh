@@ -69,6 +69,8 @@ static_assert(!kBlockScales || (spec::kPromotion == 1 && kElementBytes == 1 && k
 constexpr bool kGrouped = kManyB && !kBatched, kMasked = spec::kGroups == GroupKind::kMasked;
 constexpr bool kGathers = spec::kGather;  // rows of the problem's a lie where the launch says
 static_assert(!kManyB || (kParts == 1 && !kLeftMnMajor), "a CTA walks many tiles; rows of a have k innermost");
+static_assert(!kSlicesK || (kParts == 1 && kCluster == 1 && !kPingPong && !spec::kSwapAb && kAMnMajor && kBMnMajor),
+              "the warpgroups of a CTA clear the end of a slice, whose rows lie one behind the other");
 using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroups,
                                   spec::kSwapAb ? spec::kBlockN : spec::kBlockM * kCluster>;
 
@@ -93,12 +95,16 @@ struct Part {
   int begin, end;
 };
 
+/// Slabs that have some of `depth` elements of k.
+__device__ __forceinline__ int slabs_of(int depth) { return (depth + kSlabDepth - 1) / kSlabDepth; }
+
 /// A CTA's tile: where it begins, and where the rows and columns end that it may write.
 struct Tile {
   int row, column;
   int row_end, column_end;
-  int group;      // with groups: whose b it is
-  int scale_row;  // with groups: the first row of scales of the problem's a; in a batch, that of the group
+  int group;           // with groups: whose b it is
+  int scale_row;       // with groups: the first row of scales of the problem's a; in a batch, that of the group
+  int first_k, depth;  // of kind k: the first row of a and b, and how many the group has
 
   /// Scales of single rows are copied from a multiple of 16 bytes on: what lies ahead of the tile's first one.
   __device__ __forceinline__ int scale_shift() const {
@@ -138,7 +144,7 @@ struct Work {
   __device__ __forceinline__ Tile at(int index, int rank) const {
     const policy::TileRaster::Tile tile = raster.at(index);
     const int row = (turned ? tile.column : tile.row) * kCluster + rank, column = turned ? tile.row : tile.column;
-    return {row * spec::kBlockM, column * spec::kBlockN, m_, n_, 0, 0};
+    return {row * spec::kBlockM, column * spec::kBlockN, m_, n_, 0, 0, 0, 0};
   }
 
  private:
@@ -165,6 +171,34 @@ struct BatchedWork : Work {
  private:
   int of_group_, count_;  // tiles: of a group, of all
   int rows_;              // of a group
+};
+
+/// The same of groups of kind k, each of which has a slice of k. kWarp: as below.
+template <bool kWarp>
+struct SlicedWork : BatchedWork {
+  /// The table of groups must have been made, and the CTA synchronised.
+  __device__ __forceinline__ SlicedWork(const EntryParams& params, uint32_t table)
+      : BatchedWork(params, 0), groups_(table, params.groups), last_(batch_of(params).count - 1) {
+    fits_ = uniform(groups_.tiles()) > 0;
+  }
+  __device__ __forceinline__ int count() const { return fits_ ? BatchedWork::count() : 0; }
+  /// `index` may be past the end: then the tile is any.
+  __device__ __forceinline__ Tile at(int index, int rank) const {
+    Tile tile = BatchedWork::at(index, rank);
+    const typename Groups::Rows rows = groups_.rows_of(min(tile.group, last_));
+    tile.first_k = uniform(rows.first), tile.depth = uniform(rows.end - rows.first);
+    return tile;
+  }
+
+ private:
+  __device__ __forceinline__ static int uniform(int word) {
+    if constexpr (kWarp) return ptx::uniform(word);
+    return word;
+  }
+
+  const Groups groups_;
+  const int last_;
+  bool fits_;
 };
 
 /// The same of groups with bounds. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM
@@ -214,9 +248,9 @@ class GroupedWork {
     if (kCluster > 1 && within >= item.end - item.first) within = 0;  // a CTA of a cluster that has no rows
     const int scale_row = kMasked ? within : item.first + within;
     if constexpr (spec::kSwapAb)
-      return {row, item.first + column, others_, item.end, item.group, scale_row};
+      return {row, item.first + column, others_, item.end, item.group, scale_row, 0, 0};
     else
-      return {item.first + row, column, item.end, others_, item.group, scale_row};
+      return {item.first + row, column, item.end, others_, item.group, scale_row, 0, 0};
   }
 
  private:
@@ -252,16 +286,20 @@ template <bool kWarp>
 struct WorkOf<GroupKind::kBatch, kWarp> {
   using Type = BatchedWork;
 };
+template <bool kWarp>
+struct WorkOf<GroupKind::kK, kWarp> {
+  using Type = SlicedWork<kWarp>;
+};
 using ThreadWork = WorkOf<spec::kGroups, false>::Type;  // of a thread that works alone
 using WarpWork = WorkOf<spec::kGroups, true>::Type;
 
 /// What a CTA reads at the kernel's start comes from a launch ahead, and the CTA waits for it there.
-constexpr bool kWaitsAtStart = kTakesTurns || kGrouped;
+constexpr bool kWaitsAtStart = kTakesTurns || kHasBounds;
 
 /// `base`: the shared memory, which has the CTA's item or its table of groups.
 template <class OwnWork>
 __device__ __forceinline__ OwnWork work_of(const EntryParams& params, uint32_t base) {
-  if constexpr (kGrouped)
+  if constexpr (kHasBounds)
     return OwnWork(params, base + kLayout.groups);
   else
     return OwnWork(params, kTakesTurns ? static_cast<int>(ptx::ld_shared_u32(base + kLayout.item)) : 0);
