@@ -253,6 +253,8 @@ class GemmCalls:
             shape = a.shape
             if problem.gathers and given.get("gather") is not None:
                 shape = read("gather", given["gather"]).shape or (given.get("m") or 0,)
+            elif problem.slices and len(shape) == 2:
+                return (problem.count, shape[1], problem.columns), problem.dtypes["d"]
             elif problem.even and len(shape) == 3:
                 return (*shape[:2], problem.columns), problem.dtypes["d"]
             elif len(shape) != 2:

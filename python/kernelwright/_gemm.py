@@ -60,12 +60,15 @@ class GemmProblem:
         kind, self.bounds = groups.get("kind", "none"), groups.get("bounds", "starts")
         self.gathers = groups.get("gather", False)
         self.grouped, self.batched, self.count = kind != "none", kind == "batch", groups.get("count", 1)
+        self.slices = kind == "k"  # groups have rows of a and b
+        self.stacked = "abcd" if self.batched else "cd" if self.slices else ""  # operands that are a matrix for each group
         self.even = kind in ("masked", "batch") and not self.gathers  # a has as many rows for each group
         self.quantizes = "quantize" in problem.get("epilogue", "acc")
         self.result_groups = self.count if kind in ("masked", "batch") else 1  # whose scales of d lie one behind the other
 
     def shape(self, name, m):
-        """Rows and columns of a matrix; None: any number. With groups, matrices of b lie one behind the other."""
+        """Rows and columns of a matrix; None: any number. With groups, matrices of b lie one behind the other. Those of slices
+        are slice()'s."""
         n, k, count = self.n, self.k, self.count
         blocks = [-(-k // 128), n // self.columns * -(-self.columns // 128)]
         scale_a = (count * blocks[0], m // count) if self.even and isinstance(m, int) else (blocks[0], m)
@@ -93,11 +96,9 @@ class GemmProblem:
         views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in views.items():
             check_place(name, view, device, own_memory)
-        apart = {}
-        if self.batched:
-            apart = {f"{name}_batch_stride": batch_stride(name, views[name]) for name in "abcd" if name in views}
+        apart = {f"{name}_batch_stride": batch_stride(name, views[name]) for name in self.stacked if name in views}
         if self.grouped:
-            views = {name: of_batch(name, view, self.count) if self.batched and name in "abcd" else flat(name, view)
+            views = {name: of_batch(name, view, self.count) if name in self.stacked else flat(name, view)
                      for name, view in views.items()}
         c = structs.GemmTensors(**{name: view.address for name, view in views.items()}, **apart)
         sources = numbers.pop("source_rows", None)
@@ -105,6 +106,10 @@ class GemmProblem:
             if name in views and views[name].shape is not None:
                 if self.gathers and name == "a":
                     c.a_stride, sources = self.matrix(name, views[name], sources)
+                    continue
+                if self.slices and name in "ab":
+                    stride, sources, m = self.slice(name, views[name], sources, m)
+                    setattr(c, name + "_stride", stride)
                     continue
                 stride, m = self.matrix(name, views[name], m)
                 setattr(c, name + "_stride", stride)
@@ -130,7 +135,7 @@ class GemmProblem:
         if not 0 <= m < 2**31:  # values that the struct would truncate
             raise ConfigError(f"m: {m} rows are more than 31 bits hold, or negative")
         c.m = m
-        if self.gathers:
+        if self.gathers or self.slices:
             if sources is None or not 0 <= sources < 2**31:
                 raise ConfigError(f"source_rows: {sources} are no number of rows of a; addresses do not tell it")
             c.source_rows = sources
@@ -157,6 +162,20 @@ class GemmProblem:
         if m is None:
             m = view.shape[1 if name == "a" and self.layout[0] == "t" else 0]
         return (view.strides[0] if view.shape[0] > 1 else view.shape[1]), m
+
+    def slice(self, name, view, rows, m):
+        """Of a or b, whose rows belong to groups of kind k: their stride, their number, and the rows of all groups' d."""
+        self.dtype(name, view, self.dtypes[name])
+        columns = self.n if name == "b" else None if m is None else m // self.count
+        if len(view.shape) != 2 or columns not in (None, view.shape[1]) or rows not in (None, view.shape[0]):
+            words = ", ".join(word if want is None else str(want) for want, word in ((rows, "rows"), (columns, "m / count")))
+            raise ConfigError(f"{name}: has shape {list(view.shape)}, and the problem's is [{words}]")
+        if view.shape[1] > 1 and view.strides[1] != 1:
+            raise ConfigError(f"{name}: its last dimension has stride {view.strides[1]}; rows must be contiguous")
+        no_stride_of_zero(name, view)
+        if name == "a":
+            m = view.shape[1] * self.count
+        return (view.strides[0] if view.shape[0] > 1 else view.shape[1]), view.shape[0], m
 
     def scale(self, name, view, m, c):
         if self.scales != "per_block":

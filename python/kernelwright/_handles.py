@@ -147,6 +147,9 @@ class GemmKernel(GemmCalls, _Handle):
         A batch has the shapes of masked groups, and no bounds. Its a, b, c and d may have any strides, but rows are
         contiguous: q.transpose(0, 1) of q [tokens, heads, k] is an a.
 
+        Of groups of kind k, a is [rows, m / count] and b [rows, n], bounds are those of their rows, and c and d are [count,
+        m / count, n], wherever their matrices lie. source_rows is needed only beside addresses.
+
         If the epilogue quantises, scale_d is f32 [columns of d / 128, m] and is written. Of masked groups and a batch it
         is [count, columns of d / 128, capacity]. A GEMM with per_block scales takes d and scale_d as a and scale_a, if m, or the
         capacity, is a multiple of 4.

@@ -137,7 +137,7 @@ def gemm_rules(problem, names):
     """`problem`: a GemmProblem of _gemm.py."""
     rules = Rules(names, 2, structs.GemmTensors, "d", [("m", "m", True)])
     # Rows of a differ from those of d, or from those of its scales: Python checks these calls.
-    if problem.gathers or (problem.quantizes and problem.grouped):
+    if problem.gathers or problem.slices or (problem.quantizes and problem.grouped):
         return rules
     if problem.grouped:
         return grouped_gemm_rules(problem, rules)

@@ -252,6 +252,8 @@ def _shaped(name, kernel, tensors, named):
         _check_overload(name, kernel)
         if problem.gathers:
             rows = (named["gather"].shape[0],)  # a row of d for each
+        elif problem.slices:
+            rows = (problem.count, first.shape[1])
         elif problem.even and first.dim() == 3:
             rows = first.shape[:2]
         else:

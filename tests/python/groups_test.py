@@ -120,6 +120,31 @@ class OnTheEmulator(EmulatorTest):
         shape, _ = kernel._results()["out"](read("a", split(self.a, K)), {})
         self.assertEqual(tuple(shape), (2, rows, N))
 
+    def test_slices_of_k_make_a_matrix_each(self):
+        problem = {"n": N, "k": 4, "layout": "tn", "dtype": {"a": "f16", "b": "f16", "d": "f32"}, "groups": {"kind": "k", "count": GROUPS}}
+        kernel = self.engine.prepare({"kind": "gemm", "problem": problem})
+        a = self.a  # [ROWS, K]: of each group K rows of d
+        b = Lent(self.b.address, (ROWS, N), None, "f16", owner=self.b)
+        d = self.array([7.0] * (GROUPS * K * N), "f32", "f", GROUPS, K, N)
+        kernel.launch(a=a, b=b, d=d, bounds=self.starts, status=self.status)
+        self.assertEqual(self.read(self.status, "i"), (0,))
+        found = self.read(d, "f")
+        for group, (first, end) in enumerate(zip(STARTS, STARTS[1:])):
+            for row in range(K):
+                for column in range(N):
+                    want = sum(self.values["a"][t * K + row] * self.values["b"][t * N + column] for t in range(first, end))
+                    self.assertEqual(found[(group * K + row) * N + column], want, f"group {group}, row {row}, column {column}")
+        self.assertEqual(self.engine.take_hazards(), [])
+        shape, dtype = kernel._results()["out"](read("a", a), {})
+        self.assertEqual((tuple(shape), dtype), ((GROUPS, K, N), "f32"))
+        for more, message in (
+                (dict(b=Lent(self.b.address, (ROWS - 1, N), None, "f16", owner=self.b)), "b: has shape .9, 16., and the problem's is .10, 16."),
+                (dict(d=self.d), "d: is f16, and the problem has f32"),
+                (dict(bounds=None), "/bounds: is null"),
+                (dict(source_rows=4), "a: has shape .10, 32., and the problem's is .4, 32.")):
+            with self.assertRaisesRegex(ConfigError, message):
+                kernel.launch(**(dict(a=a, b=b, d=d, bounds=self.starts) | more))
+
     def test_batches_that_do_not_fit_are_refused_by_name(self):
         kernel = self.engine.prepare(config(kind="batch", count=2))
 
