@@ -172,6 +172,30 @@ TEST_F(GemmArrays, OfABatchHaveAMatrixForEachGroup) {
   }
 }
 
+TEST_F(GemmArrays, OfSlicesOfKHaveRowsForEachGroup) {
+  problem_.layout = OperandLayout::kTn;
+  problem_.groups = {.kind = GroupKind::kK, .count = 2};
+  write("a", {5, 6});
+  write("b", {5, 8});
+  const std::string starts = path("starts");
+  write_npy<std::int32_t>(starts, {3}, {1, 3, 4});
+  const GemmCase call = read_case(problem_, folder_);
+  EXPECT_EQ(call.m, 2 * 6);
+  EXPECT_EQ(call.source_rows, 5);
+  const GemmCase second = call.dense_group(1);
+  EXPECT_EQ(second.m, 6);
+  EXPECT_EQ(second.problem.k, 1);
+  EXPECT_EQ(at(second.a, 0, 0), 3 * 6);
+  EXPECT_EQ(at(second.b, 0, 0), 3 * 8);
+  write_npy<std::int32_t>(starts, {3}, {1, 3, 6});
+  EXPECT_THROW_MESSAGE(read_case(problem_, folder_), ConfigError,
+                       "/inputs/starts.npy: element 2 is 6; it takes 3 to 5, the rows that there are");
+  write_npy<std::int32_t>(starts, {3}, {1, 3, 4});
+  write("b", {4, 8});
+  EXPECT_THROW_MESSAGE(read_case(problem_, folder_), ConfigError,
+                       path("b") + ": shape [4, 8]; a.npy has 5 rows, so the first dimension would be 5");
+}
+
 TEST_F(GemmArrays, ComeBackAsD) {
   write("a", {2, 16});
   write("b", {8, 16});

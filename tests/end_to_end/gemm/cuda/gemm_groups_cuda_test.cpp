@@ -83,6 +83,10 @@ GemmProblem draw_problem(Draw& draw) {
   while (std::int64_t{problem.groups.count} * problem.n * problem.k > kMostWeights);
   problem.groups.gather = draw.below(3) == 0;
   if (draw.below(5) == 0) problem.groups = {.kind = GroupKind::kBatch, .count = problem.groups.count};
+  if (!fp8 && draw.below(5) == 0) {
+    problem.layout = OperandLayout::kTn;
+    problem.groups = {.kind = GroupKind::kK, .count = problem.groups.count};
+  }
   if (draw.below(6) == 0) problem.groups = {};  // dense
   return problem;
 }
@@ -95,12 +99,14 @@ GemmSchedule draw_tile(Draw& draw, const GemmProblem& problem) {
     return schedule;
   }
   schedule.family = Family::kHopper;
-  schedule.swap_ab = draw.below(2) == 0;
-  schedule.roles = draw.below(2) == 0 ? Roles::kCooperative : Roles::kPingPong;
+  const bool slices = problem.groups.slices_k();
+  schedule.swap_ab = draw.below(2) == 0 && !slices;
+  schedule.roles = draw.below(2) == 0 || slices ? Roles::kCooperative : Roles::kPingPong;
   schedule.math_warpgroups = 2;
   schedule.block_m = schedule.roles == Roles::kCooperative ? 128 : 64;
   schedule.block_n = schedule.swap_ab.value() ? draw.one_of(kTokens) : 64 << draw.below(2);
-  if (!schedule.swap_ab.value() && !problem.groups.gather && draw.below(3) == 0) schedule.cluster = ClusterShape{2, 1};
+  if (!schedule.swap_ab.value() && !problem.groups.gather && !slices && draw.below(3) == 0)
+    schedule.cluster = ClusterShape{2, 1};
   return schedule;
 }
 GemmShape draw_shape(Draw& draw, const GemmProblem& problem) {
@@ -111,7 +117,11 @@ GemmShape draw_shape(Draw& draw, const GemmProblem& problem) {
                                      : std::min(8000, problem.groups.count * each);
   if (problem.groups.is_batch()) return shape;
   shape.skew = draw.one_of(kSkews);
-  shape.rows = 1 + draw.below(shape.m);
+  if (problem.groups.slices_k()) {
+    shape.m = problem.groups.count * 8 * (1 + draw.below(20));
+    shape.source_rows = std::min(8000, problem.groups.count * each);
+  }
+  shape.rows = 1 + draw.below(rows_of_bounds(problem, shape));
   if (draw.below(3) == 0) shape.active = 1 + draw.below(problem.groups.count);
   if (problem.groups.gather) shape.source_rows = 1 + draw.below(shape.m);
   return shape;

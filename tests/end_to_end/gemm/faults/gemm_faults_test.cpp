@@ -30,6 +30,7 @@ enum class Form {
   kStrips,    // two strips of 64 bytes of k to a slab, two products of 64 rows
   kBoxes,     // m and n innermost, boxes of 64 bytes of them
   kBatch,     // of three groups side by side, 8 bits with scales of blocks
+  kSlices,    // of three groups, each with a slice of k; two warpgroups share a slot
 };
 
 struct Fault {
@@ -44,6 +45,12 @@ GemmProblem problem_of(Form form) {
   if (form == Form::kBatch) {
     GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 128, 256, "acc", ScaleKind::kPerBlock);
     problem.groups = {.kind = GroupKind::kBatch, .count = 3};
+    return problem;
+  }
+  if (form == Form::kSlices) {
+    GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 136, 104);
+    problem.layout = OperandLayout::kTn;
+    problem.groups = {.kind = GroupKind::kK, .count = 3};
     return problem;
   }
   if (form == Form::kBlocks)
@@ -62,7 +69,8 @@ GemmSchedule schedule_of(Form form) {
   schedule.k_group = form == Form::kGroups ? 2 : 1;
   schedule.mma_in_flight = form == Form::kWaits ? 0 : 1;
   schedule.roles = form == Form::kPingPong ? Roles::kPingPong : Roles::kCooperative;
-  schedule.math_warpgroups = form == Form::kPingPong ? 2 : 1;
+  schedule.math_warpgroups = form == Form::kPingPong || form == Form::kSlices ? 2 : 1;
+  if (form == Form::kSlices) schedule.block_m = 128;
   if (form == Form::kStrips || form == Form::kBoxes) schedule.block_m = 128, schedule.swizzle = Swizzle::k64B;
   if (form == Form::kBoxes) schedule.block_k = 32;
   if (form == Form::kCluster) schedule.cluster = ClusterShape{2, 1};
@@ -270,6 +278,21 @@ const Fault kFaults[] = {
      Form::kBatch,
      {change("BatchedWork::BatchedWork", "batch_of", "batch_of(params).count", "1")},
      "wrong result"},
+    // ---- slices of k ----
+    {"end_of_a_slice_not_fenced",
+     Form::kSlices,
+     {drop("clear_end", "fence_proxy_async_shared")},
+     "missing proxy fence"},
+    {"end_of_a_slice_read_while_it_is_cleared", Form::kSlices, {drop("clear_end", "bar_sync")}, "race"},
+    {"half_of_the_end_cleared",
+     Form::kSlices,
+     {change("clear_rows", "st_shared_v4", "piece * contract::kPieceBytes", "piece / 2 * contract::kPieceBytes")},
+     "wrong result"},
+    {"rows_of_the_next_slice_added", Form::kSlices, {drop("multiply", "clear_end")}, "wrong result"},
+    {"slices_of_the_first_group",
+     Form::kSlices,
+     {change("Loader::load", "first_k", "tile.first_k", "0")},
+     "wrong result"},
     // ---- a kernel ahead ----
     {"operands_loaded_ahead_of_it",
      Form::kPlain,
@@ -279,7 +302,7 @@ const Fault kFaults[] = {
 
 /// The findings in the form's kernel with `edits`.
 test::Findings findings_in(Form form, const std::vector<test::TemplateEdit>& edits = {}) {
-  const int rows = form == Form::kBatch ? 3 * 70 : 200;
+  const int rows = form == Form::kBatch ? 3 * 70 : form == Form::kSlices ? 3 * 136 : 200;
   const GemmCase call =
       make_gemm_inputs(problem_of(form), {.name = "fault", .m = rows}, {.seed = 1, .side_by_side = true});
   return test::run_with_edits("gemm_sm90", call, schedule_of(form), edits, Arch::kSm90a, 2);
@@ -304,7 +327,7 @@ INSTANTIATE_TEST_SUITE_P(, GemmFaults, testing::ValuesIn(kFaults),
 TEST(GemmWithoutFaults, NothingIsFound) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   for (const Form form : {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts,
-                          Form::kTurns, Form::kBlocks, Form::kBatch}) {
+                          Form::kTurns, Form::kBlocks, Form::kBatch, Form::kSlices}) {
     const test::Findings findings = findings_in(form);
     EXPECT_TRUE(findings.found.empty()) << findings.text;
   }
