@@ -57,6 +57,10 @@ void add_groups(std::vector<GemmCall>& calls, GemmProblem problem, const GemmPro
   GemmProblem batch = problem;
   batch.groups = {.kind = GroupKind::kBatch, .count = 3};
   calls.push_back({"gemm_sm90_plain_batch", batch, 3 * 100, schedule});
+  GemmProblem slices = batch;
+  slices.groups.kind = GroupKind::kK;
+  slices.layout = OperandLayout::kTn;
+  calls.push_back({"gemm_sm90_slices", slices, 3 * 136, schedule});
   GemmProblem scaled = blocks;
   scaled.groups = problem.groups;
   swapped.block_n = 32;
