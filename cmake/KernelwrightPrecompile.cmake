@@ -4,6 +4,9 @@
 # of fmt and of <header>.... Every file still includes what it uses: a build with ccache has no precompiled headers, because
 # ccache cannot share them between checkouts, and CMAKE_DISABLE_PRECOMPILE_HEADERS=ON turns them off too.
 #
+# kernelwright_precompile_as(<program> <library>): the program's C++ files start from what <library> has precompiled. Both
+# must have the same optimisation, because GCC takes a precompiled header only where options and definitions are equal.
+#
 # kernelwright_compile_by_folder(<target> <file or folder>...): the target's files of one folder are compiled as one. The
 # named files and folders are left out: their files give like things like names. With KERNELWRIGHT_COMPILE_BY_FOLDER=OFF each
 # file is compiled by itself, so that a change of one file compiles that file alone.
@@ -42,6 +45,12 @@ function(kernelwright_precompile target)
   set(headers ${KERNELWRIGHT_PRECOMPILED_STANDARD} ${ARGN})
   list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>")
   target_precompile_headers(${target} PRIVATE ${headers})
+endfunction()
+function(kernelwright_precompile_as program library)
+  target_precompile_headers(${program} REUSE_FROM ${library})
+  target_compile_definitions(${program} PRIVATE $<TARGET_PROPERTY:${library},COMPILE_DEFINITIONS>)
+  set_target_properties(${program} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # would be -fPIE, which no library has
+  target_compile_options(${program} PRIVATE -fPIC)
 endfunction()
 
 # A linker that the distribution has and that is faster than its default.
