@@ -68,6 +68,7 @@ constexpr NarrowTarget kNarrowScaledTargets[] = {{64, {64, 2, 96, 2, KvRing::kSp
 constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
 constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are short
 constexpr int kNarrowQueryStages = 3;
+constexpr int kTurnsOfParts = 256;  // heads for which parts of P V in turn were timed, and won
 constexpr int kBriefQueries = 512;
 constexpr int kNarrowDepth = 32;  // such heads gain from sub-stages without a mask, and lose with a causal one
 
@@ -333,17 +334,19 @@ class Tile {
   /// Tiles of registers that parts of a product with V take in turn.
   int planned_buffers() const {
     AttentionSpec two = spec_;
-    two.pv_buffers = schedule_.pv_buffers.value_or(2);
+    two.pv_buffers = schedule_.pv_buffers.value_or(spec_.head_dim_v >= kTurnsOfParts ? 2 : 1);
     const bool fit = detail::hopper_registers(two) <= detail::hopper_register_budget(two, two.math_warpgroups);
     return spec_.parts_take_turns() && fit ? two.pv_buffers : 1;
   }
   void choose_buffers() {
     if (!spec_.promotes()) return;
     const int planned = planned_buffers();
-    spec_.pv_buffers = resolve_("pv_buffers", schedule_.pv_buffers, planned,
-                                planned == 2 ? "a part of P V multiplies while the one before is added to the output"
-                                : spec_.parts_take_turns() ? "registers have no room for a second part of P V"
-                                                           : "no parts as wide as the scores could take turns");
+    spec_.pv_buffers =
+        resolve_("pv_buffers", schedule_.pv_buffers, planned,
+                 planned == 2                ? "a part of P V multiplies while the one before is added to the output"
+                 : !spec_.parts_take_turns() ? "no parts as wide as the scores could take turns"
+                 : spec_.head_dim_v < kTurnsOfParts ? "parts in turn have been timed for heads of 256 alone"
+                                                    : "registers have no room for a second part of P V");
   }
 
   AttentionSpec& spec_;
