@@ -205,8 +205,7 @@ struct AttentionSpec {
   int cluster_m = 1;
   int multicast = 1;  // CTAs of a cluster that each load of K and V serves
   // hopper prefill
-  int math_warpgroups = 2;  // besides one that loads
-  int q_stages = 1;
+  int math_warpgroups = 2, q_stages = 1;  // the warpgroups besides one that loads
   Overlap overlap = Overlap::kBoth;
   int pv_promote = 1, pv_buffers = 1;  // fp8: key tiles between sums of P V in f32 (0: none), and tiles of its parts
   int exp2_emulated = 0;               // exponentials of every kExp2Step by polynomial; also of blackwell
@@ -264,8 +263,7 @@ struct AttentionSpec {
   int record_bytes() const;
   /// Bytes of a key and its value.
   double kv_bytes() const { return (latent ? key_width() : head_dim_qk + head_dim_v) * bits_of(kv) / 8.0; }
-  /// Threads of a CTA.
-  int threads() const;
+  int threads() const;  // of a CTA
 };
 /// Part of the text only where they are not the defaults of templates/kernels/attention/attention_defaults.cuh.
 template <class Visitor>
