@@ -9,16 +9,25 @@ namespace kernelwright::test {
 
 class CheckedGemm : public testing::Test {
  protected:
+  explicit CheckedGemm(emulator::Completion completion = emulator::Completion::kEager)
+      : engine_(make_checking_engine(4, completion, 1)) {}
   void SetUp() override {
     if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+  GemmOutput run(const GemmCase& call, const GemmSchedule& schedule, const TensorChange& change = {}) {
+    return run_checked(engine_, call, schedule, change);
   }
   void expect_right(const GemmProblem& problem, const GemmShape& shape, const GemmSchedule& schedule,
                     const GemmInputOptions& options = {.seed = 3, .padding = 5}) {
     SCOPED_TRACE(problem.epilogue);
     const GemmCase call = make_gemm_inputs(problem, shape, options);
-    test::expect_right(call, run_checked(engine_, call, schedule));
+    test::expect_right(call, run(call, schedule));
   }
-  Engine engine_ = make_checking_engine(4, emulator::Completion::kEager, 1);
+  void expect_right(const GemmProblem& problem, const GemmShape& shape, const Tile& tile, int padding = 0) {
+    SCOPED_TRACE(tile.name);
+    expect_right(problem, shape, schedule_of(tile), {.seed = 5, .padding = padding});
+  }
+  Engine engine_;
 };
 
 }  // namespace kernelwright::test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/emulated_gemm.h"
+#include "support/checked_gemm.h"
 
 namespace kernelwright::gemm_batch_test {
 namespace {
@@ -22,14 +22,8 @@ GemmProblem plain(int count, int n = 72, int k = 104) {
   return batched(gemm_problem(DType::kBf16, DType::kBf16, n, k), count);
 }
 
-class GemmBatch : public testing::Test {
+class GemmBatch : public test::CheckedGemm {
  protected:
-  void SetUp() override {
-    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  }
-  GemmOutput run(const GemmCase& call, const GemmSchedule& schedule, const test::TensorChange& change = {}) {
-    return test::run_checked(engine_, call, schedule, change);
-  }
   /// Twice: groups behind each other, and side by side. Both give the same bits.
   void expect_right(const GemmProblem& problem, int rows, const Tile& tile, int padding = 0) {
     SCOPED_TRACE(std::string(tile.name) + " " + std::to_string(rows));
@@ -43,7 +37,6 @@ class GemmBatch : public testing::Test {
   std::string refusal(const GemmCase& of, const test::TensorChange& change) {
     return test::refusal_of_launch(engine_, of, change);
   }
-  Engine engine_ = test::make_checking_engine(4, emulator::Completion::kEager, 1);
 };
 
 TEST_F(GemmBatch, RowsBesideMultiplesOfATile) {

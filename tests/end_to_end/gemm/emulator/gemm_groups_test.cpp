@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernelwright/verify/formats/float_formats.h"
-#include "support/emulated_gemm.h"
+#include "support/checked_gemm.h"
 
 namespace kernelwright::gemm_groups_test {
 namespace {
@@ -28,21 +28,7 @@ GemmShape rows_of(std::vector<int> group_rows, int m) {
   return shape;
 }
 
-class GemmGroups : public testing::Test {
- protected:
-  void SetUp() override {
-    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  }
-  GemmOutput run(const GemmCase& call, const GemmSchedule& schedule, const test::TensorChange& change = {}) {
-    return test::run_checked(engine_, call, schedule, change);
-  }
-  void expect_right(const GemmProblem& problem, const GemmShape& shape, const Tile& tile, int padding = 0) {
-    SCOPED_TRACE(tile.name);
-    const GemmCase call = make_gemm_inputs(problem, shape, {.seed = 5, .padding = padding});
-    test::expect_right(call, run(call, schedule_of(tile)));
-  }
-  Engine engine_ = test::make_checking_engine(4, emulator::Completion::kEager, 1);
-};
+class GemmGroups : public test::CheckedGemm {};
 
 GemmProblem plain(GroupBounds bounds, int count, int n = 72, int k = 104) {
   return grouped(gemm_problem(DType::kBf16, DType::kBf16, n, k), bounds, count);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "support/emulated_gemm.h"
+#include "support/checked_gemm.h"
 
 namespace kernelwright::gemm_slices_test {
 namespace {
@@ -37,20 +37,9 @@ GemmShape slices_of(std::vector<int> group_rows, int rows_of_d, int rows) {
   return shape;
 }
 
-class GemmSlices : public testing::Test {
+class GemmSlices : public test::CheckedGemm {
  protected:
-  void SetUp() override {
-    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  }
-  GemmOutput run(const GemmCase& call, const GemmSchedule& schedule, const test::TensorChange& change = {}) {
-    return test::run_checked(engine_, call, schedule, change);
-  }
-  void expect_right(const GemmProblem& problem, const GemmShape& shape, const Tile& tile, int padding = 0) {
-    SCOPED_TRACE(tile.name);
-    const GemmCase call = make_gemm_inputs(problem, shape, {.seed = 5, .padding = padding});
-    test::expect_right(call, run(call, schedule_of(tile)));
-  }
-  Engine engine_ = test::make_checking_engine(4, emulator::Completion::kRandom, 1);
+  GemmSlices() : CheckedGemm(emulator::Completion::kRandom) {}
 };
 
 TEST_F(GemmSlices, OfAnyLength) {
