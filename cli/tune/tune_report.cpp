@@ -235,7 +235,7 @@ std::string report_text(const TuneResult<KindOfConfig>& result, Decision decisio
       break;
     case Decision::kPinned:
     case Decision::kNothing:
-      out += fmt::format("  {} x the model's choice: within noise, or less than 1 %; the model stands{}\n",
+      out += fmt::format("  {} x the model's choice: within noise, or less than 1 % or 0.2 us; the model stands{}\n",
                          interval_text(race.best_over_baseline),
                          decision == Decision::kPinned ? ", and a row keeps others away from it" : "");
       break;

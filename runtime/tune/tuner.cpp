@@ -221,8 +221,9 @@ const Standing* Race::best() const {
   return nullptr;
 }
 
-bool Race::baseline_is_beaten(double least_gain) const {
-  return !interrupted && best() && best_over_baseline.low > 1 && best_over_baseline.median >= least_gain;
+bool Race::baseline_is_beaten(double least_gain, double least_gain_us) const {
+  if (interrupted || !best() || best_over_baseline.low <= 1 || best_over_baseline.median < least_gain) return false;
+  return standings[0].mean_us() * (1 - 1 / best_over_baseline.median) >= least_gain_us;
 }
 
 Race race(std::size_t baseline, const std::vector<std::size_t>& entrants, std::size_t shapes, Stopwatch& stopwatch,

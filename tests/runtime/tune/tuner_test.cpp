@@ -92,6 +92,36 @@ TEST(Race, NoEntrantRunsBehindItselfMoreOftenThanOthers) {
   EXPECT_LE(won * 50, kRaces);
 }
 
+// A kernel's code lies at another address in each load, which moves a short kernel's time by about a percent in all
+// passes of a race. So equal kernels differ beyond the noise of the passes.
+TEST(Race, AnotherLoadOfAShortKernelIsNoGain) {
+  constexpr int kRaces = 200;
+  for (const double us : {3., 6., 12., 60.}) {
+    int won = 0;
+    std::mt19937_64 random(static_cast<std::uint64_t>(us));
+    for (int race_number = 0; race_number < kRaces; ++race_number) {
+      FakeStopwatch watch;
+      watch.noise = 0.002;
+      watch.seed(static_cast<std::uint64_t>(race_number));
+      for (std::size_t e = 0; e <= 3; ++e) watch.times[e] = us + std::normal_distribution<double>(0, 0.05)(random);
+      won += race(0, numbers(1, 3), 1, watch, {.budget_s = 1}).baseline_is_beaten();
+    }
+    EXPECT_LE(won * 50, kRaces) << us << " us";
+  }
+}
+
+TEST(Race, AShortKernelHasToGainAFifthOfAMicrosecond) {
+  const auto beaten = [](double us, double with) {
+    FakeStopwatch watch;
+    watch.times = {{0, us}, {1, with}};
+    return race(0, {1}, 1, watch, {.budget_s = 1}).baseline_is_beaten();
+  };
+  EXPECT_FALSE(beaten(6, 5.85));
+  EXPECT_TRUE(beaten(6, 5.75));
+  EXPECT_FALSE(beaten(30, 29.75)) << "less than 1 %";
+  EXPECT_TRUE(beaten(30, 29.65));
+}
+
 TEST(Race, FindsTheFastestOfMany) {
   FakeStopwatch watch;
   watch.noise = 0.02;
