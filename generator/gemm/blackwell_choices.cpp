@@ -155,15 +155,15 @@ Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms, cons
 
 }  // namespace
 
-std::vector<GemmSpec> blackwell_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
+std::vector<GemmTile> blackwell_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
                                            const GemmSchedule& schedule) {
-  std::vector<GemmSpec> specs;
+  std::vector<GemmTile> tiles;
   for (const Form& form : kForms) {
     // Parts of k change the order of sums. A row's result would then depend on the number of rows.
     if (problem.batch_invariant && form.split_k > 1) continue;
-    specs.push_back(filled(form, base, schedule));
+    tiles.push_back({filled(form, base, schedule)});
   }
-  return specs;
+  return tiles;
 }
 
 double blackwell_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {

@@ -125,12 +125,12 @@ GemmCandidates enumerate_candidates(const GemmProblem& problem, const GemmSchedu
     return canonical_text(Spec(variant.spec)) + (variant.bands_of_n ? "n" : "m");
   };
   CandidateCollector<GemmConfig> collector(planned(schedule), {planned, identity});
-  for (const GemmSpec& tile : detail::gemm_tiles(problem, schedule, arch)) {
+  for (const detail::GemmTile& tile : detail::gemm_tiles(problem, schedule, arch)) {
     GemmVariant variant;
-    variant.spec = tile;
+    variant.spec = tile.spec;
     const GemmSchedule whole = spelt(variant);
     collector.offer(whole);
-    for (const Change& change : changes_of(tile.family, problem, schedule)) {
+    for (const Change& change : changes_of(tile.spec.family, problem, schedule)) {
       GemmSchedule neighbour = whole;
       change(neighbour);
       collector.offer(keeping(schedule, neighbour));

@@ -19,6 +19,12 @@
 
 namespace kernelwright::detail {
 
+/// A tile, and the row counts of a launch for which the model may choose it.
+struct GemmTile {
+  GemmSpec spec;
+  RowRange rows{1, 1 << 24};
+};
+
 /// A change to one field of a tile, for a tuner to try.
 using GemmChange = std::function<void(GemmSchedule&)>;
 
@@ -32,7 +38,7 @@ struct GemmFamily {
   void (*check_tile)(const GemmSpec&, const ArchInfo&, std::vector<Violation>&);
   /// The family's tiles, with the schedule's fields put in; `base` has all other fields. check_tile() judges which
   /// tiles fit.
-  std::vector<GemmSpec> (*tiles)(const GemmSpec& base, const GemmProblem&, const GemmSchedule&);
+  std::vector<GemmTile> (*tiles)(const GemmSpec& base, const GemmProblem&, const GemmSchedule&);
   /// What explain says of a tile.
   void (*explain)(const GemmSpec&, const GemmSchedule&, const std::string& why, std::vector<Choice>&);
   /// As gemm_cost_us().
@@ -53,6 +59,8 @@ struct GemmFamily {
   Raster (*raster)(const GemmSpec&) = nullptr;
   /// Warps that add up parts of k that take turns. Null: there are no such parts.
   int (*storing_warps)(const GemmSpec&) = nullptr;
+  /// Whether a plan tells row counts apart by steps of 32 and 64, since there are tiles for them. Null: it does not.
+  bool (*has_steps)(const GemmSpec&) = nullptr;
   bool one_tile_a_cta = false;  // unless a launch has a budget of SMs: an SM holds several CTAs
   bool keeps_f32 = false;       // sums of 8-bit operands stay f32 without promotion
 };
@@ -75,12 +83,16 @@ class AddedGemmFamily {
 };
 
 /// Tiles and models in files of their own, <family>_choices.cpp.
-std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem& problem, const GemmSchedule& schedule);
+std::vector<GemmTile> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem& problem, const GemmSchedule& schedule);
 void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
                          std::vector<Choice>& choices);
+/// Whether all that a launch does is a product: no groups, no scales of blocks, nothing added, nothing quantised, both
+/// operands by rows of k. Such products have tiles for any number of rows up to kMostRowsOfSteps.
+bool hopper_gemm_has_steps(const GemmSpec& spec);
+constexpr int kMostRowsOfSteps = 4096;
 double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
 Raster hopper_raster(const GemmSpec& spec);
-std::vector<GemmSpec> blackwell_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
+std::vector<GemmTile> blackwell_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
                                            const GemmSchedule& schedule);
 void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
                             std::vector<Choice>& choices);
@@ -126,8 +138,9 @@ void explain_slab(const GemmSpec& spec, const GemmSchedule& schedule, std::vecto
 int most_gemm_stages(GemmSpec spec, int shared_bytes_per_cta);
 
 /// Every tile that fits, of the family that serves the problem, with the schedule's fields put in. The model chooses
-/// from these. There are no repeats. Throws ConfigError as plan_gemm().
-std::vector<GemmSpec> gemm_tiles(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch);
+/// from these, for each row count from those whose rows contain it. There are no repeats. Throws ConfigError as
+/// plan_gemm().
+std::vector<GemmTile> gemm_tiles(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch);
 
 /// Scales of one slot in shared memory, bytes.
 int gemm_scale_bytes(const GemmSpec& spec);

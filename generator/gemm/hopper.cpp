@@ -302,7 +302,8 @@ const GemmFamily& hopper_gemm() {
                                      .workers = hopper_workers,
                                      .add_changes = add_hopper_changes,
                                      .raster = hopper_raster,
-                                     .storing_warps = hopper_storing_warps};
+                                     .storing_warps = hopper_storing_warps,
+                                     .has_steps = hopper_gemm_has_steps};
   return row;
 }
 

@@ -1,8 +1,8 @@
-// Tiles of the hopper GEMM: a few forms, and a model of an H100 that ranks them.
+// Tiles of the hopper GEMM: a few forms, which the model of hopper_cost.cpp ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <span>
 
 #include "contract/gemm_params.h"
 #include "kernelwright/generator/gemm/family.h"
@@ -80,6 +80,35 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative, 1, false, 1, Form:
                            {64, 256, 1, Roles::kCooperative, 1, false, 4, Form::kOfQuantized},
                            {64, 128, 1, Roles::kCooperative, 1, false, 2},
                            {64, 64, 1, Roles::kCooperative, 2, false, 4}};
+
+// Forms of plain products of up to kMostRowsOfSteps rows: hopper_gemm_has_steps(). Servers launch these with any number
+// of rows. A swapped tile has as many columns as rows of the result, in steps of 8, so that few of them are padding.
+// These are what is left of a hundred that an H200 timed: bench/results/gemm/2026-11-28-h200-steps.md. Longer launches
+// have many rounds of tiles, and what counts for them is power: they keep the forms above.
+constexpr Form kFormsOfSteps[] = {{128, 256, 2, Roles::kCooperative},
+                                  {256, 128, 2, Roles::kCooperative},
+                                  {256, 192, 2, Roles::kCooperative},
+                                  {192, 192, 3, Roles::kCooperative},
+                                  {192, 128, 3, Roles::kCooperative},
+                                  {128, 192, 2, Roles::kCooperative},
+                                  {128, 128, 2, Roles::kCooperative},
+                                  {128, 176, 2, Roles::kPingPong},
+                                  {128, 176, 2, Roles::kPingPong, 1, false, 1, Form::kAny, 2},
+                                  {256, 176, 2, Roles::kCooperative, 1, true},
+                                  {256, 80, 2, Roles::kCooperative, 1, true},
+                                  {128, 240, 2, Roles::kCooperative, 1, true},
+                                  {128, 208, 2, Roles::kCooperative, 1, true},
+                                  {128, 176, 2, Roles::kCooperative, 1, true},
+                                  {128, 160, 2, Roles::kPingPong, 1, true},
+                                  {128, 112, 2, Roles::kCooperative, 1, true},
+                                  {128, 96, 2, Roles::kCooperative, 1, true},
+                                  {128, 80, 2, Roles::kCooperative, 1, true},
+                                  {128, 64, 2, Roles::kCooperative, 1, true},
+                                  {128, 48, 2, Roles::kCooperative, 1, true},
+                                  {64, 64, 1, Roles::kCooperative, 2},
+                                  {64, 48, 1, Roles::kCooperative, 2, true},
+                                  {64, 32, 1, Roles::kCooperative, 2, true},
+                                  {64, 16, 1, Roles::kCooperative, 2, true}};
 
 bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) {
   const bool blocks = problem.scales == ScaleKind::kPerBlock;
@@ -161,20 +190,6 @@ bool spills(const GemmSpec& spec) {
   return spec.is_grouped() && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && spec.block_n > most;
 }
 
-constexpr double kFewRows = 16;  // of a group: weights count, and tokens are the columns of a product
-
-/// The mean number of tiles of a group, of `mean` rows. Many rows end, on average, in the middle of a tile. Few rows
-/// are spread like exp(-rows / (2 mean)): routers prefer some experts. Masked groups hold the tokens of many ranks,
-/// which spreads them less. The rows of a single token are one in each group. Groups of a batch have as many rows each,
-/// and those of kind k too.
-double tiles_of_group(GroupKind kind, double mean, double of_tile) {
-  if (kind == GroupKind::kBatch || kind == GroupKind::kK) return std::ceil(mean / of_tile);
-  if (mean > kFewRows || kind == GroupKind::kMasked)
-    return 2 * mean > of_tile ? mean / of_tile + 0.5 : std::ceil(mean / of_tile);
-  if (mean <= 1) return 1;
-  return std::min(mean / of_tile + 1, 1 / (1 - std::exp(-of_tile / (2 * mean))));
-}
-
 }  // namespace
 
 /// Bands of columns, if the tile is taller than wide and sums are scaled slab by slab: a gain of 0 to 2 % on an H100.
@@ -182,24 +197,28 @@ Raster hopper_raster(const GemmSpec& spec) {
   return spec.scales == ScaleKind::kPerBlock && spec.block_m > spec.block_n ? Raster::kAlongN : Raster::kAlongM;
 }
 
-std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
+std::vector<GemmTile> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
                                         const GemmSchedule& schedule) {
-  std::vector<GemmSpec> specs;
-  for (const Form& form : kForms) {
-    // Parts of k change the order of sums. A row's result would then depend on the number of rows.
-    // A CTA of groups walks many tiles, and CTAs that share a tile's k have one.
-    const bool whole = problem.batch_invariant || problem.groups.any();
-    if ((whole && form.split_k > 1) || !is_for(form, problem, base)) continue;
-    if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
-    // The warpgroups of a CTA share a tile of kind k, and clear the end of its slice.
-    const bool is_shared = form.roles == Roles::kCooperative && form.cluster_m == 1 && !form.swap_ab;
-    if (problem.groups.slices_k() && !is_shared) continue;
-    GemmSpec spec = filled(form, base, problem, schedule);
-    const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();
-    if (!own_tile && spills(spec)) continue;
-    specs.push_back(spec);
-  }
-  return specs;
+  std::vector<GemmTile> tiles;
+  const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();
+  const auto add = [&](std::span<const Form> forms, RowRange rows) {
+    for (const Form& form : forms) {
+      // Parts of k change the order of sums. A row's result would then depend on the number of rows.
+      // A CTA of groups walks many tiles, and CTAs that share a tile's k have one.
+      const bool whole = problem.batch_invariant || problem.groups.any();
+      if ((whole && form.split_k > 1) || !is_for(form, problem, base)) continue;
+      if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
+      // The warpgroups of a CTA share a tile of kind k, and clear the end of its slice.
+      const bool is_shared = form.roles == Roles::kCooperative && form.cluster_m == 1 && !form.swap_ab;
+      if (problem.groups.slices_k() && !is_shared) continue;
+      const GemmSpec spec = filled(form, base, problem, schedule);
+      if (own_tile || !spills(spec)) tiles.push_back({spec, rows});
+    }
+  };
+  const bool has_steps = hopper_gemm_has_steps(base);
+  if (has_steps) add(kFormsOfSteps, {1, kMostRowsOfSteps});
+  add(kForms, {has_steps ? kMostRowsOfSteps + 1 : 1, GemmTile{}.rows.most});
+  return tiles;
 }
 
 void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
@@ -236,69 +255,6 @@ void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, con
   resolve(
       "swap_ab", schedule.swap_ab, spec.swap_ab,
       spec.quantizes ? "a warp has all columns of d that share a scale" : "rows of the result are rows of the tile");
-}
-
-double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
-  // A product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores. If no other tile's
-  // loop hides it, a tile also costs its results and some clocks more. The constants here are fitted to an H100's
-  // times, bench/results/gemm/steps/gemm-tiles.txt.
-  const GemmRates& machine = *usual_machine(spec.arch).gemm;
-  constexpr double kFirst = 1500, kTurn = 400, kExchange = 20000;
-  constexpr double kNextPart = 1500;  // clocks from one part's last sum to the next one's first; not measured
-  constexpr double kCooperative = 1.085, kPromoted = 1.08, kPromotedAlone = 1.5;
-  constexpr double kEnoughSms = 0.85;  // this share of the SMs keeps the memory busy
-  const double groups = std::max(1, extent.groups), m = extent.rows_of_group();
-  const double rows = spec.swap_ab ? extent.n : m, columns = spec.swap_ab ? m : extent.n;
-  const auto tiles_along = [&](double count, double of_tile, bool of_groups) {
-    return of_groups && extent.groups > 1 ? tiles_of_group(spec.groups, count, of_tile) : std::ceil(count / of_tile);
-  };
-  const double tile_rows = tiles_along(rows, spec.block_m * spec.cluster_m, !spec.swap_ab) * spec.cluster_m;
-  const double tile_columns = tiles_along(columns, spec.block_n, spec.swap_ab);
-  const double tiles = groups * tile_rows * tile_columns * spec.split_k;
-  const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / spec.slab_bytes) / spec.split_k);
-  const double waves = spec.block_m / 64.0;
-  const double tensor = waves * spec.slab_bytes / 64 * spec.block_n;
-  const double l2 = (spec.block_m + spec.block_n) * spec.slab_bytes / machine.l2_bytes;
-  const bool hidden = spec.roles == Roles::kPingPong;
-  // A CTA that takes turns does not multiply while it adds sums. Slabs of groups arrive meanwhile.
-  const bool alone = hidden || spec.math_warpgroups == 1;
-  const double added = spec.promotion == 0 ? 1 : alone ? kPromotedAlone : kPromoted;
-  double slab = extent.groups > 0 && alone ? std::max(tensor * added, l2) : std::max(tensor, l2) * added;
-  if (!hidden) slab *= kCooperative;
-  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
-  const double rounds = std::ceil(tiles / num_sms);
-  const double sums =
-      spec.block_m * spec.block_n * 4 * 2 / machine.store_bytes;  // each part behind the first reads and writes them
-  const double meeting = spec.takes_turns() ? (spec.split_k - 1) * (sums + kNextPart)
-                         : spec.split_k > 1 ? kExchange
-                                            : 0;
-  // Between the products of two tiles of few tokens: their sums are rounded and stored, and the next group is found.
-  // Other tiles than those of few tokens did not pay on an H100.
-  constexpr double kTileOfFew = 1500, kMostTokens = 64, kNotForFew = 2;
-  const bool few = extent.groups > 0 && m <= kFewRows;
-  const double not_for_few = few && !(spec.swap_ab && spec.block_n <= kMostTokens) ? kNotForFew : 1;
-  const double exposed =
-      (hidden ? store + rounds * kTurn : rounds * store) + kFirst + meeting + (few ? rounds * kTileOfFew : 0);
-  // In long launches, CTAs that take turns by themselves drift apart, and then share less in the L2. They reached
-  // 0.89 to 1.05 of cuBLAS' speed from one run to the next. Pairs wait for each other, and stayed at 1.05.
-  constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99;
-  if (hidden && rounds * slabs > kLong) slab *= spec.cluster_m > 1 ? kTogether : kDrift;
-  const double sm_us = (rounds * slabs * slab + exposed) / machine.clock_mhz;
-  // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
-  const double padded =
-      std::max(0.0, tile_rows * spec.block_m - rows) + std::max(0.0, tile_columns * spec.block_n - columns);
-  // A group's second tile of few tokens reads its weights again, as they arrive: an H100 took 1.25 of the time.
-  constexpr double kReadAgain = 0.3, kFewTokens = 32;
-  const double token_tiles = spec.swap_ab ? tile_columns : tile_rows;
-  const bool reads_again = extent.groups > 0 && (spec.swap_ab ? spec.block_n : spec.block_m) <= kFewTokens;
-  const double reads = reads_again ? 1 + kReadAgain * (std::min(token_tiles, 2.0) - 1) : 1;
-  const double bytes = groups * ((m + reads * extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +
-                                 m * extent.n * bits_of(spec.d) / 8.0);
-  const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
-  // Where each SM has one tile of a batch, no tile loads while another one is stored: 2 % on an H100.
-  const bool one_way = spec.is_batched() && !spec.swap_ab && rounds <= 1;
-  const double memory_us = bytes / (machine.bytes_per_us * busy) * (one_way ? 1.02 : 1);
-  return not_for_few * (machine.launch_us + std::max(sm_us, memory_us));
 }
 
 }  // namespace kernelwright::detail

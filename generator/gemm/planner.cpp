@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "contract/gemm_groups.h"
 #include "kernelwright/generator/error.h"
@@ -22,11 +23,21 @@ namespace {
 using detail::family_row;
 using Violations = std::vector<Violation>;
 
-// Row counts that a plan tells apart.
+// Row counts that every plan tells apart.
 constexpr int kRowCounts[] = {16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384};
 constexpr int kFewRows[] = {1, 4, 8};  // which it tells apart besides, where groups have them
 constexpr int kGroupsOfOne = 8;        // that have rows, where each has one: the experts of a single token
 constexpr int kMostRows = 1 << 24;     // the largest that a shape may have
+
+/// Row counts that a plan tells apart where there are tiles for them: a tile that is best for one of them may take half
+/// as long again for another. All of kRowCounts are among them.
+std::vector<int> steps_of_rows() {
+  std::vector<int> counts{16, 32, 48, 64, 96, 128};
+  for (int m = 160; m <= 512; m += 32) counts.push_back(m);
+  for (int m = 576; m <= 2048; m += 64) counts.push_back(m);
+  counts.insert(counts.end(), {2304, 2560, 3072, 3584, 4096, 5120, 6144, 8192, 16384});
+  return counts;
+}
 
 GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch, Family family) {
   const Epilogue epilogue = parse_epilogue(problem.epilogue);
@@ -81,10 +92,12 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
 
 std::vector<RowRange> gemm_row_ranges() {
   std::vector<RowRange> ranges;
-  for (const int most : kRowCounts) ranges.push_back({ranges.empty() ? 1 : ranges.back().most + 1, most});
+  for (const int most : steps_of_rows()) ranges.push_back({ranges.empty() ? 1 : ranges.back().most + 1, most});
   ranges.back().most = kMostRows;
   return ranges;
 }
+
+std::vector<int> gemm_usual_rows() { return {std::begin(kRowCounts), std::end(kRowCounts)}; }
 
 RowRange gemm_row_range(int m) {
   const std::vector<RowRange> ranges = gemm_row_ranges();
@@ -108,7 +121,7 @@ int planned_rows(const GemmProblem& problem, const GemmShape& shape) noexcept {
   return extent_of(problem, shape).rows_of_group();
 }
 
-std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
+std::vector<detail::GemmTile> detail::gemm_tiles(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
   const GemmConfig config{"", problem, schedule, {}};
   Violations refused = contradictions(config);
   check_target(schedule, arch, refused);
@@ -116,25 +129,28 @@ std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmS
   // validate() judges all of this again, and names the nearest value that fits.
   if (!refused.empty() || !serving.lacks.empty()) throw ConfigError(validate(config, arch));
   const GemmSpec base = spec_of(problem, schedule, arch, serving.family);
-  std::vector<GemmSpec> specs;
+  std::vector<GemmTile> tiles;
   Violations first;
-  for (const GemmSpec& spec : family_row(base).tiles(base, problem, schedule)) {
-    if (std::find(specs.begin(), specs.end(), spec) != specs.end()) continue;
-    Violations violations = judge(spec);
+  for (const GemmTile& tile : family_row(base).tiles(base, problem, schedule)) {
+    const auto same = [&](const GemmTile& other) { return other.spec == tile.spec && other.rows == tile.rows; };
+    if (std::find_if(tiles.begin(), tiles.end(), same) != tiles.end()) continue;
+    Violations violations = judge(tile.spec);
     if (violations.empty())
-      specs.push_back(spec);
+      tiles.push_back(tile);
     else if (first.empty())
       first = std::move(violations);
   }
-  if (specs.empty()) throw ConfigError(std::move(first));
-  return specs;
+  if (tiles.empty()) throw ConfigError(std::move(first));
+  return tiles;
 }
 
 GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
-  const std::vector<GemmSpec> specs = detail::gemm_tiles(problem, schedule, arch);
+  const std::vector<detail::GemmTile> tiles = detail::gemm_tiles(problem, schedule, arch);
   GemmPlan plan;
   const int num_sms = usual_machine(arch).sms;
-  std::vector<int> counts(std::begin(kRowCounts), std::end(kRowCounts));
+  const GemmSpec& any = tiles.front().spec;
+  const auto has_steps = family_row(any).has_steps;
+  std::vector<int> counts = has_steps && has_steps(any) ? steps_of_rows() : gemm_usual_rows();
   if (problem.groups.any()) counts.insert(counts.begin(), std::begin(kFewRows), std::end(kFewRows));
   for (const int m : counts) {
     // With groups, a plan tells apart how many rows a group has.
@@ -142,20 +158,23 @@ GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule,
     const bool few_have_rows = m == 1 && problem.groups.has_bounds() && !problem.groups.slices_k();
     const int groups = few_have_rows ? std::min(count, kGroupsOfOne) : count;
     const int rows = std::min<std::int64_t>(kMostRows, std::int64_t{m} * std::max(1, groups));
-    const auto cost = [&](const GemmSpec& spec) {
-      return detail::gemm_cost_us(spec, {rows, problem.n, problem.k, 0, groups}, num_sms);
+    // A tile that is not for so many rows serves them where the schedule leaves no other.
+    const auto cost = [&](const detail::GemmTile& tile) {
+      const double us = detail::gemm_cost_us(tile.spec, {rows, problem.n, problem.k, 0, groups}, num_sms);
+      return std::pair(!tile.rows.contains(m), us);
     };
-    const auto best = std::min_element(specs.begin(), specs.end(),
-                                       [&](const GemmSpec& a, const GemmSpec& b) { return cost(a) < cost(b); });
-    if (!plan.variants.empty() && plan.variants.back().spec == *best)
+    const GemmSpec& best = std::min_element(tiles.begin(), tiles.end(), [&](const auto& a, const auto& b) {
+                             return cost(a) < cost(b);
+                           })->spec;
+    if (!plan.variants.empty() && plan.variants.back().spec == best)
       plan.variants.back().most_m = m;
     else
-      plan.variants.push_back({m, *best, schedule.raster.value_or(raster_of(*best)) == Raster::kAlongN, ""});
+      plan.variants.push_back({m, best, schedule.raster.value_or(raster_of(best)) == Raster::kAlongN, ""});
   }
   plan.variants.back().most_m = std::numeric_limits<int>::max();
   const GemmSpec& last = plan.variants.back().spec;
   family_row(last).explain(last, schedule,
-                           fmt::format("least time of {} tiles by the model, for {} columns and {} deep", specs.size(),
+                           fmt::format("least time of {} tiles by the model, for {} columns and {} deep", tiles.size(),
                                        problem.n, problem.k),
                            plan.choices);
   return plan;

@@ -72,9 +72,11 @@ GemmExtent extent_of(const GemmProblem& problem, const GemmShape& shape) noexcep
 /// The same without any row.
 GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch);
 
-/// The ranges of row counts that a plan tells apart, in their order, without gaps. The last one reaches to the most
-/// rows there are, and a plan's last variant serves it.
+/// The ranges of row counts that a plan tells apart at most, in their order, without gaps. The last one reaches to the
+/// most rows there are, and a plan's last variant serves it.
 std::vector<RowRange> gemm_row_ranges();
+/// Row counts that stand for the others where each costs time: the plan of a model lists these. Each ends a range.
+std::vector<int> gemm_usual_rows();
 /// The one of these ranges that contains `m`.
 RowRange gemm_row_range(int m);
 

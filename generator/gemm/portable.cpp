@@ -100,17 +100,17 @@ void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations&
                                        kernel_name(spec), bytes, arch.name, arch.shared_bytes_per_cta, most)});
 }
 
-std::vector<GemmSpec> portable_tiles(const GemmSpec& base, const GemmProblem&, const GemmSchedule& schedule) {
-  std::vector<GemmSpec> specs;
+std::vector<GemmTile> portable_tiles(const GemmSpec& base, const GemmProblem&, const GemmSchedule& schedule) {
+  std::vector<GemmTile> tiles;
   for (const Form& form : base.quantizes ? std::span<const Form>(kScaledForms) : std::span<const Form>(kForms)) {
     GemmSpec spec = base;
     spec.block_m = schedule.block_m.value_or(form.block_m);
     spec.block_n = schedule.block_n.value_or(form.block_n);
     spec.num_warps = contract::gemm_portable_warps(spec.block_m, spec.block_n);
     spec.stages = schedule.stages.value_or(choose_stages(spec, arch_info(spec.arch)));
-    specs.push_back(spec);
+    tiles.push_back({spec});
   }
-  return specs;
+  return tiles;
 }
 
 void explain_portable(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,

@@ -24,10 +24,11 @@ Layers without(const Layers& all, const Layers& some) {
 
 std::vector<GemmShape> shapes_of(const RowRange& rows) {
   std::vector<GemmShape> shapes;
-  for (const RowRange& range : gemm_row_ranges()) {
-    if (range.least > rows.most || range.most < rows.least) continue;
-    const int m = std::min(range.most, rows.most);
-    shapes.push_back({.name = fmt::format("m{}", m), .m = m});
+  std::vector<int> counts = gemm_usual_rows();
+  counts.back() = std::max(counts.back(), rows.most);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const int least = i == 0 ? 1 : counts[i - 1] + 1, m = std::min(counts[i], rows.most);
+    if (least <= rows.most && counts[i] >= rows.least) shapes.push_back({.name = fmt::format("m{}", m), .m = m});
   }
   shapes.push_back({.name = "check", .m = std::min(kCheckRows, rows.most), .check = true});
   return shapes;

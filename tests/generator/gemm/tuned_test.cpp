@@ -176,10 +176,10 @@ TEST(PlanGemm, OfTwoRowsForOneRangeTheFasterIsTaken) {
   slow.provenance.shapes[0].us = 200;
   fast.schedule.block_n = 32;
   const GemmPlan plan = plan_gemm(mlp_of(), {}, kArch, TunedTable::of({{"slow", slow}, {"fast", fast}}));
-  ASSERT_EQ(plan.variants.size(), 2u);
   EXPECT_EQ(plan.variants[0].row, "fast");
   EXPECT_EQ(plan.variants[0].most_m, 16);
-  EXPECT_EQ(plan.variants[1].row, "slow");
+  ASSERT_GE(plan.variants.size(), 2u);
+  for (std::size_t i = 1; i < plan.variants.size(); ++i) EXPECT_EQ(plan.variants[i].row, "slow") << i;
 }
 
 TEST(PlanGemm, ARowOfTheDevicesOwnClassIsTakenBeforeAFasterOneOfAnother) {
