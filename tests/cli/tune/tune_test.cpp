@@ -144,7 +144,7 @@ TEST_F(Tune, AGemmIsTunedForEachRangeOfRows) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const JsonValue all = json(result);
   ASSERT_EQ(all.at("/configs").elements().size(), 2u);
-  const std::vector<std::string> ranges{R"({"least":1,"most":16})", R"({"least":33,"most":64})"};
+  const std::vector<std::string> ranges{R"({"least":1,"most":16})", R"({"least":33,"most":48})"};
   for (std::size_t i = 0; i < 2; ++i) {
     const JsonValue& one = all.at("/configs").elements()[i];
     EXPECT_EQ(one.at("/rows").dump(-1), ranges[i]);
