@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "contract/key_range.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/error.h"
@@ -85,23 +86,42 @@ std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedu
   return list;
 }
 
-/// Fixes what a problem demands of its result beyond being right. In every kernel, tiles and their order within a
-/// sequence follow from the Spec and from the sequence's own lengths. A launch chooses only the number of parts from
-/// the whole batch, so batch_invariant fixes that number.
-AttentionSchedule demanded(const AttentionProblem& problem, AttentionSchedule schedule) {
-  if (problem.batch_invariant && schedule.splits.is_auto()) schedule.splits = 1;
+/// Fixes what a problem demands of its result beyond being right. Tiles and their order within a sequence follow from
+/// the Spec and from the sequence's own lengths. With batch_invariant three more things are fixed, because they would
+/// follow other queries:
+/// - the number of parts of keys, which a launch would choose from the whole batch;
+/// - the maxima of rows that share a warp, which would move together;
+/// - the key from which an item's tiles are counted, which would be the first that some row of the item sees.
+/// Where a sequence brings one query, it has no other ones for the last two.
+AttentionSchedule demanded(const AttentionProblem& problem, AttentionSchedule schedule, AttentionSpec& spec,
+                           Violations& violations) {
+  if (!problem.batch_invariant) return schedule;
+  if (schedule.splits.is_auto()) schedule.splits = 1;
+  if (problem.max_q_len == 1) return schedule;
+  spec.tiles_from_start = spec.has_roles() && contract::hides_low(spec.mask);
+  spec.rescale = schedule.rescale.value_or(Rescale::kLazy);
+  if (!spec.shares_maxima()) return schedule;
+  if (!schedule.rescale.is_auto())
+    violations.push_back(
+        {"/schedule/rescale",
+         "\"lazy\" moves the maxima of a warp's rows together, so a query would depend on others, and the "
+         "problem is batch_invariant; \"always\" is accepted"});
+  schedule.rescale = Rescale::kAlways;
   return schedule;
 }
-void explain_demands(const AttentionProblem& problem, bool splits_were_auto, AttentionPlan& plan) {
+void explain_demands(const AttentionProblem& problem, const AttentionSchedule& given, AttentionPlan& plan) {
   Resolver resolve(plan.choices);
   if (problem.deterministic)
     resolve.derived("deterministic", true,
                     "sums have one order, and parts are merged in theirs: as in every kernel here");
   if (!problem.batch_invariant) return;
-  for (Choice& choice : plan.choices)
-    if (choice.field == "splits" && splits_were_auto)
+  for (Choice& choice : plan.choices) {
+    if (choice.field == "splits" && given.splits.is_auto())
       choice.reason =
           "batch_invariant: a number that follows the batch would change sums; the schedule may give another";
+    if (choice.field == "rescale" && given.rescale.is_auto() && plan.main.rescale == Rescale::kAlways)
+      choice.reason = "batch_invariant: rows of a warp would move their maxima together";
+  }
   resolve.derived(
       "batch_invariant", true,
       plan.splits > 1
@@ -147,10 +167,10 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.sinks = problem.sinks, spec.lse = problem.lse, spec.scales = problem.scales;
   spec.token_gen = schedule.token_gen.value_or(decodes);
   const AttentionFamily& row = attention_row(family, problem.is_latent());
-  const AttentionSchedule asked = demanded(problem, schedule);
+  const AttentionSchedule asked = demanded(problem, schedule, spec, violations);
   row.plan(problem, asked, plan);
   row.check_tile(plan.main, asked, arch_info(arch), violations);
-  explain_demands(problem, schedule.splits.is_auto(), plan);
+  explain_demands(problem, schedule, plan);
   return plan;
 }
 

@@ -32,9 +32,11 @@ struct Sight {
   }
 };
 
-int origin_of(const AttentionSpec& spec, int low) {
+/// low: the first key that the rows see. start: the sequence's first key.
+int origin_of(const AttentionSpec& spec, int low, int start) {
   const int box = spec.page_size > 0 ? contract::hopper_kv_box_rows(spec.block_n, spec.page_size) : 1;
-  return contract::first_tile_key(contract::hides_low(spec.mask) || spec.kv_starts, std::max(spec.chunk, 1), box, low);
+  return contract::first_tile_key(contract::hides_low(spec.mask) || spec.kv_starts, std::max(spec.chunk, 1), box,
+                                  spec.tiles_from_start ? start : low);
 }
 
 /// Sequences of equal lengths that follow each other.
@@ -57,7 +59,7 @@ std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& m
     const std::int64_t both = std::int64_t{spec.block_m} * spec.cta_group, pair = row / both * both;
     const auto first = sight(static_cast<int>(pair / packed));
     const auto last = sight(static_cast<int>((std::min(pair + both, rows) - 1) / packed));
-    const int origin = origin_of(spec, first.low);
+    const int origin = origin_of(spec, first.low, sight.start);
     TimelineItem item{0, 0, static_cast<int>(end - row)};
     if (last.high > first.low) {
       const int n = spec.block_n;

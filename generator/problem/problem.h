@@ -186,7 +186,8 @@ struct AttentionProblem {
   /// The same inputs give the same bits, launch after launch. Every kernel of today does so anyway; the word binds
   /// those of tomorrow.
   bool deterministic = false;
-  /// A sequence's result is the same to the bit, whatever other sequences are in the batch.
+  /// A query's result is the same to the bit, whatever other sequences are in the batch. It is also the same however
+  /// many queries of its own sequence come with it, if queries have 16 bits and keys are not cut into parts.
   bool batch_invariant = false;
   bool operator==(const AttentionProblem&) const = default;
   int group() const { return heads.q / heads.kv; }
@@ -221,7 +222,7 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
         "static bound on the queries of a sequence; 1 is decode, 0 is any");
   field("deterministic", problem.deterministic, any{}, "the same inputs give the same bits, launch after launch");
   field("batch_invariant", problem.batch_invariant, any{},
-        "a sequence's result is the same to the bit whatever else is in the batch");
+        "a query's result is the same to the bit whatever else is in the batch");
 }
 
 struct GemmDTypes {

@@ -84,7 +84,9 @@ by default. LSE is the natural logarithm, f32, `[batch, heads, q_len]` or `[toke
 that sees no key gives O = 0 and LSE = -inf; with a sink, LSE is the sink. `deterministic` changes
 nothing today: every kernel repeats its bits. A decode's keys are cut into parts, whose number
 follows the batch. `batch_invariant` fixes that number: one part, unless the schedule gives
-`splits`.
+`splits`. It also fixes what follows the other queries of a sequence
+([embedding.md](embedding.md#the-same-bits)). So a query of 16 bits has the same bits in a prompt,
+in a chunk of it, and as a decode.
 
 **Lengths.** `kv_lengths` are a tensor of a launch. With `cache_length` `accurate` they count all
 keys of each sequence. With `prompt` they count the keys that lay in the cache before. Each of the

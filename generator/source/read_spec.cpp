@@ -56,6 +56,7 @@ template <class AnySpec>
 void open_fields(const Lines&, AnySpec&) {}
 void open_fields(const Lines& lines, AttentionSpec& spec) {
   spec.kv_starts = lines.contains("kv_starts");
+  spec.tiles_from_start = lines.contains("tiles_from_start");
   spec.latent = lines.contains("latent");
   spec.balanced = lines.contains("balanced");
   spec.v_columns = lines.contains("v_columns");

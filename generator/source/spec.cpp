@@ -33,6 +33,18 @@ int GemmSpec::product_columns() const {
                                         promotion);
 }
 
+AttentionForm AttentionSpec::form() const {
+  using enum AttentionForm;
+  if (family == Family::kHopper) return latent ? kHopperLatent : token_gen ? kHopperDecode : kHopperPrefill;
+  if (family == Family::kBlackwell) return latent ? kBlackwellLatent : kBlackwellPrefill;
+  return latent ? kPortableLatent : token_gen ? kPortableDecode : kPortablePrefill;
+}
+
+bool AttentionSpec::shares_maxima() const {
+  const bool in_warps = family == Family::kPortable || form() == AttentionForm::kHopperDecode;
+  return in_warps && bits_of(q) == 16 && rescale == Rescale::kLazy;
+}
+
 bool AttentionSpec::promotes() const {
   return form() == AttentionForm::kHopperPrefill && bits_of(q) == 8 && pv_promote == 1;
 }

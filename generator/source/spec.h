@@ -180,6 +180,7 @@ struct AttentionSpec {
   int page_size = 0;
   CacheLength cache_length = CacheLength::kAccurate;
   bool kv_starts = false;
+  bool tiles_from_start = false;  // key tiles are counted from the sequence's first key, whatever an item sees
   bool v_columns = false;
   bool latent = false, balanced = false;  // values are the first elements of each key; CTAs share all tiles evenly
   MaskKind mask = MaskKind::kNone;        // as range_mask() has it
@@ -221,18 +222,15 @@ struct AttentionSpec {
   SpecSource mask_source, score_source;  // the user's own
   bool operator==(const AttentionSpec&) const = default;
 
-  AttentionForm form() const {
-    using enum AttentionForm;
-    if (family == Family::kHopper) return latent ? kHopperLatent : token_gen ? kHopperDecode : kHopperPrefill;
-    if (family == Family::kBlackwell) return latent ? kBlackwellLatent : kBlackwellPrefill;
-    return latent ? kPortableLatent : token_gen ? kPortableDecode : kPortablePrefill;
-  }
+  AttentionForm form() const;
   /// Whether warps have roles of their own and pass tiles to each other: hopper and blackwell prefill.
   bool has_roles() const {
     return form() == AttentionForm::kHopperPrefill || form() == AttentionForm::kBlackwellPrefill;
   }
   /// Whether a launch chooses the number of parts into which keys are cut.
   bool splits_keys() const { return token_gen || split_keys; }
+  /// Whether rows of a warp move their maxima together (policy/softmax.cuh), so that bits depend on the other rows.
+  bool shares_maxima() const;
   /// Portable: shared slots of K, and of V. Tiles that wait in registers pass through one slot.
   int kv_slots() const { return family == Family::kPortable && staging == Staging::kRegisters ? 1 : num_stages; }
   /// Portable: warps that own the same query rows, and share the keys of a tile.
@@ -269,6 +267,8 @@ struct AttentionSpec {
 template <class Visitor>
 void visit_options(AttentionSpec& spec, Visitor&& field) {
   if (spec.kv_starts) field("kv_starts", spec.kv_starts, any{}, "a launch may give the first key of each sequence");
+  if (spec.tiles_from_start)
+    field("tiles_from_start", spec.tiles_from_start, any{}, "key tiles are counted from the sequence's first key");
   if (spec.latent) field("latent", spec.latent, any{}, "values are the first elements of each key");
   if (spec.balanced) field("balanced", spec.balanced, any{}, "CTAs share the key tiles of all sequences evenly");
   if (spec.v_columns) field("v_columns", spec.v_columns, any{}, "keys of an element of V lie side by side");

@@ -124,6 +124,7 @@ struct WorkItem {
         first_row(coord.m_block * kBlockM),
         num_rows(min(row_map.rows(sequence.q_len) - first_row, kBlockM)) {}
 
+  __device__ int first_key() const { return 0; }  // of the sequence
   __device__ int query(int row) const { return row_map.query(first_row + row); }
   __device__ int q_head(int row) const { return row_map.q_head(first_row + row); }
   __device__ int64_t token(int row) const { return sequence.q_start + query(row); }
@@ -165,6 +166,7 @@ struct ItemFrom : Item {
   template <class... Where>
   __device__ ItemFrom(const contract::AttentionParams& params, const Where&... where)
       : Item(params, where...), start(start_of(params, *this)) {}
+  __device__ int first_key() const { return start; }
   template <class MaskT>
   __device__ MaskT mask(const contract::AttentionParams& params) const {
     return {params, this->sequence.kv_len, this->sequence.kv_len - this->sequence.q_len, start};

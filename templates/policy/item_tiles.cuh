@@ -44,13 +44,16 @@ class HiddenKeys<false> {
   __device__ int hidden_keys() const { return 0; }
 };
 
-/// Keys come in boxes of kBoxRows. kChunk: keys of a chunk; 1 unless the mask is chunked.
-template <int kBlockN, int kBoxRows, int kChunk, class MaskT, class WorkItemT>
+/// Keys come in boxes of kBoxRows. kChunk: keys of a chunk; 1 unless the mask is chunked. kFromStart: tiles are counted
+/// from the first key that exists, so items of a sequence have the same tiles. Otherwise they are counted from the first
+/// key that the item sees, and are fewer.
+template <int kBlockN, int kBoxRows, int kChunk, bool kFromStart, class MaskT, class WorkItemT>
 __device__ __forceinline__ ItemTiles item_tiles(const contract::AttentionParams& params, const WorkItemT& work) {
   if (work.num_rows <= 0) return {{{0, 0}, 0, 0, 0, 0}, 0};
   const MaskT mask = work.template mask<MaskT>(params);
   const int first = work.query(0), last = work.query(work.num_rows - 1);
-  const int origin = MaskT::hides_low ? contract::first_tile_key(true, kChunk, kBoxRows, mask.visible(first).low) : 0;
+  const int low = kFromStart ? work.first_key() : mask.visible(first).low;
+  const int origin = MaskT::hides_low ? contract::first_tile_key(true, kChunk, kBoxRows, low) : 0;
   return {tile_list<kBlockN>(mask.counted_from(origin), first, last), origin};
 }
 

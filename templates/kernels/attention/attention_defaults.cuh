@@ -12,7 +12,7 @@ namespace kernelwright {
 
 namespace spec_defaults {
 // Not variables, which would be in every binary.
-enum : bool { kKvStarts = false, kVColumns = false, kBalanced = false };
+enum : bool { kKvStarts = false, kTilesFromStart = false, kVColumns = false, kBalanced = false };
 enum : int { kPvPromote = 1, kPvBuffers = 1, kExp2Emulated = 0, kRopeWidth = 0 };
 }  // namespace spec_defaults
 

@@ -77,7 +77,7 @@ __device__ __forceinline__ uint32_t share_rank() {
 /// The key tiles of `work`, the item of a CTA or of a cluster.
 template <class WorkItemT>
 __device__ __forceinline__ policy::ItemTiles tiles_of(const contract::AttentionParams& params, const WorkItemT& work) {
-  return policy::item_tiles<spec::kBlockN, kFirstKeyStep, kChunkStep, Mask>(params, work);
+  return policy::item_tiles<spec::kBlockN, kFirstKeyStep, kChunkStep, spec::kTilesFromStart, Mask>(params, work);
 }
 
 /// `tiles` are all tiles that the CTAs of a cluster see. This call finds which of them need no mask for the rows of

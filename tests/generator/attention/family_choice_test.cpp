@@ -5,6 +5,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/error.h"
+#include "support/expect_message.h"
 
 namespace kernelwright::family_choice_test {
 namespace {
@@ -130,6 +131,35 @@ TEST(Demands, ChangeNoKernelAndNoRow) {
   EXPECT_EQ(demanded.row, plain.row);
 }
 
+TEST(Demands, OfOneQueryASequenceLeaveTilesAndMaximaAsTheyAre) {
+  AttentionProblem problem = prefill();
+  problem.mask = {MaskKind::kSlidingWindow, {100, 0}, 0, {}};
+  problem.batch_invariant = true;
+  EXPECT_TRUE(plan_attention(problem, {}, Arch::kSm90a).main.tiles_from_start);
+  EXPECT_TRUE(plan_attention(problem, {}, Arch::kSm100a).main.tiles_from_start);
+  EXPECT_FALSE(plan_attention(problem, {}, Arch::kSm80).main.tiles_from_start) << "portable tiles begin with key 0";
+  EXPECT_EQ(plan_attention(problem, {}, Arch::kSm80).main.rescale, Rescale::kAlways);
+  EXPECT_EQ(plan_attention(problem, {}, Arch::kSm90a).main.rescale, Rescale::kLazy)
+      << "its rows have maxima of their own";
+  problem.max_q_len = 1;
+  EXPECT_EQ(plan_attention(problem, {}, Arch::kSm80).main.rescale, Rescale::kLazy);
+  EXPECT_FALSE(plan_attention(problem, {}, Arch::kSm90a).main.tiles_from_start);
+  problem.max_q_len = 2;
+  EXPECT_EQ(plan_attention(problem, {}, Arch::kSm80).main.rescale, Rescale::kAlways);
+}
+
+TEST(Demands, RefuseMaximaThatMoveTogether) {
+  AttentionProblem problem = prefill();
+  problem.batch_invariant = true;
+  AttentionSchedule schedule;
+  schedule.rescale = Rescale::kLazy;
+  EXPECT_EQ(plan_attention(problem, schedule, Arch::kSm90a).main.rescale, Rescale::kLazy);
+  EXPECT_THROW_MESSAGE(
+      plan_attention(problem, schedule, Arch::kSm80), ConfigError,
+      "/schedule/rescale: \"lazy\" moves the maxima of a warp's rows together, so a query would depend "
+      "on others, and the problem is batch_invariant; \"always\" is accepted");
+}
+
 TEST(FamilyChoice, FollowsTheFieldsThatTheScheduleNames) {
   AttentionSchedule schedule;
   schedule.num_warps = 8;
@@ -160,4 +190,6 @@ TEST(FamilyChoice, LetsTheFamilySpeakThatLacksLeast) {
 }
 
 }  // namespace
+#include "support/expect_message.h"
+
 }  // namespace kernelwright::family_choice_test

@@ -19,6 +19,7 @@ std::vector<Spec> specs() {
   latent.head_dim_qk = 576, latent.head_dim_v = 512;
   AttentionSpec rotary;
   rotary.rope_width = 64, rotary.exp2_emulated = 3, rotary.pv_promote = 0, rotary.kv_starts = rotary.v_columns = true;
+  rotary.tiles_from_start = true;
   AttentionSpec narrow;
   narrow.pv_buffers = 2;
   AttentionSpec scored;

@@ -255,7 +255,7 @@ const Fault kFaults[] = {
     {"hopper_right", "hopper", {}, nullptr},
     {"tiles_counted_from_key_0",
      "hopper",
-     {change("item_tiles", "first_tile_key", "mask.visible(first).low", "0")},
+     {change("item_tiles", "kFromStart first_key", "mask.visible(first).low", "0")},
      "wrong result"},
     {"hopper_pages_right", "hopper_pages", {}, nullptr},
     {"start_counted_from_key_0",
