@@ -37,6 +37,7 @@ class Problem(NamedTuple):
     kv_offsets: bool = False
     kv_dtype: str = ""  # "": that of the queries
     scales: str = "none"  # of fp8 keys and values
+    batch_invariant: bool = False  # a query's bits depend on no other query
 
     def config(self):
         """What Engine.prepare() takes."""
@@ -61,7 +62,8 @@ class Problem(NamedTuple):
         if self.ragged:
             problem["q_layout"] = "ragged"
         # A field that is false is left out, so that the config of a plain problem is that of docs/config.md.
-        flags = {"sinks": self.sinks, "lse": self.lse, "kv_starts": self.starts, "kv_offsets": self.kv_offsets}
+        flags = {"sinks": self.sinks, "lse": self.lse, "kv_starts": self.starts, "kv_offsets": self.kv_offsets,
+                 "batch_invariant": self.batch_invariant}
         return {"problem": problem | {name: True for name, value in flags.items() if value}}
 
 

@@ -19,6 +19,7 @@ class GemmProblem(NamedTuple):
     scales: str = "none"  # others: the operands are e4m3
     bias: bool = False
     gates: str = ""  # the epilogue of a layer that makes products of gates and ups, whose weights are interleaved by 8
+    batch_invariant: bool = False  # a row's bits depend on no other row
 
     @property
     def fp8(self):
@@ -32,6 +33,8 @@ class GemmProblem(NamedTuple):
             problem["scales"] = self.scales
         if self.gates or self.bias:
             problem["epilogue"] = self.gates or "acc + bias"
+        if self.batch_invariant:
+            problem["batch_invariant"] = True
         return {"kind": "gemm", "problem": problem}
 
 

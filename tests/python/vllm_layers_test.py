@@ -24,6 +24,7 @@ from kernelwright import _served
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
+HOPPER = not HAS_GPU or torch.cuda.get_device_capability()[0] == 9  # the emulator is one
 BF16, F16 = torch.bfloat16, torch.float16
 FP8 = torch.float8_e4m3fn
 
@@ -392,6 +393,35 @@ class Fp8(Layers):
                         self.assertTrue(all(torch.equal(one, other) for one, other in zip(found, want)))
                         self.assertEqual(found[0].shape, x.shape)
 
+    def test_batch_invariant_results(self):
+        """Norms, linear layers of 16 bits and of fp8 with scales of blocks, gates and tokens: a row has the same bits whatever the
+        other rows are, and however many."""
+        from vllm.model_executor.models.llama import LlamaMLP
+
+        norms.register()
+        for invariant in (True, False):
+            with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": str(int(invariant))}):
+                mlp, layer = made(lambda: LlamaMLP(256, 4096, "silu"), BF16), self.decoder(block=True)
+                # Halves of k that nearly cancel: another order of sums shows in bf16.
+                mlp.down_proj.weight[:, 2048:] = -mlp.down_proj.weight[:, :2048]
+                for part, factor in enumerate((1, 1 + 2.0**-7)):
+                    rows = mlp.gate_up_proj.weight[part * 4096:(part + 1) * 4096]
+                    rows[2048:] = rows[:2048] * factor
+                for module in (mlp, layer):
+                    model.take_over(module, ("linears", "gates", "norms"))
+            for product in (mlp.down_proj.quant_method.product, layer.mlp.down_proj.quant_method.fp8_linear):
+                self.assertEqual(product.problem.batch_invariant, invariant)
+            x, residual = randn(70, 256), randn(70, 256)
+            with torch.inference_mode():
+                whole = mlp(x), *layer(None, x, residual)
+                for rows in (slice(0, 1), slice(3, 19), slice(69, 70), slice(5, 69)):
+                    found = mlp(x[rows]), *layer(None, x[rows], residual[rows])
+                    same = [torch.equal(one, of_all[rows]) for one, of_all in zip(found, whole)]
+                    if invariant:
+                        self.assertEqual(same, [True] * 3, rows)
+                    elif HOPPER and rows == slice(3, 19):
+                        self.assertFalse(same[0], "few rows are multiplied in parts of k")
+
     def test_norms_that_others_read_make_no_tokens(self):
         layer = self.decoder(False)
         model.take_over(layer, ("linears", "gates", "norms"), has_lora=True)
@@ -432,6 +462,8 @@ class Fp8(Layers):
         can = linears.KernelwrightFp8LinearKernel.can_implement
         self.assertIn("float32", can(self.config((-1, -1), True, (-1, -1), torch.float32))[1])
         self.assertIn("no scales of", can(self.config((1, 64), False, (64, 64)))[1])
+        with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}):
+            self.assertIn("in its own way where results are to be batch-invariant", can(self.config((1, -1), False, (-1, -1)))[1])
         self.assertEqual(linears.KernelwrightFp8LinearKernel.is_supported(80), (False, "needs compute capability 8.9"))
         self.assertEqual(linears.KernelwrightFp8LinearKernel.is_supported(90), (True, None))
 
@@ -621,6 +653,12 @@ class Experts(Layers):
         self.assertIn("FlashInfer CUTLASS", reason(
             lambda layer: setattr(layer.quant_method, "unquantized_backend", UnquantizedMoeBackend.FLASHINFER_CUTLASS)))
 
+    def test_experts_are_left_to_vllm_where_results_are_to_be_invariant(self):
+        with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}), self.assertLogs("vllm.kernelwright", "INFO") as log:
+            model.take_over(torch.nn.Module(), ("experts",))
+        self.assertEqual([record.getMessage() for record in log.records],
+                         ["kernelwright leaves experts to vLLM, because results are to be batch-invariant"])
+
 
 class Registration(unittest.TestCase):
     """register(), in processes of its own."""
@@ -653,10 +691,9 @@ class Registration(unittest.TestCase):
         self.assertEqual(self.norms, ["['native']", "['native']"])
         found, _ = self.run_in_vllm(KERNELWRIGHT_VLLM="")
         self.assertEqual(found[2:], ["False", "None"])
-        self.run_in_vllm(KERNELWRIGHT_VLLM="norms")
-        self.assertEqual(self.norms, ["['kernelwright', 'native']"] * 2)
-        self.run_in_vllm(KERNELWRIGHT_VLLM="norms", VLLM_BATCH_INVARIANT="1")
-        self.assertEqual(self.norms, ["['native']", "['native']"])
+        for invariant in ("0", "1"):
+            self.run_in_vllm(KERNELWRIGHT_VLLM="norms", VLLM_BATCH_INVARIANT=invariant)
+            self.assertEqual(self.norms, ["['kernelwright', 'native']"] * 2)
         found, log = self.run_in_vllm(KERNELWRIGHT_VLLM="experts,nothing")
         self.assertEqual(found[2:], ["True", f"{kernelwright.__version__} experts"])
         self.assertNotIn("Kernelwright", found[0])

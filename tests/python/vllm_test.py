@@ -202,6 +202,41 @@ class Contract(unittest.TestCase):
                     bound = {"fp8": 2.0**-4, "fp8_e5m2": 2.0**-3}[word]
                     self.assertLessEqual(((k - step.keys[1].cpu().float()).abs() / (step.keys[1].cpu().float().abs() + 0.02)).max().item(), bound)
 
+    def rows_of(self, layer, builder, tokens, cut, others=()):
+        """The outputs of a sequence whose queries, keys and values are `tokens`. cut: queries of each of its steps, in which `others`
+        (as in STEPS) run ahead of it."""
+        found, ahead = [], 0
+        for new in cut:
+            step = Step(layer, torch.bfloat16, (*others, (ahead, new)))
+            step.keys[-1], step.values[-1] = (of[:ahead + new] for of in tokens[1:])
+            step.write(0, [each for each, _ in step.sequences])
+            step.queries[step.tokens - new:step.tokens] = tokens[0][ahead:ahead + new]
+            found.append(step.run(builder)[step.tokens - new:step.tokens])
+            ahead += new
+        return torch.cat(found)
+
+    def test_batch_invariant_results(self):
+        """A query has the same bits alone and beside others, in a whole prompt, in chunks of it and in steps of its own."""
+        size = 150
+        tokens = [torch.randn(size, heads, HEAD_DIM).to(torch.bfloat16).to(DEVICE) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+        tokens[0] *= 8  # maxima of tiles lie far apart
+        cuts = (149, 1), (70, 1, 1, 78), (1, 64, 85)
+        others = ((37, 1), (200, 60), (0, 5))
+        for features in ({}, {"sliding_window": 40}, {"kv_cache_dtype": "fp8"}):
+            for invariant in (True, False):
+                with self.subTest(invariant=invariant, **features), \
+                        unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": str(int(invariant))}):
+                    layer = layer_of(KernelwrightImpl(HEADS, HEAD_DIM, HEAD_DIM ** -0.5, KV_HEADS, **features), torch.bfloat16)
+                    self.assertEqual(len(layer.impl.problems("bf16", PAGE)), 2 if invariant else 3)
+                    builder = builder_of({"layer": layer})
+                    whole = self.rows_of(layer, builder, tokens, (size,))
+                    same = [torch.equal(self.rows_of(layer, builder, tokens, cut, others[::order]), whole)
+                            for cut, order in zip(((size,), *cuts), (1, -1, 1, -1))]
+                    same.append(torch.equal(self.rows_of(layer, builder, tokens, cuts[0]), whole))
+                    self.assertEqual(all(same), invariant, same)
+        if not HAS_GPU:
+            self.assertEqual(self.engine.take_hazards(), [])
+
     def test_the_engine_is_sealed_and_layers_alike_share_kernels(self):
         layers = {str(i): layer_of(KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS), torch.bfloat16) for i in range(3)}
         builder_of(layers)
@@ -237,7 +272,7 @@ class Contract(unittest.TestCase):
         self.assertEqual(reasons(use_mla=True), ["MLA not supported"])
         self.assertEqual(reasons(device_capability=DeviceCapability(7, 5)), ["compute capability not supported"])
         self.assertEqual(reasons(attn_type=AttentionType.ENCODER_ONLY), ["attention type AttentionType.ENCODER_ONLY not supported"])
-        self.assertEqual(reasons(use_batch_invariant=True), ["batch invariance not supported"])
+        self.assertEqual(reasons(use_batch_invariant=True), [])
         self.assertEqual(reasons(kv_cache_dtype="float16"), ["a cache of float16 beside torch.bfloat16 is not supported"])
         self.assertEqual(reasons(kv_cache_dtype="bfloat16"), [])
         for field, value, words in (("decode_context_parallel_size", 2, "decode context parallelism is not supported"),
@@ -433,6 +468,36 @@ class Latents(unittest.TestCase):
     def test_an_fp8_cache_of_one_scale(self):
         self.check(kv_cache_dtype="fp8")
 
+    def test_batch_invariant_results(self):
+        """Drafted tokens have the bits that each has in a step of its own, beside whatever other sequences."""
+        page, keys, drafted = 64, 1600, 3
+        for kv_cache_dtype, invariances in (("auto", (True, False)), ("fp8", (True,))):  # of "auto", CTAs share keys
+            for invariant in invariances:
+                with self.subTest(kv_cache_dtype, invariant=invariant), \
+                        unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": str(int(invariant))}):
+                    impl = self.impl_of(kv_cache_dtype)
+                    self.latent.prepare([impl], torch.bfloat16, page, drafted, torch.device(DEVICE))
+                    cache = torch.randn(60, page, 576, device=DEVICE).to(torch.float8_e4m3fn if kv_cache_dtype == "fp8" else torch.bfloat16)
+                    cache = cache.view(torch.uint8) if kv_cache_dtype == "fp8" else cache
+                    table = torch.randperm(60)[:50].reshape(2, 25).to(torch.int32).to(DEVICE)
+                    q = torch.randn(drafted, self.HEADS, 576, device=DEVICE).to(torch.bfloat16)
+
+                    def decode(q, *lengths, impl=impl, table=table, cache=cache):
+                        """The rows of the last sequence."""
+                        step = types.SimpleNamespace(block_table=table[2 - len(lengths):].contiguous(),
+                                                     seq_lens=torch.tensor(lengths, dtype=torch.int32, device=DEVICE))
+                        metadata = types.SimpleNamespace(num_decodes=len(lengths), max_seq_len=keys, decode=step)
+                        out, _ = impl.forward_mqa(torch.cat([q] * len(lengths)), cache, metadata,
+                                                  types.SimpleNamespace(_k_scale=torch.tensor(0.02, device=DEVICE)))
+                        return out[-len(q):]
+                    whole = decode(q, keys)
+                    alone = [decode(q[i:i + 1], *others, keys - 2 + i) for i in range(drafted) for others in ((), (200,))]
+                    same = [torch.equal(decode(q, 150, keys), whole), *(torch.equal(row, whole[i // 2:i // 2 + 1])
+                                                                        for i, row in enumerate(alone))]
+                    self.assertEqual(all(same), invariant, same)
+        if not HAS_GPU:
+            self.assertEqual(self.engine.take_hazards(), [])
+
     def test_graphs_have_the_workspace_of_the_longest_sequences(self):
         near = torch.empty(0, device=DEVICE)
         for kv_dtype in ("", "e4m3"):
@@ -463,7 +528,7 @@ class Latents(unittest.TestCase):
         self.assertEqual(reasons(head_size=320), ["head_size not supported"])
         self.assertEqual(reasons(use_sparse=True), ["sparse not supported"])
         self.assertEqual(reasons(kv_cache_dtype="fp8_e5m2"), ["kv_cache_dtype not supported"])
-        self.assertEqual(reasons(use_batch_invariant=True), ["batch invariance not supported"])
+        self.assertEqual(reasons(use_batch_invariant=True), [])
         with self.assertRaisesRegex(NotImplementedError, "latents of 512 and 64, and the model's are 256 and 64"):
             self.impl_of(kv_lora_rank=256)
         with self.assertRaisesRegex(NotImplementedError, "no ALiBi, window or softcap"):

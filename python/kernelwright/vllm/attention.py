@@ -2,8 +2,9 @@
 other, keys and values in pages, and all lengths are read on the device. New keys and values are written by a kernel of kind
 kv_write.
 
-A layer has four kernels: attention for steps with one query a sequence and for others, and for both the write. They are
-prepared once vLLM has made the cache, before it captures graphs, and the engine is sealed. Layers alike share them.
+A layer has three kernels: attention for steps with one query a sequence and for others, and for both the write. Where results
+are to be batch-invariant, one kernel of attention serves all steps. Kernels are prepared once vLLM has made the cache, before it
+captures graphs, and the engine is sealed. Layers alike share them.
 """
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from vllm import envs
 from vllm.config import get_current_vllm_config_or_none, get_layers_from_vllm_config
 from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadata,
@@ -29,6 +31,11 @@ FP8_TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 
 served = Served(logger, "vLLM")
+
+
+def is_invariant():
+    """Whether results are to be batch-invariant."""
+    return bool(getattr(envs, "VLLM_BATCH_INVARIANT", False))
 
 
 class KernelwrightBackend(AttentionBackend):
@@ -74,6 +81,10 @@ class KernelwrightBackend(AttentionBackend):
     @classmethod
     def supports_sink(cls) -> bool:
         return True
+
+    @classmethod
+    def supports_batch_invariance(cls) -> bool:
+        return hasattr(envs, "VLLM_BATCH_INVARIANT")  # else is_invariant() would not know
 
     @classmethod
     def supports_compute_capability(cls, capability) -> bool:
@@ -180,16 +191,19 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
         self.softcap = float(logits_soft_cap or 0)
         self.alibi_slopes, self.sinks = alibi_slopes, sinks
+        self.invariant = is_invariant()
         self._kernels, self._cache, self._named, self._sinks = {}, (None, None, None), None, None
 
     def problems(self, dtype, page_size):
         """Those of all of its kernels."""
-        return [self._attention(dtype, page_size, one_query) for one_query in (True, False)] + [self._write(dtype, page_size)]
+        steps = (False,) if self.invariant else (True, False)
+        return [self._attention(dtype, page_size, one_query) for one_query in steps] + [self._write(dtype, page_size)]
 
     def _attention(self, dtype, page_size, one_query):
         return paged_attention(dtype, self.num_heads, self.num_kv_heads, self.head_size, self.head_size, page_size, one_query,
                                self.sliding_window - 1 if self.sliding_window else -1, FP8.get(self.kv_cache_dtype, ""),
-                               softcap=self.softcap, sinks=self.sinks is not None, alibi=self.alibi_slopes is not None)
+                               softcap=self.softcap, sinks=self.sinks is not None, alibi=self.alibi_slopes is not None,
+                               batch_invariant=self.invariant)
 
     def _write(self, dtype, page_size):
         return paged_write(dtype, self.num_kv_heads, self.head_size, self.head_size, page_size, FP8.get(self.kv_cache_dtype, ""))
@@ -245,7 +259,9 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
         if attn_metadata is None:  # vLLM measures its memory
             return output.fill_(0)
         keys, values = self._pages(kv_cache)
-        one_query, rows, result = attn_metadata.max_query_len == 1, attn_metadata.num_actual_tokens, output
+        # Invariant results come from one kernel: it gives a query the same bits in a prompt, in a chunk of it, and alone.
+        one_query = attn_metadata.max_query_len == 1 and not self.invariant
+        rows, result = attn_metadata.num_actual_tokens, output
         if one_query and rows < len(query):  # parts of keys take memory for each row
             output[rows:].zero_()
             query, output = query[:rows], output[:rows]

@@ -17,7 +17,7 @@ from vllm.model_executor.layers.attention.mla_attention import (MLAAttention, ML
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionType
 
 from .._attention import DTYPES
-from .attention import FP8_TYPES, PAGE_SIZES, page_size_of, reasons_of_config, reserve, served
+from .attention import FP8_TYPES, PAGE_SIZES, is_invariant, page_size_of, reasons_of_config, reserve, served
 
 logger = logging.getLogger("vllm.kernelwright")
 
@@ -35,6 +35,7 @@ class LatentProblem(NamedTuple):
     queries: int = 1  # of a sequence at most
     kv_dtype: str = ""  # "": that of the queries
     shares_keys: bool = False  # CTAs share the keys of all sequences
+    batch_invariant: bool = False  # a query's bits depend on no other query
 
     def config(self):
         """What Engine.prepare() takes."""
@@ -44,6 +45,8 @@ class LatentProblem(NamedTuple):
                    "mask": {"kind": "causal"}, "max_q_len": self.queries}
         if self.kv_dtype:
             problem["scales"] = "per_tensor"
+        if self.batch_invariant:
+            problem["batch_invariant"] = True
         return {"problem": problem, "schedule": {"scheduler": "balanced"} if self.shares_keys else "auto"}
 
 
@@ -72,6 +75,10 @@ class KernelwrightLatentBackend(MLACommonBackend):
     @classmethod
     def get_supported_head_sizes(cls) -> list[int]:
         return [LATENT + ROTARY]
+
+    @classmethod
+    def supports_batch_invariance(cls) -> bool:
+        return True
 
     @classmethod
     def supports_compute_capability(cls, capability) -> bool:
@@ -130,15 +137,17 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
             raise NotImplementedError(f"kernelwright's latent backend has latents of {LATENT} and {ROTARY}, and the model's are "
                                       f"{self.kv_lora_rank} and {self.qk_rope_head_dim}; choose another --attention-backend")
         self.supports_quant_query_input = False  # queries stay in 16 bits beside keys of 8
-        self.most_queries = 1
+        self.most_queries, self.invariant = 1, is_invariant()
         self._kernels, self._pages = {}, (None, None)
 
     def problem(self, dtype, page_size, queries, device):
-        """That of a decode of `queries` queries a sequence. CTAs share keys of 16 bits on Hopper; the emulator is one."""
+        """That of a decode of `queries` queries a sequence. CTAs share keys of 16 bits on Hopper; the emulator is one. Invariant
+        results come from one kernel, whose CTAs share no keys: a share follows the batch."""
         kv_dtype = FP8.get(self.kv_cache_dtype, "")
         hopper = device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == HOPPER
-        return LatentProblem(dtype, self.num_heads, page_size, 1 if queries == 1 else self.most_queries, kv_dtype,
-                             shares_keys=hopper and not kv_dtype)
+        most = 1 if queries == 1 and not self.invariant else self.most_queries
+        return LatentProblem(dtype, self.num_heads, page_size, most, kv_dtype,
+                             shares_keys=hopper and not kv_dtype and not self.invariant, batch_invariant=self.invariant)
 
     def _kernel(self, q, page_size):
         key = q.device, q.dtype, page_size, q.shape[1] > 1

@@ -5,7 +5,6 @@ kernel.
 from __future__ import annotations
 
 import torch
-from vllm import envs
 from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel import Fp8BlockScaledMMLinearKernel
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import FP8ScaledMMLinearKernel
 from vllm.model_executor.layers.activation import GeluAndMul, SiluAndMul
@@ -17,7 +16,7 @@ from vllm.model_executor.utils import replace_parameter
 from .._attention import DTYPES, OPS
 from .._errors import ConfigError
 from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleaved, quantised, rows_of
-from .attention import served
+from .attention import is_invariant, served
 from .chains import feeds
 
 
@@ -38,7 +37,7 @@ class Product:
         if bias is not None and bias.dtype != weight.dtype:
             raise ConfigError(f"its bias is {bias.dtype}, and its weight {weight.dtype}")
         n, k = weight.shape
-        problem = GemmProblem(n, k, DTYPES[weight.dtype], gates=gates)
+        self.problem = problem = GemmProblem(n, k, DTYPES[weight.dtype], gates=gates, batch_invariant=is_invariant())
         self.k, self.columns = k, n // 2 if gates else n
         self.plain = served.handle(*device_of(weight), problem)
         # A layer whose sums ranks share gives its bias on one of them alone.
@@ -197,8 +196,6 @@ def here():
 def of_config(config):
     """The GemmProblem of a configuration of vLLM's. Raises ConfigError with the reason if there is none."""
     rows, weight = config.activation_quant_key, config.weight_quant_key
-    if envs.VLLM_BATCH_INVARIANT:
-        raise ConfigError("is not batch-invariant")
     if rows.dtype != FP8 or weight.dtype != FP8 or config.out_dtype not in DTYPES:
         raise ConfigError(f"takes e4m3 and makes float16 or bfloat16, not {rows.dtype}, {weight.dtype} and {config.out_dtype}")
     of_rows, of_weight = rows.scale.group_shape, weight.scale.group_shape
@@ -210,8 +207,10 @@ def of_config(config):
         scales = "per_token"
     else:
         raise ConfigError(f"has no scales of {tuple(of_rows)} and {tuple(of_weight)}")
+    if is_invariant() and scales != "per_block":
+        raise ConfigError("vLLM multiplies by such weights in its own way where results are to be batch-invariant")
     n, k = config.weight_shape
-    return GemmProblem(n, k, DTYPES[config.out_dtype], scales)
+    return GemmProblem(n, k, DTYPES[config.out_dtype], scales, batch_invariant=is_invariant())
 
 
 def rows_problem(config):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 import vllm.kernels  # noqa: F401, vLLM's own implementations come first
-from vllm import envs, ir
+from vllm import ir
 from vllm.model_executor.layers.fusion.quant_activation import QuantizedActivation
 from vllm.model_executor.layers.layernorm import RMSNorm
 
@@ -76,10 +76,9 @@ def put_first():
 
     def priority(cls, vllm_config):
         order = given(cls, vllm_config)
-        if not envs.VLLM_BATCH_INVARIANT:
-            for providers in (order.rms_norm, order.fused_add_rms_norm):
-                if PROVIDER not in providers:
-                    providers.insert(0, PROVIDER)
+        for providers in (order.rms_norm, order.fused_add_rms_norm):
+            if PROVIDER not in providers:
+                providers.insert(0, PROVIDER)
         return order
     priority.of_kernelwright = True
     cuda.CudaPlatformBase.get_default_ir_op_priority = classmethod(priority)
