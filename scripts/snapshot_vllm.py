@@ -27,7 +27,7 @@ NAMES = {
 
 MLA = "vllm/model_executor/layers/attention/mla_attention.py"
 LATENT_NAMES = {
-    BACKEND: ("AttentionBackend", "AttentionCGSupport", "AttentionType"),
+    BACKEND: ("AttentionBackend", "AttentionCGSupport", "AttentionType", "MLAAttentionImpl"),
     MLA: ("MLAAttention", "MLACommonBackend", "MLACommonDecodeMetadata", "MLACommonImpl", "MLACommonMetadata",
           "MLACommonMetadataBuilder", "QueryLenSupport"),
     "vllm/platforms/cuda.py": ("CudaPlatformBase",),

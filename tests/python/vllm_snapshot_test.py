@@ -93,8 +93,8 @@ class Snapshots(unittest.TestCase):
         mla = script().MLA
         bases = {"KernelwrightLatentBackend": ((mla, "MLACommonBackend"), (BACKEND, "AttentionBackend")),
                  "KernelwrightLatentMetadataBuilder": ((mla, "MLACommonMetadataBuilder"),),
-                 "KernelwrightLatentImpl": ((mla, "MLACommonImpl"),)}
-        own, checked = ("problem",), 0  # no method of vLLM's
+                 "KernelwrightLatentImpl": ((mla, "MLACommonImpl"), (BACKEND, "MLAAttentionImpl"))}
+        own, checked = ("problem", "write_problem"), 0  # no method of vLLM's
         for version, files in LATENTS.items():
             for ours, theirs in bases.items():
                 methods = {name: of for file, base in reversed(theirs) for name, of in files[file][base]["methods"].items()}

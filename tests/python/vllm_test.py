@@ -398,7 +398,7 @@ class Contract(unittest.TestCase):
 
 
 class Latents(unittest.TestCase):
-    """Decodes over latents: forward_mqa() of the class that vLLM builds, behind its own cache."""
+    """Decodes over latents and writes of their cache: forward_mqa() and do_kv_cache_update() of the class that vLLM builds."""
 
     HEADS, LENGTHS = 3, (37, 1, 90, 64)
 
@@ -467,6 +467,39 @@ class Latents(unittest.TestCase):
 
     def test_an_fp8_cache_of_one_scale(self):
         self.check(kv_cache_dtype="fp8")
+
+    def test_new_keys_are_written_to_their_slots(self):
+        page, pages, scale = 16, 5, torch.tensor(0.02, device=DEVICE)
+        for kv_cache_dtype in ("auto", "fp8"):
+            for tokens, padding in ((5, 2), (1, 0), (40, 0)):
+                with self.subTest(kv_cache_dtype, tokens=tokens):
+                    impl = self.impl_of(kv_cache_dtype)
+                    fp8 = kv_cache_dtype == "fp8"
+                    latents = torch.randn(tokens + padding, 512).to(torch.bfloat16).to(DEVICE)
+                    rotary = torch.randn(tokens + padding, 2112).to(torch.bfloat16).to(DEVICE)[:, None, 2048:]  # part of a product
+                    cache = torch.randint(0, 100, (2, pages, page, 576), dtype=torch.uint8, device=DEVICE)
+                    cache = (cache if fp8 else cache.to(torch.bfloat16))[1]
+                    kept, slots = cache.clone(), torch.randperm(page * pages)[:tokens]
+                    given = torch.cat([slots, torch.full((padding,), -1)]).to(DEVICE)
+                    impl.do_kv_cache_update(latents, rotary, cache, given[None], kv_cache_dtype, scale)
+                    kept, found = (each.view(torch.float8_e4m3fn if fp8 else torch.bfloat16).reshape(-1, 576).cpu().double()
+                                   for each in (kept, cache))
+                    want = torch.cat([latents, rotary.squeeze(1)], -1)[:tokens].cpu().double()
+                    others = torch.ones(page * pages, dtype=torch.bool)
+                    others[slots] = False
+                    self.assertTrue(torch.equal(kept[others], found[others]))
+                    if fp8:
+                        off = (found[slots] * 0.02 - want).abs() - 2.0**-4 * want.abs() - 2.0**-10 * 0.02
+                        self.assertLessEqual(off.max().item(), 1e-6)
+                    else:
+                        self.assertTrue(torch.equal(found[slots], want))
+                    longer = torch.randn(tokens + 3, 512).to(torch.bfloat16).to(DEVICE)  # tokens of a graph, without slots for all
+                    impl.do_kv_cache_update(longer, torch.zeros(tokens + 3, 1, 64, dtype=torch.bfloat16, device=DEVICE), cache,
+                                            given[:tokens], kv_cache_dtype, scale)
+                    self.assertEqual(cache.reshape(-1, 576)[slots, 512:].float().abs().max().item(), 0)
+        impl.do_kv_cache_update(latents, rotary, torch.empty(0), given, "auto", scale)
+        if not HAS_GPU:
+            self.assertEqual(self.engine.take_hazards(), [])
 
     def test_batch_invariant_results(self):
         """Drafted tokens have the bits that each has in a step of its own, beside whatever other sequences."""

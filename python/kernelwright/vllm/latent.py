@@ -1,9 +1,12 @@
-"""Attention over latents (MLA) of vLLM by kernels of Kernelwright: the decodes of DeepSeek-V2 and V3, R1, Kimi-K2 and GLM-5.
-Prompts, the writes of the cache and the products around a decode stay vLLM's.
+"""Attention over latents (MLA) of vLLM by kernels of Kernelwright: the decodes of DeepSeek-V2 and V3, R1, Kimi-K2 and GLM-5, and
+the writes of the cache. Prompts and the products around a decode stay vLLM's.
 
 A decode is one launch: queries are absorbed, each has the latent's 512 elements and 64 that carry the rotation, and values are the
 first 512 of the keys. All lengths are read on the device, so graphs may be replayed with others. On Hopper CTAs share the keys of
 all sequences evenly, because a server's batch has long and short ones (docs/attention/latent.md).
+
+A kernel of kind kv_write has keys and values of one number of heads, and heads of up to 256 elements. So a new key is written as
+four heads of each: its latent as keys, and what carries the rotation as values. Strides put them into one row of the cache.
 """
 from __future__ import annotations
 
@@ -17,11 +20,13 @@ from vllm.model_executor.layers.attention.mla_attention import (MLAAttention, ML
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionType
 
 from .._attention import DTYPES
+from .._served import paged_write
 from .attention import FP8_TYPES, PAGE_SIZES, is_invariant, page_size_of, reasons_of_config, reserve, served
 
 logger = logging.getLogger("vllm.kernelwright")
 
 LATENT, ROTARY = 512, 64  # elements of a key
+PARTS = 4  # heads in which it is written
 FP8 = {"fp8": "e4m3", "fp8_e4m3": "e4m3"}  # vLLM's words for a cache of one scale
 HOPPER = 9
 
@@ -108,15 +113,16 @@ class KernelwrightLatentMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetada
 
 
 def prepare(impls, dtype, page_size, most_queries, device):
-    """The kernels of the layers, for decodes of one query and of `most_queries`. Returns their problems."""
-    problems = []
+    """The kernels of the layers: for decodes of one query and of `most_queries`, and for writes. Returns the decodes' problems."""
+    decodes, writes = [], []
     for impl in impls:
         if isinstance(impl, KernelwrightLatentImpl):
             impl.most_queries = most_queries
-            problems += [impl.problem(DTYPES[dtype], page_size, queries, device) for queries in (1, most_queries)]
-    problems = list(dict.fromkeys(problems))
-    served.prepare(device.type, device.index or 0, problems)
-    return problems
+            decodes += [impl.problem(DTYPES[dtype], page_size, queries, device) for queries in (1, most_queries)]
+            writes.append(impl.write_problem(DTYPES[dtype], page_size))
+    decodes, writes = (list(dict.fromkeys(problems)) for problems in (decodes, writes))
+    served.prepare(device.type, device.index or 0, [*decodes, *writes])
+    return decodes
 
 
 class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
@@ -138,7 +144,7 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
                                       f"{self.kv_lora_rank} and {self.qk_rope_head_dim}; choose another --attention-backend")
         self.supports_quant_query_input = False  # queries stay in 16 bits beside keys of 8
         self.most_queries, self.invariant = 1, is_invariant()
-        self._kernels, self._pages = {}, (None, None)
+        self._kernels, self._pages = {}, (None, None, None)
 
     def problem(self, dtype, page_size, queries, device):
         """That of a decode of `queries` queries a sequence. CTAs share keys of 16 bits on Hopper; the emulator is one. Invariant
@@ -149,36 +155,53 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
         return LatentProblem(dtype, self.num_heads, page_size, most, kv_dtype,
                              shares_keys=hopper and not kv_dtype and not self.invariant, batch_invariant=self.invariant)
 
-    def _kernel(self, q, page_size):
-        key = q.device, q.dtype, page_size, q.shape[1] > 1
+    def write_problem(self, dtype, page_size):
+        return paged_write(dtype, PARTS, LATENT // PARTS, ROTARY // PARTS, page_size, FP8.get(self.kv_cache_dtype, ""))
+
+    def _kernel(self, tensor, page_size, queries):
+        """The kernel of decodes of so many queries a sequence; 0: that of writes."""
+        key = tensor.device, tensor.dtype, page_size, min(queries, 2)
         found = self._kernels.get(key)
         if found is None:
-            problem = self.problem(DTYPES[q.dtype], page_size, q.shape[1], q.device)
-            found = self._kernels[key] = served.find(q.device.type, q.device.index or 0, problem)[0]
+            device, dtype = tensor.device, DTYPES[tensor.dtype]
+            problem = self.problem(dtype, page_size, queries, device) if queries else self.write_problem(dtype, page_size)
+            found = self._kernels[key] = served.find(device.type, device.index or 0, problem)[0]
         return found
 
-    def _keys(self, kv_cache):
-        """Keys [pages, page_size, 1, 576] of the layer's cache, which stays where it is."""
-        known, keys = self._pages
+    def _views(self, kv_cache):
+        """Of the layer's cache, which stays where it is: keys [pages, page_size, 1, 576], and the two parts of them that are
+        written."""
+        known, keys, parts = self._pages
         if known is not kv_cache:
             keys = kv_cache.unsqueeze(2)
             if self.kv_cache_dtype in FP8:
                 keys = keys.view(FP8_TYPES[FP8[self.kv_cache_dtype]])
-            self._pages = kv_cache, keys
-        return keys
+            parts = [part.unflatten(-1, (PARTS, -1)) for part in keys.squeeze(2).split((LATENT, ROTARY), -1)]
+            self._pages = kv_cache, keys, parts
+        return keys, parts
+
+    def do_kv_cache_update(self, kv_c_normed, k_pe, kv_cache, slot_mapping, kv_cache_dtype, k_scale):
+        """Writes kv_c_normed [tokens, 512] and k_pe [tokens, 1, 64] to the slots; tokens without one are padding."""
+        if kv_cache.numel() == 0:
+            return
+        slots = slot_mapping.flatten()
+        tokens = [part.reshape(len(part), PARTS, -1)[:len(slots)] for part in (kv_c_normed, k_pe)]
+        scales = {"k_scale": k_scale.view(1), "v_scale": k_scale.view(1)} if self.kv_cache_dtype in FP8 else {}
+        _, parts = self._views(kv_cache)
+        self._kernel(kv_c_normed, parts[0].shape[1], 0)(*tokens, *parts, slot_mapping=slots, **scales)
 
     def forward_mqa(self, q, kv_c_and_k_pe_cache, attn_metadata, layer):
         """q, or its two parts [tokens, heads, 512] and [tokens, heads, 64]: equally many tokens of each sequence. Returns
         [tokens, heads, 512], and no LSE."""
         if isinstance(q, tuple):
             q = torch.cat(q, dim=-1)
-        keys = self._keys(kv_c_and_k_pe_cache)
+        keys, _ = self._views(kv_c_and_k_pe_cache)
         step = attn_metadata.decode
         tokens, heads, width = q.shape
         q = q.view(attn_metadata.num_decodes, tokens // attn_metadata.num_decodes, heads, width)
         out = q.new_empty(*q.shape[:3], LATENT)
         scales = {"k_scale": layer._k_scale.view(1)} if self.kv_cache_dtype in FP8 else {}
-        self._kernel(q, keys.shape[1])(
+        self._kernel(q, keys.shape[1], q.shape[1])(
             q, keys, keys, out=out, scale=self.scale, page_table=step.block_table, kv_lengths=step.seq_lens,
             kv_len=min(attn_metadata.max_seq_len, step.block_table.shape[1] * keys.shape[1]), **scales)
         return out.view(tokens, heads, LATENT), None
