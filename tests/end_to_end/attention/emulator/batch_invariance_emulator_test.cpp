@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "end_to_end/attention/cases/attention_problems.h"
+#include "end_to_end/attention/cases/cut_prompts.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/runtime/engine/engine.h"
@@ -26,32 +27,26 @@ struct Subject {
   int q_len, kv_len;  // of the tested sequence; two tiles of each
 };
 
-AttentionSchedule on(Family family) {
-  AttentionSchedule schedule;
-  schedule.family = family;
-  return schedule;
-}
-
 std::vector<Subject> subjects() {
   AttentionProblem small = heads(dims(default_problem(), 64, 64), 2, 1);
   small.batch_invariant = small.deterministic = true;
   AttentionProblem pages = causal(paged(small, 16));
   pages.q_layout = QLayout::kRagged;
-  AttentionSchedule packed = on(Family::kHopper);
+  AttentionSchedule packed = of_family(Family::kHopper);
   packed.pack_gqa = true;
-  AttentionSchedule queued = on(Family::kHopper);
+  AttentionSchedule queued = of_family(Family::kHopper);
   queued.scheduler = Scheduler::kQueued;
-  AttentionSchedule parts = on(Family::kPortable), one_part = on(Family::kHopper);
+  AttentionSchedule parts = of_family(Family::kPortable), one_part = of_family(Family::kHopper);
   one_part.token_gen = true;
   AttentionSchedule hopper_parts = one_part;
   parts.splits = hopper_parts.splits = 3;
-  return {{"hopper_prefill", pages, on(Family::kHopper), 210, 300},
+  return {{"hopper_prefill", pages, of_family(Family::kHopper), 210, 300},
           {"hopper_prefill_packed", windowed(pages, 100), packed, 70, 300},
           {"hopper_prefill_queued", pages, queued, 210, 300},
-          {"portable_prefill", pages, on(Family::kPortable), 150, 200},
+          {"portable_prefill", pages, of_family(Family::kPortable), 150, 200},
           {"hopper_decode", decode(heads(paged(small, 16), 4, 1)), one_part, 1, 700},
           {"hopper_decode_in_three_parts", decode(heads(small, 4, 1)), hopper_parts, 1, 700},
-          {"portable_decode", decode(heads(small, 4, 1), 2), on(Family::kPortable), 2, 700},
+          {"portable_decode", decode(heads(small, 4, 1), 2), of_family(Family::kPortable), 2, 700},
           {"portable_decode_in_three_parts", decode(heads(small, 4, 1)), parts, 1, 700}};
 }
 
@@ -77,20 +72,6 @@ class OnEmulator : public testing::TestWithParam<Subject> {
   AttentionKernel kernel_;
 };
 
-/// o and lse of one sequence, as bytes.
-std::vector<std::byte> of_sequence(const AttentionCase& call, const AttentionOutput& output, int sequence) {
-  std::vector<std::byte> bytes;
-  const std::size_t width = static_cast<std::size_t>(call.problem.head_dim.v) * bytes_of(call.problem.dtype.out);
-  for (int query = 0; query < call.q_lens[static_cast<std::size_t>(sequence)]; ++query)
-    for (int head = 0; head < call.problem.heads.q; ++head) {
-      const std::byte* row = output.o.data() + call.o_index(sequence, query, head) * bytes_of(call.problem.dtype.out);
-      bytes.insert(bytes.end(), row, row + width);
-      const auto* lse = reinterpret_cast<const std::byte*>(output.lse.data() + call.lse_index(sequence, query, head));
-      bytes.insert(bytes.end(), lse, lse + sizeof(float));
-    }
-  return bytes;
-}
-
 /// `batch` sequences of lengths up to that of the subject and beyond it, the subject's own at `place`.
 AttentionCase batch_of(const Subject& subject, int batch, int place) {
   AttentionShape shape = shape_of(batch, subject.q_len, subject.kv_len);
@@ -111,22 +92,6 @@ void copy_sequence(const AttentionCase& from, AttentionCase& to, int place) {
     for (int head = 0; head < from.problem.heads.q; ++head)
       copy(from.q, from.q_row(0, query, head), to.q_row(place, query, head));
   for (int key = 0; key < from.kv_lens[0]; ++key)
-    for (int head = 0; head < from.problem.heads.kv; ++head) {
-      copy(from.k, from.k_row(0, key, head), to.k_row(place, key, head));
-      copy(from.v, from.v_row(0, key, head), to.v_row(place, key, head));
-    }
-}
-
-/// Queries [first, end) of the one sequence of `from` and the keys up to `end` become sequence `place` of `to`.
-void copy_piece(const AttentionCase& from, AttentionCase& to, int first, int end, int place) {
-  const auto copy = [&](const HostTensor& tensor, const std::byte* source, std::byte* target) {
-    std::memcpy(target, source, static_cast<std::size_t>(tensor.head_dim) * bytes_of(tensor.dtype));
-  };
-  const int ahead = from.kv_lens[0] - from.q_lens[0];
-  for (int query = first; query < end; ++query)
-    for (int head = 0; head < from.problem.heads.q; ++head)
-      copy(from.q, from.q_row(0, query - ahead, head), to.q_row(place, query - first, head));
-  for (int key = 0; key < end; ++key)
     for (int head = 0; head < from.problem.heads.kv; ++head) {
       copy(from.k, from.k_row(0, key, head), to.k_row(place, key, head));
       copy(from.v, from.v_row(0, key, head), to.v_row(place, key, head));
@@ -164,83 +129,12 @@ TEST_P(BatchInvariance, AndWhateverSmsALaunchMayTake) {
 INSTANTIATE_TEST_SUITE_P(, BatchInvariance, testing::ValuesIn(subjects()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// A prompt whose queries come in one launch, or in several.
-struct Prompt {
-  const char* name;
-  AttentionProblem problem;
-  AttentionSchedule schedule;
-};
-
-constexpr int kPromptKeys = 300, kPromptStart = 21;  // with kv_starts, keys begin there
-
-std::vector<Prompt> prompts() {
-  AttentionProblem small = paged(heads(dims(default_problem(), 64, 64), 4, 2), 16);
-  small.q_layout = QLayout::kRagged;
-  small.batch_invariant = true;
-  const AttentionProblem plain = causal(small), window = windowed(small, 70);
-  AttentionSchedule drafted = on(Family::kHopper);
-  drafted.token_gen = true;
-  return {{"hopper", with_sinks(plain), on(Family::kHopper)},
-          {"hopper_window", window, on(Family::kHopper)},
-          {"hopper_window_from_a_start", left_padded(window), on(Family::kHopper)},
-          {"hopper_fp8", fp8(plain), on(Family::kHopper)},
-          {"hopper_drafted", decode(plain, 4), drafted},
-          {"portable", plain, on(Family::kPortable)},
-          {"portable_window", with_alibi(window), on(Family::kPortable)},
-          {"portable_drafted", decode(window, 4), on(Family::kPortable)},
-          {"blackwell_window", window, on(Family::kBlackwell)},
-          {"blackwell_chunks", masked(small, chunks(96)), on(Family::kBlackwell)}};
-}
-
-using Pieces = std::vector<std::pair<int, int>>;  // queries [first, end), counted as their keys are
-
-class CutInvariance : public test::OnTheEmulator<Prompt> {
+class CutInvariance : public test::OnTheEmulator<CutPrompt> {
  protected:
-  /// For each query of the pieces, the bytes of its result. A launch has each piece as a sequence, with the keys up to
-  /// its end. Other sequences lie between them.
-  std::vector<std::vector<std::byte>> run(const AttentionCase& whole, const Pieces& pieces) {
-    AttentionShape shape = shape_of(static_cast<int>(pieces.size()) * 2, 1, 1);
-    for (const auto& [first, end] : pieces) {
-      shape.q_lens.insert(shape.q_lens.end(), {end - first, 1 + first % 3});
-      shape.kv_lens.insert(shape.kv_lens.end(), {end, end / 2 + 1});
-      if (whole.problem.kv_starts) shape.kv_starts.insert(shape.kv_starts.end(), {std::min(kPromptStart, end), 0});
-    }
-    AttentionCase call = make_inputs(whole.problem, shape);
-    call.scale = whole.scale, call.sinks = whole.sinks;
-    for (int i = 0; const auto& [first, end] : pieces) copy_piece(whole, call, first, end, i++ * 2);
-    const AttentionOutput output = test::run_checked(engine_, {"", whole.problem, shape, GetParam().schedule}, call);
-    std::vector<std::vector<std::byte>> results;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const std::vector<std::byte> rows = of_sequence(call, output, static_cast<int>(i) * 2);
-      const std::size_t queries = static_cast<std::size_t>(pieces[i].second - pieces[i].first);
-      for (std::size_t query = 0; query < queries; ++query)
-        results.emplace_back(rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / queries * query),
-                             rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / queries * (query + 1)));
-    }
-    return results;
-  }
-  /// Queries whose bits differ from those of the whole prompt, in launches of one query a sequence and of chunks.
   std::vector<int> different(const AttentionProblem& problem) {
-    const int most = problem.max_q_len > 0 ? problem.max_q_len : kPromptKeys, first = kPromptKeys - most;
-    AttentionShape shape = lists({most}, {kPromptKeys});
-    if (problem.kv_starts) shape.kv_starts = {kPromptStart};
-    AttentionCase whole = make_inputs(problem, shape);
-    whole.scale *= 12;  // maxima of tiles lie far apart, so rows rescale at different tiles
-    const std::vector<std::vector<std::byte>> expected = run(whole, {{first, kPromptKeys}});
-    Pieces decodes, chunked;
-    for (int at = first; at<kPromptKeys; at += most> 50 ? 7 : 1) decodes.push_back({at, at + 1});
-    for (const int length : {most / 3 + 1, most / 2, most}) {
-      const int begin = chunked.empty() ? first : chunked.back().second;
-      chunked.push_back({begin, std::min(begin + length, kPromptKeys)});
-    }
-    std::vector<int> queries;
-    for (const Pieces& pieces : {decodes, chunked}) {
-      const std::vector<std::vector<std::byte>> found = run(whole, pieces);
-      for (std::size_t i = 0; const auto& [begin, end] : pieces)
-        for (int query = begin; query < end; ++query)
-          if (found[i++] != expected[static_cast<std::size_t>(query - first)]) queries.push_back(query);
-    }
-    return queries;
+    return queries_that_differ(problem, 300, [&](const AttentionShape& shape, const AttentionCase& call) {
+      return test::run_checked(engine_, {"", problem, shape, GetParam().schedule}, call);
+    });
   }
   Engine engine_ = test::make_checking_engine(
       6, emulator::Completion::kEager, 1,
@@ -251,7 +145,7 @@ TEST_P(CutInvariance, AQueryHasTheSameBitsHoweverItsPromptIsCut) {
   EXPECT_THAT(different(GetParam().problem), testing::IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(, CutInvariance, testing::ValuesIn(prompts()),
+INSTANTIATE_TEST_SUITE_P(, CutInvariance, testing::ValuesIn(cut_prompts()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // The test above would see it: without the word, tiles of a window, maxima and parts of keys follow other queries.
@@ -262,7 +156,7 @@ TEST_P(CutInvarianceUnasked, IsNotThere) {
   EXPECT_THAT(different(problem), testing::Not(testing::IsEmpty()));
 }
 INSTANTIATE_TEST_SUITE_P(, CutInvarianceUnasked,
-                         testing::Values(prompts()[1], prompts()[4], prompts()[5], prompts()[8]),
+                         testing::Values(cut_prompts()[1], cut_prompts()[4], cut_prompts()[5], cut_prompts()[8]),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// The test above would see it: without the word, a decode's parts follow the batch.
@@ -270,7 +164,7 @@ TEST(BatchInvarianceOfADecode, IsNotThereUnlessAskedFor) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   AttentionProblem problem = decode(heads(dims(default_problem(), 64, 64), 4, 1));
   AttentionExtent extent{.batch = 1, .q_heads = 4, .kv_heads = 1, .q_len = 1, .kv_len = 8192, .q_tokens = 1};
-  const AttentionSpec spec = plan_attention(problem, on(Family::kPortable), Arch::kSm90a).main;
+  const AttentionSpec spec = plan_attention(problem, of_family(Family::kPortable), Arch::kSm90a).main;
   const int alone = plan_launch(spec, extent, 132, 0).num_splits;
   extent.batch = extent.q_tokens = 170;
   EXPECT_NE(plan_launch(spec, extent, 132, 0).num_splits, alone);
