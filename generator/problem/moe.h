@@ -26,6 +26,8 @@ struct MoeProblem {
   bool down_bias = false;
   ScaleKind scales = ScaleKind::kNone;
   bool residual = false;
+  /// A token's result is the same to the bit, whatever the other tokens are and however many.
+  bool batch_invariant = false;
   bool operator==(const MoeProblem&) const = default;
   /// Experts whose weights the layer has.
   int own_experts() const { return route.local_experts > 0 ? route.local_experts : route.experts; }
@@ -42,6 +44,8 @@ void visit_fields(MoeProblem& problem, Visitor&& field) {
   field("scales", problem.scales, any{},
         "none: weights of dtype; per_block: weights of e4m3 with an f32 per 128 x 128 elements");
   field("residual", problem.residual, any{}, "a row of each token is added last: a residual, or a shared expert's");
+  field("batch_invariant", problem.batch_invariant, any{},
+        "a token's result is the same to the bit whatever the other tokens are");
 }
 
 /// A layer has no schedule and no shapes of its own: its kernels have those of their plans.

@@ -25,6 +25,7 @@ GemmProblem gemm(const MoeProblem& of, int n, int k, bool gather, std::string ep
   if (biased) problem.dtype.c = of.dtype;
   problem.groups = {GroupKind::kRows, of.own_experts(), GroupBounds::kStarts, gather};
   problem.epilogue = std::move(epilogue);
+  problem.batch_invariant = of.batch_invariant;
   return problem;
 }
 

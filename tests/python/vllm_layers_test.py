@@ -653,11 +653,23 @@ class Experts(Layers):
         self.assertIn("FlashInfer CUTLASS", reason(
             lambda layer: setattr(layer.quant_method, "unquantized_backend", UnquantizedMoeBackend.FLASHINFER_CUTLASS)))
 
-    def test_experts_are_left_to_vllm_where_results_are_to_be_invariant(self):
-        with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}), self.assertLogs("vllm.kernelwright", "INFO") as log:
-            model.take_over(torch.nn.Module(), ("experts",))
-        self.assertEqual([record.getMessage() for record in log.records],
-                         ["kernelwright leaves experts to vLLM, because results are to be batch-invariant"])
+    def test_batch_invariant_results(self):
+        """A token has the same bits whatever the others are, and however many: no product cuts k into parts, and a token's rows are
+        added up in the order of its slots."""
+        for fp8 in (False, True):
+            with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}):
+                layer, _ = self.layer(BF16, fp8)
+                whole = torch.nn.ModuleDict({"experts": layer})
+                self.assertTrue(experts.problem_of(layer, layer.quant_method).batch_invariant)
+                with self.assertLogs("vllm.kernelwright", "INFO") as log:
+                    model.take_over(whole, ("experts",))
+            self.assertIn("serves 1 layers of experts", " ".join(log.output))
+            tokens = 300
+            x = randn(tokens, self.HIDDEN)
+            shares, ids = (each.to(DEVICE) for each in torch.rand(tokens, self.EXPERTS).softmax(-1).topk(self.TOP_K))
+            every = layer.forward_modular(x, shares, ids)
+            for rows in (slice(0, 1), slice(7, 12), slice(100, 170), torch.randperm(tokens)[:150].to(DEVICE)):
+                self.assertTrue(torch.equal(layer.forward_modular(x[rows], shares[rows], ids[rows]), every[rows]), (fp8, rows))
 
 
 class Registration(unittest.TestCase):

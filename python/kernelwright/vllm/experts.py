@@ -15,7 +15,7 @@ from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
 from .._attention import DTYPES, OPS
 from .._errors import ConfigError
 from .._product import FP8, GROUP, interleaved, rows_of
-from .attention import served
+from .attention import is_invariant, served
 from .linears import device_of, refuse_to_load
 
 GATES = {MoEActivation.SILU: "silu(gate) * up", MoEActivation.GELU: "gelu(gate) * up", MoEActivation.GELU_TANH: "gelu_tanh(gate) * up"}
@@ -32,12 +32,14 @@ class LayerProblem(NamedTuple):
     dtype: str
     gates: str
     fp8: bool
+    batch_invariant: bool = False  # a token's bits depend on no other token
 
     def config(self):
         """What Engine.prepare() takes."""
         problem = {"dtype": self.dtype, "hidden": self.hidden, "intermediate": self.width, "gates": self.gates,
                    "route": {"experts": self.experts, "top_k": self.top_k, "score": "given"}}
-        return {"kind": "moe", "problem": problem | ({"scales": "per_block"} if self.fp8 else {})}
+        problem |= {"scales": "per_block"} if self.fp8 else {}
+        return {"kind": "moe", "problem": problem | ({"batch_invariant": True} if self.batch_invariant else {})}
 
 
 def problem_of(layer, method):
@@ -68,7 +70,7 @@ def problem_of(layer, method):
         for scale, shape in zip(scales_of(layer), shapes):
             if scale is None or scale.dtype != torch.float32 or tuple(scale.shape) != shape or not scale.is_contiguous():
                 raise ConfigError("its scales are none of blocks of 128 x 128 in float32")
-    return LayerProblem(experts, layer.top_k, hidden, width, DTYPES[dtype], GATES[layer.activation], fp8)
+    return LayerProblem(experts, layer.top_k, hidden, width, DTYPES[dtype], GATES[layer.activation], fp8, is_invariant())
 
 
 def scales_of(layer):

@@ -6,8 +6,6 @@ from collections import Counter
 
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
-from .attention import is_invariant
-
 logger = logging.getLogger("vllm.kernelwright")
 
 
@@ -30,9 +28,6 @@ def serve_loaded_models(parts):
 
 def take_over(model, parts, has_lora=False):
     """Gives layers of a loaded model methods of ours. The log says how many, and why others are left to vLLM."""
-    if "experts" in parts and is_invariant():
-        logger.info("kernelwright leaves experts to vLLM, because results are to be batch-invariant")
-        parts = [part for part in parts if part != "experts"]
     left = {}
     if "linears" in parts:
         from .linears import fp8_layers, fuse_gates, quantise_gates, serve_linears

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -104,6 +105,21 @@ TEST_P(MoeLayer, HasBiasesAndClampedGates) {
 TEST_P(MoeLayer, QuantisesTokensAndRowsBetweenTheGemms) {
   const MoeCase call = make_moe_inputs(deepseek(256, 256), 3, {.seed = 5, .gaps = true});
   expect_right(call, run_checked(engine_, call));
+}
+
+// Rows of experts are added up in the order of a token's slots, and nothing else meets the rows of other tokens.
+TEST_P(MoeLayer, GivesATokenTheSameBitsHoweverManyFollow) {
+  for (MoeProblem problem : {layer(), deepseek()}) {
+    problem.batch_invariant = true;
+    const auto output_of = [&](int tokens) {
+      return run_checked(engine_, make_moe_inputs(problem, tokens, {.seed = 11})).out;
+    };
+    const std::vector<std::byte> many = output_of(33);
+    for (const int tokens : {1, 9}) {
+      const std::vector<std::byte> few = output_of(tokens);
+      EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin())) << tokens;
+    }
+  }
 }
 
 TEST_P(MoeLayer, QuantisesOnARankOfSeveral) {

@@ -61,6 +61,9 @@ TEST(LayerConfig, ExpandsToTheProblemsOfItsKernels) {
   EXPECT_EQ(parts.down.epilogue, "acc");
   EXPECT_EQ(parts.combine.width, 7168);
   EXPECT_EQ(parts.combine.top_k, 8);
+  EXPECT_FALSE(parts.gate_up.batch_invariant || parts.down.batch_invariant);
+  problem.batch_invariant = true;
+  EXPECT_TRUE(moe_parts(problem).gate_up.batch_invariant && moe_parts(problem).down.batch_invariant);
   problem.scales = ScaleKind::kNone, problem.down_bias = true;
   EXPECT_FALSE(moe_parts(problem).quantize_x || moe_parts(problem).quantize_rows);
   EXPECT_EQ(moe_parts(problem).down.epilogue, "acc + bias");
