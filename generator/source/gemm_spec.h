@@ -1,0 +1,141 @@
+/// The Spec of a GEMM: spec.h has what a Spec is.
+#pragma once
+
+#include <string_view>
+
+#include "kernelwright/generator/problem/enums.h"
+#include "kernelwright/generator/problem/fields.h"
+
+namespace kernelwright {
+
+/// One GEMM kernel. m, n and k are run-time parameters. Fields that only the sm90 form has are no part of a portable
+/// kernel's text.
+struct GemmSpec {
+  Family family = Family::kPortable;
+  Arch arch = Arch::kSm80;
+  DType a = DType::kBf16, b = DType::kBf16, d = DType::kBf16, c = DType::kBf16;
+  OperandLayout layout = OperandLayout::kNt;
+  ScaleKind scales = ScaleKind::kNone;
+  bool alpha = false, bias = false, adds_c = false;  // of the epilogue: activation(alpha acc + bias) + beta c
+  Activation activation = Activation::kNone;
+  bool gated = false, clamped = false;  // d is of gated products: generator/problem/epilogue.h
+  float limit = 0, steepness = 0;       // of clamped gates and ups
+  bool quantizes = false;               // the kernel makes scales of d, one for 128 columns of a row
+  bool power_of_two = false;            // these scales are rounded up to powers of two
+  bool swap_ab = false;                 // rows of the kernel's tile are columns of d
+  int block_m = 128, block_n = 128, stages = 4;
+  int slab_bytes = 128;              // of k in a slot
+  Swizzle swizzle = Swizzle::k128B;  // of the operands in shared memory: contract/shared_slab.h
+  int promotion = 0;                 // slabs of k between two additions to f32 sums; 0: none
+  // hopper
+  int k_group = 1, store_stages = 2;
+  Roles roles = Roles::kCooperative;
+  int math_warpgroups = 2;
+  int mma_in_flight = 1;
+  int cluster_m = 1;                    // CTAs of a cluster, which share columns of the tile's right operand
+  int split_k = 1;                      // parts of k
+  GroupKind groups = GroupKind::kNone;  // of rows, each with a matrix b of its own
+  GroupBounds bounds = GroupBounds::kStarts;
+  int most_groups = 0;                         // for which shared memory has room
+  bool gather = false;                         // rows of a come from where the launch says
+  SplitMode split_mode = SplitMode::kCluster;  // parts share a tile in a cluster, or take turns at it as blackwell's do
+  // blackwell, beside k_group, store_stages, cluster_m and split_k
+  int cluster_n = 1;  // CTAs of a cluster, which share rows of the left operand
+  int cta_group = 1;  // CTAs that share each product; block_m is one CTA's
+  int accumulators = 2;
+  Scheduler scheduler = Scheduler::kPersistent;
+  int clc_depth = 0;  // queued: answers of cluster launch control on their way
+  // portable
+  int num_warps = 4;
+  std::string_view kernel = {};  // a template's name; "": the family's own. Its text lives as long as the program
+  bool operator==(const GemmSpec&) const = default;
+
+  /// Threads of a CTA.
+  int threads() const {
+    if (family == Family::kBlackwell) return 256;
+    return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups);
+  }
+  bool is_grouped() const { return groups != GroupKind::kNone; }
+  bool is_batched() const { return groups == GroupKind::kBatch; }
+  bool slices_k() const { return groups == GroupKind::kK; }
+  bool stacks_d() const { return is_batched() || slices_k(); }       // each group has a whole matrix d
+  bool has_bounds() const { return is_grouped() && !is_batched(); }  // of groups, which the launch gives
+  /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
+  bool halves_columns() const { return gated && !swap_ab; }
+  /// Columns of the kernel's tile, or with swap_ab rows, whose results share scales; 1: there are no scales.
+  int scaled_columns() const { return quantizes ? (gated ? 256 : 128) : 1; }
+  /// Whether parts of k take turns at a tile, through a workspace.
+  bool takes_turns() const {
+    return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
+  }
+  /// Hopper: columns of one product of wgmma. 0: the registers have no room for sums and products.
+  int product_columns() const;
+  /// CTAs of a cluster.
+  int cluster() const {
+    if (family == Family::kBlackwell) return cluster_m * cluster_n;
+    return cluster_m * (takes_turns() ? 1 : split_k);
+  }
+};
+template <class Visitor>
+void visit_fields(GemmSpec& spec, Visitor&& field) {
+  field("family", spec.family, any{}, "kernel family");
+  field("arch", spec.arch, any{}, "architecture");
+  field("a", spec.a, any{}, "dtype of the left operand");
+  field("b", spec.b, any{}, "dtype of the right operand");
+  field("d", spec.d, any{}, "dtype of the result");
+  field("c", spec.c, any{}, "dtype of bias and c");
+  field("layout", spec.layout, any{}, "which operands lie with k innermost");
+  field("scales", spec.scales, any{}, "granularity of the operands' scales");
+  field("alpha", spec.alpha, any{}, "a number multiplies the sums");
+  field("bias", spec.bias, any{}, "a row is added to each row of the sums");
+  field("activation", spec.activation, any{}, "what happens to them then");
+  field("adds_c", spec.adds_c, any{}, "a matrix times a number is added at last");
+  field("gated", spec.gated, any{}, "sums are gates and ups, and two of them make a result");
+  field("clamped", spec.clamped, any{}, "gates and ups are clamped");
+  field("limit", spec.limit, any{}, "clamped: the largest gate, and the largest magnitude of an up");
+  field("steepness", spec.steepness, any{}, "clamped: of the sigmoid");
+  field("swap_ab", spec.swap_ab, any{}, "rows of the kernel's tile are columns of the result");
+  field("block_m", spec.block_m, any{}, "rows of a tile");
+  field("block_n", spec.block_n, any{}, "columns of a tile");
+  field("stages", spec.stages, any{}, "slots of the operands' ring");
+  field("slab_bytes", spec.slab_bytes, any{}, "bytes of k in a slot");
+  field("swizzle", spec.swizzle, any{}, "shared-memory swizzle of the operands");
+  if (spec.family != Family::kBlackwell) {
+    field("groups", spec.groups, any{}, "whether rows belong to groups, each with a right operand of its own");
+    field("bounds", spec.bounds, any{}, "what the bounds of groups say");
+    field("most_groups", spec.most_groups, any{}, "groups for which shared memory has room");
+    field("gather", spec.gather, any{}, "a launch says which row of the left operand each row is");
+  }
+  // Part of the text only where they are not the defaults of templates/kernels/gemm/gemm_defaults.cuh.
+  if (spec.quantizes) {
+    field("quantizes", spec.quantizes, any{},
+          "128 columns of a row of the result share a scale, which is made of them");
+    field("power_of_two", spec.power_of_two, any{}, "that scale is rounded up to a power of two");
+  }
+  if (spec.family == Family::kPortable) {
+    field("num_warps", spec.num_warps, any{}, "warps of a CTA");
+    field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
+    return;
+  }
+  field("k_group", spec.k_group, any{}, "slots behind one pair of barriers");
+  field("store_stages", spec.store_stages, any{}, "slabs of results of a warp on their way");
+  field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, which share columns of the right operand");
+  if (spec.family == Family::kBlackwell) {
+    field("cluster_n", spec.cluster_n, any{}, "CTAs of a cluster, which share rows of the left operand");
+    field("cta_group", spec.cta_group, any{}, "CTAs that share each product");
+    field("accumulators", spec.accumulators, any{}, "sums that tensor memory holds at a time");
+    field("scheduler", spec.scheduler, any{}, "how CTAs come to their tiles");
+    field("clc_depth", spec.clc_depth, any{}, "answers of cluster launch control on their way");
+    field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
+    field("split_k", spec.split_k, any{}, "CTAs that take turns at a tile, each with a part of k");
+    return;
+  }
+  field("roles", spec.roles, any{}, "whether the math warpgroups share a tile");
+  field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
+  field("mma_in_flight", spec.mma_in_flight, any{}, "groups of products left in flight before a slot is released");
+  field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
+  field("split_k", spec.split_k, any{}, "parts of k, of a CTA each");
+  field("split_mode", spec.split_mode, any{}, "whether these are a cluster's or take turns");
+}
+
+}  // namespace kernelwright
