@@ -184,9 +184,14 @@ bool spills(const GemmSpec& spec) {
   if (spec.gather && (begins_within || (spec.block_m > 128 && !spec.swap_ab))) return true;
   // One register of warpgroups that take turns, whose results of 16-bit gates are quantised.
   if (spec.gather && spec.quantizes && halves && spec.roles == Roles::kPingPong && bits_of(spec.a) == 16) return true;
+  // Rows that are scattered, of a result of f32 with scales of columns, where a warpgroup has 128 of them.
+  const int rows = spec.block_m / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
+  if (spec.scatter && spec.scales == ScaleKind::kPerToken && bits_of(spec.d) == 32 && !spec.swap_ab && rows > 64)
+    return true;
   // Each column of a group has a scale, and its gate or up another one. Results of f32 take registers too, and so do
   // those that are quantised.
-  const int most = halves ? 128 : spec.gather || spec.quantizes || bits_of(spec.d) == 32 ? 192 : 256;
+  const bool fewer = spec.gather || spec.scatter || spec.quantizes || bits_of(spec.d) == 32;
+  const int most = halves ? 128 : fewer ? 192 : 256;
   return spec.is_grouped() && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && spec.block_n > most;
 }
 

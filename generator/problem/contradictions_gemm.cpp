@@ -88,6 +88,8 @@ void check_epilogue(const GemmProblem& problem, Violations& violations) {
   if (problem.groups.slices_k())
     violations.push_back(
         {"/problem/epilogue", in_quotes(problem.epilogue) + " quantises, which does not go with groups of kind \"k\""});
+  if (problem.groups.scatter)
+    violations.push_back({"/problem/groups/scatter", "true does not go with an epilogue that quantises; leave it out"});
   if (problem.dtype.d != epilogue.to)
     violations.push_back({"/problem/dtype/d", in_quotes(to_string(problem.dtype.d)) +
                                                   " is not what the epilogue quantises to; it takes " +
@@ -109,6 +111,8 @@ void check_slices(const GemmProblem& problem, Violations& violations) {
                       " has k side by side, and groups of kind \"k\" have rows of a and b; it takes tn");
   if (problem.groups.gather)
     bad("groups/gather", "true does not go with kind \"k\", whose groups have rows of a and b; leave it out");
+  if (problem.groups.scatter)
+    bad("groups/scatter", "true does not go with kind \"k\", whose groups have a matrix d each; leave it out");
   if (problem.scales != ScaleKind::kNone)
     bad("scales", in_quotes(to_string(problem.scales)) + " does not go with groups of kind \"k\"; it takes none");
   if (problem.k == 0) bad("k", "0 rows of a group are expected of kind \"k\"; it takes 1 or more");
@@ -125,11 +129,13 @@ void check_groups(const GemmProblem& problem, Violations& violations) {
     if (groups.count != 1)
       bad("count", std::to_string(groups.count) + " groups are given and no kind; rows, masked, batch or k");
     if (groups.gather) bad("gather", "true is given and no kind; rows or masked");
+    if (groups.scatter) bad("scatter", "true is given and no kind; rows or masked");
     if (groups.bounds != GroupBounds::kStarts) bad("bounds", bounds + " is given and no kind; rows, masked or k");
     return;
   }
   if (groups.is_batch()) {
     if (groups.gather) bad("gather", "true does not go with kind \"batch\", whose rows lie at strides; leave it out");
+    if (groups.scatter) bad("scatter", "true does not go with kind \"batch\", whose rows lie at strides; leave it out");
     if (groups.bounds != GroupBounds::kStarts)
       bad("bounds", bounds + " does not go with kind \"batch\", all of whose rows belong to a group; leave it out");
   } else if ((groups.kind == GroupKind::kMasked) != (groups.bounds == GroupBounds::kCounts))
@@ -160,6 +166,7 @@ void check_shape(const GemmShape& shape, const std::string& path, const GemmProb
   }
   if (shape.source_rows != 0 && !groups.gather && !groups.slices_k())
     bad("/source_rows", "has no meaning without gather; leave it out");
+  if (shape.result_rows != 0 && !groups.scatter) bad("/result_rows", "has no meaning without scatter; leave it out");
   if (!groups.any()) return;
   // The rows to which bounds refer, and those of a group at most.
   const int all_rows = rows_of_bounds(problem, shape);

@@ -152,6 +152,7 @@ struct GemmShape {
   int active = 0;                 // groups that have rows, the first ones; 0: all
   std::vector<int> group_rows;    // the rows of each group instead
   int source_rows = 0;            // with gather: rows of a; 0: m. Of kind k: rows of a and b; 0: k for each group
+  int result_rows = 0;            // with scatter: rows of d; 0: m
   bool operator==(const GemmShape&) const = default;
 };
 /// The rows to which the bounds of a shape's groups refer.
@@ -171,6 +172,7 @@ void visit_fields(GemmShape& shape, Visitor&& field) {
   field("group_rows", shape.group_rows, range{0, 1 << 24}, "rows of each group instead, one number each");
   field("source_rows", shape.source_rows, range{0, 1 << 24},
         "with gather: rows of a, 0: m; of kind k: rows of a and b, 0: k for each group");
+  field("result_rows", shape.result_rows, range{0, 1 << 24}, "with scatter: rows of d; 0: m");
   field("check", shape.check, any{}, "a shape for run: small, and awkward on purpose");
 }
 

@@ -38,6 +38,7 @@ struct GemmSpec {
   GroupBounds bounds = GroupBounds::kStarts;
   int most_groups = 0;                         // for which shared memory has room
   bool gather = false;                         // rows of a come from where the launch says
+  bool scatter = false;                        // rows of d go to where the launch says
   SplitMode split_mode = SplitMode::kCluster;  // parts share a tile in a cluster, or take turns at it as blackwell's do
   // blackwell, beside k_group, store_stages, cluster_m and split_k
   int cluster_n = 1;  // CTAs of a cluster, which share rows of the left operand
@@ -112,6 +113,7 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
           "128 columns of a row of the result share a scale, which is made of them");
     field("power_of_two", spec.power_of_two, any{}, "that scale is rounded up to a power of two");
   }
+  if (spec.scatter) field("scatter", spec.scatter, any{}, "a launch says which row of the result each row becomes");
   if (spec.family == Family::kPortable) {
     field("num_warps", spec.num_warps, any{}, "warps of a CTA");
     field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");

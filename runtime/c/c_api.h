@@ -412,8 +412,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_workspace_bytes(const kernelwr
 /* Bits of kernelwright_gemm_tensors.overrides. */
 enum { KERNELWRIGHT_SET_ALPHA = 1, KERNELWRIGHT_SET_BETA = 2 };
 
-/* GemmTensors of runtime/gemm/kernel.h, field for field. Addresses are device addresses; 0: none. Strides count
- * elements; 0: rows follow each other without a gap. */
+/* GemmTensors of runtime/gemm/kernel.h, field for field. Device addresses, 0: none. Strides in elements, 0: no gap. */
 typedef struct kernelwright_gemm_tensors {
   size_t struct_size;
   uint64_t a, b, d;
@@ -436,6 +435,8 @@ typedef struct kernelwright_gemm_tensors {
   int64_t scale_d_stride;
   /* of a batch, and c and d of kind k: elements from the first row of a group to that of the next; 0: without a gap */
   int64_t a_batch_stride, b_batch_stride, c_batch_stride, d_batch_stride;
+  uint64_t scatter;    /* with scatter: int32 [m], the row of d that each row becomes; -1: none */
+  int32_t result_rows; /* with scatter: rows of d and c */
 } kernelwright_gemm_tensors;
 
 /* Bytes of workspace that a launch with the rows of `tensors` needs (addresses are not read): 0 but for kernels whose
@@ -455,8 +456,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_prepare_quantize(kernelwright_
                                                                    const kernelwright_prepare_options* options,
                                                                    kernelwright_kernel** kernel);
 
-/* QuantizeTensors of runtime/quantize/kernel.h, field for field. Addresses are device addresses. Strides count
- * elements; 0: rows follow each other without a gap. */
+/* QuantizeTensors of runtime/quantize/kernel.h, field for field. Device addresses. Strides in elements, 0: no gap. */
 typedef struct kernelwright_quantize_tensors {
   size_t struct_size;
   uint64_t x;        /* [rows, k] of the kernel's `from` */

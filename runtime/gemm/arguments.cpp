@@ -99,9 +99,15 @@ void GemmRules::groups() {
     return has_sources ? fmt::format("{} rows of a are negative", tensors_.source_rows)
                        : fmt::format("{} is given, and the problem gathers no rows; 0 would do", tensors_.source_rows);
   });
+  optional("/scatter", tensors_.scatter, of.scatter, 4, "the problem's groups scatter rows of d");
+  bad(of.scatter ? tensors_.result_rows < 1 : tensors_.result_rows != 0, "/result_rows", [&] {
+    return of.scatter ? fmt::format("{} rows of d are too few to write any; it takes 1 or more", tensors_.result_rows)
+                      : fmt::format("{} is given, and the problem scatters no rows; 0 would do", tensors_.result_rows);
+  });
   const int bounds = of.count + (of.bounds == GroupBounds::kStarts ? 1 : 0);
   words("/bounds", tensors_.bounds, bounds);
   words("/gather", tensors_.gather, tensors_.m);
+  words("/scatter", tensors_.scatter, tensors_.m);
   words("/status", tensors_.status, 1);
   const auto status = [&](const char* path, DevicePtr address, std::int64_t count) {
     bad(tensors_.status && address && of_words(tensors_.status, 1).overlaps(of_words(address, count)), "/status",
@@ -109,6 +115,7 @@ void GemmRules::groups() {
   };
   status("/bounds", tensors_.bounds, bounds);
   status("/gather", tensors_.gather, tensors_.m);
+  status("/scatter", tensors_.scatter, tensors_.m);
   not_negative("/expected_m", tensors_.expected_m);
   bad(tensors_.expected_m > 0 && !bounded, "/expected_m", [&] {
     return fmt::format("{} is given, and the problem has no groups with bounds; 0 would do", tensors_.expected_m);
@@ -349,7 +356,8 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
                  const GemmMatrices& of) noexcept {
   if ((t.m | t.sm_budget) < 0 || kernel.k == 0 || (t.pdl && !kernel.has_pdl)) return false;
   if ((t.a_batch_stride | t.b_batch_stride | t.c_batch_stride | t.d_batch_stride) != 0) return false;
-  if (kernel.groups.any() || t.bounds || t.status || t.gather || (t.expected_m | t.source_rows) != 0) return false;
+  if (kernel.groups.any() || t.bounds || t.status || t.gather || t.scatter) return false;
+  if ((t.expected_m | t.source_rows | t.result_rows) != 0) return false;
   // Past them kernels may run out of 32 bits: the smallest tiles have 16 x 16 elements, and 16 parts of k are the most.
   constexpr std::int64_t kRows = 1 << 24, kElements = std::int64_t{1} << 32;
   if (t.m > kRows || std::int64_t{t.m} * kernel.n > kElements) return false;

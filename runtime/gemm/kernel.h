@@ -59,6 +59,11 @@ struct GemmTensors {
   DevicePtr gather = 0;
   /// Of a, and of its scales. With groups of kind k: of a and b, the most that bounds may say.
   int source_rows = 0;
+  /// With GemmGroups::scatter: int32 [m], the row of d that each row of the product becomes; -1: none. c has d's rows.
+  /// No two rows of groups have the same one: else either is written. One outside [-1, result_rows) is not written, and
+  /// `status` becomes 1.
+  DevicePtr scatter = 0;
+  int result_rows = 0;  // of d and c, with scatter
   /// Where the epilogue quantises: f32 [columns of d / 128, m], and of masked groups and a batch [count, columns of
   /// d / 128, m / count]. It is written, and overlaps nothing else. A GEMM reads it as its scale_a. scale_d_stride:
   /// from one row of it to the next; 0 stands for m, or m / count, rounded up to 4.
@@ -106,6 +111,8 @@ void visit_fields(GemmTensors& tensors, Other& other, Field&& field, IfSet&& if_
   field(tensors.b_batch_stride, other.b_batch_stride);
   field(tensors.c_batch_stride, other.c_batch_stride);
   field(tensors.d_batch_stride, other.d_batch_stride);
+  field(tensors.scatter, other.scatter);
+  field(tensors.result_rows, other.result_rows);
   if_set(tensors.alpha, other.alpha);
   if_set(tensors.beta, other.beta);
 }

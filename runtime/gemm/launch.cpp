@@ -58,6 +58,11 @@ void set_batch(contract::GemmWithBatch<Params>& params, const GemmMatrices& of) 
                   of.d.batch_stride};
 }
 
+/// Rows of the product, or of a group's if groups have matrices d of their own.
+std::int32_t rows_of(const LoadedGemm& kernel, const GemmTensors& tensors, const GemmMatrices& of) {
+  return kernel.groups.scatter ? tensors.m : static_cast<std::int32_t>(of.d.rows);
+}
+
 /// What kernels take that have groups with bounds.
 void set_groups(contract::GemmGroupsParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
                 const GemmMatrices& of) {
@@ -73,6 +78,8 @@ void set_groups(contract::GemmGroupsParams& params, const LoadedGemm& kernel, co
   params.source_rows = tensors.source_rows;
   params.a = pointer<const void>(of.a.address);
   params.a_stride = of.a.stride;
+  params.scatter = pointer<const std::int32_t>(tensors.scatter);
+  params.result_rows = tensors.result_rows;
 }
 
 void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
@@ -87,7 +94,7 @@ void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel
   params.d_stride = of.d.stride;
   params.scale_a_stride = of.scale_a_stride;
   params.scale_b_stride = of.scale_b_stride;
-  params.m = static_cast<std::int32_t>(of.d.rows);
+  params.m = rows_of(kernel, tensors, of);
   params.n = kernel.n;
   params.k = kernel.k;
   set_groups(params.groups, kernel, tensors, of);
@@ -102,7 +109,7 @@ void set_mapped(Params& params, const LoadedGemm& kernel, const GemmSpec& spec, 
   params.scale_b = pointer<const float>(swap ? tensors.scale_a : tensors.scale_b);
   params.scale_a_stride = swap ? of.scale_b_stride : of.scale_a_stride;
   params.scale_b_stride = swap ? of.scale_a_stride : of.scale_b_stride;
-  const auto rows = static_cast<std::int32_t>(of.d.rows);  // of a group, if they are a batch
+  const std::int32_t rows = rows_of(kernel, tensors, of);
   params.m = swap ? kernel.n : rows;
   params.n = swap ? rows : kernel.n;
   params.k = std::max(1, kernel.k);

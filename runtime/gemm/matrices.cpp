@@ -41,8 +41,9 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
   const std::int64_t matrices = groups.stacks_d() ? 1 : groups.count;  // that are one behind the other
   of.a = {t.a, spec.a, a_rows_m ? rows_of_a : k, a_rows_m ? k : m, or_contiguous(t.a_stride, a_rows_m ? k : m)};
   of.b = {t.b, spec.b, (b_rows_n ? n : k) * matrices, b_rows_n ? k : n, or_contiguous(t.b_stride, b_rows_n ? k : n)};
-  of.c = {t.c, spec.c, m, n, or_contiguous(t.c_stride, n)};
-  of.d = {t.d, spec.d, m, kernel.d_columns, or_contiguous(t.d_stride, kernel.d_columns)};
+  const std::int64_t rows_of_d = groups.scatter ? t.result_rows : m;
+  of.c = {t.c, spec.c, rows_of_d, n, or_contiguous(t.c_stride, n)};
+  of.d = {t.d, spec.d, rows_of_d, kernel.d_columns, or_contiguous(t.d_stride, kernel.d_columns)};
   if (groups.stacks_d()) {
     const auto batch = [&](Matrix& of_batch, std::int64_t batch_stride) {
       of_batch.count = groups.count;

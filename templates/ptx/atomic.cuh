@@ -12,6 +12,13 @@ __device__ __forceinline__ unsigned long long ld_relaxed_gpu_u64(const unsigned 
   return value;
 }
 
+/// st.relaxed.gpu if `exists`: orders nothing. No branch: lanes stay together.
+__device__ __forceinline__ void st_relaxed_gpu_s32_if(int32_t* address, int32_t value, bool exists) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.relaxed.gpu.global.s32 [%0], %1; }" ::"l"(address),
+               "r"(value), "r"(static_cast<uint32_t>(exists))
+               : "memory");
+}
+
 /// st.relaxed.gpu: orders nothing.
 __device__ __forceinline__ void st_relaxed_gpu_u64(unsigned long long* address, unsigned long long value) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");

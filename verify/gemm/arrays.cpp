@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <map>
 #include <span>
 
 #include "kernelwright/verify/formats/array_folder.h"
@@ -66,9 +68,11 @@ class Reader {
       m = {call_.m, fmt::format("gather.npy has {} rows", call_.m)};
     }
     const Epilogue& epilogue = call_.epilogue;
-    const auto c = epilogue.c ? folder_.read<float>("c", {m, n}) : std::nullopt;
+    const bool scatters = problem_.groups.scatter;
+    const auto c = epilogue.c ? folder_.read<float>("c", {scatters ? Dim::any() : m, n}) : std::nullopt;
     const auto bias = epilogue.bias ? folder_.read<float>("bias", of_groups({n})) : std::nullopt;
     if (problem_.groups.has_bounds()) read_bounds();
+    if (scatters) read_scatter(m, c ? c->shape[0] : 0);
     if (problem_.groups.is_batch()) check_even();
     if (epilogue.alpha) read_number("alpha", call_.alpha);
     if (epilogue.beta) read_number("beta", call_.beta);
@@ -104,6 +108,7 @@ class Reader {
                      quantised ? fmt::format("values become {} here, scales and all", to_string(problem_.dtype.a))
                                : "the problem's scales are none");
     folder_.unread("gather", problem_.groups.gather, "the problem's groups do not gather");
+    folder_.unread("scatter", problem_.groups.scatter, "the problem's groups do not scatter");
     for (const GroupBounds bounds : {GroupBounds::kStarts, GroupBounds::kEnds, GroupBounds::kCounts}) {
       const std::string name(to_string(bounds));
       const bool is_read = problem_.groups.has_bounds() && problem_.groups.bounds == bounds;
@@ -132,6 +137,34 @@ class Reader {
     call_.m = static_cast<int>(call_.gather.size());
     for (std::int32_t& source : call_.gather)
       if (source < 0 || source >= call_.source_rows) source = -1;  // a row of zeros
+  }
+
+  /// Reads where rows go in d, which has `rows` of them, or if that is 0 as many as they say. Refuses indices that a
+  /// launch would not write, and two rows that go to one place. Bounds have been read.
+  void read_scatter(const Dim& m, std::int64_t rows) {
+    const auto array = folder_.read<std::int32_t>("scatter", {m});
+    if (!array || call_.bounds.empty()) return;
+    call_.scatter = array->values;
+    std::int64_t largest = -1;
+    std::vector<std::int64_t> in_groups;
+    for (int g = 0; g < problem_.groups.count; ++g) {
+      const GemmCase::Rows of_group = call_.rows_of_group(g);
+      for (int row = of_group.first; row < of_group.end; ++row) {
+        in_groups.push_back(row);
+        largest = std::max<std::int64_t>(largest, array->values[static_cast<std::size_t>(row)]);
+      }
+    }
+    call_.result_rows = static_cast<int>(rows > 0 ? rows : std::max<std::int64_t>(1, largest + 1));
+    std::map<std::int32_t, std::int64_t> taken;
+    for (const std::int64_t row : in_groups) {
+      const std::int32_t place = array->values[static_cast<std::size_t>(row)];
+      if (place < -1 || place >= call_.result_rows)
+        folder_.fault("scatter", fmt::format("element {} is {}; it takes -1 to {}, the rows that d has", row, place,
+                                             call_.result_rows - 1));
+      if (const auto [other, fresh] = taken.emplace(place, row); place >= 0 && !fresh)
+        folder_.fault("scatter", fmt::format("elements {} and {} are both {}, and two rows cannot be one of d",
+                                             other->second, row, place));
+    }
   }
 
   /// Reads the bounds, and refuses those that do not fit: a kernel would compute nothing.
@@ -217,7 +250,7 @@ GemmCase read_case(const GemmProblem& problem, const std::string& folder) { retu
 
 void write_output(const GemmCase& call, const GemmOutput& output, const std::string& folder) {
   make_output_folder(folder);
-  write_elements(folder, "d", {call.m, call.d_columns()}, call.problem.dtype.d, output.d);
+  write_elements(folder, "d", {call.rows_of_d(), call.d_columns()}, call.problem.dtype.d, output.d);
   if (!call.epilogue.quantizes) return;
   std::vector<std::int64_t> shape{call.scale_d_rows(), call.scale_d_columns()};
   if (const std::int64_t groups = call.problem.groups.count; call.problem.groups.is_even())

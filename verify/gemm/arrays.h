@@ -12,7 +12,8 @@
 ///
 /// With groups, b, bias, scale_b and the per_block scale_a of masked groups have the group as their first dimension.
 /// scale_b per_tensor is [count]. The bounds are int32: starts [count + 1], ends [count] or counts [count]. With
-/// gather, an int32 gather [m] has the row of a for each row of d.
+/// gather, an int32 gather [m] has the row of a for each row of d. With scatter, an int32 scatter [m] has the row of d
+/// that each row becomes. d and c have the rows of c.npy, or as many as the largest index says.
 #pragma once
 
 #include <string>

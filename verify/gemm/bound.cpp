@@ -281,12 +281,14 @@ GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const 
   GemmVerdictOptions of_group = options;
   of_group.budget_operations /= std::max(1, call.groups_with_rows());
   for (int g = 0; g < call.problem.groups.count; ++g) {
-    const GemmCase::Rows rows = call.rows_of_group(g);
-    if (rows.count() == 0) continue;
-    const auto begin = output.d.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rows.first) * row_bytes);
-    const auto bytes = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rows.count()) * row_bytes);
-    const GemmVerdict one =
-        verify(call.dense_group(g), {{begin, begin + bytes}, scales_of_group(call, output, g)}, of_group);
+    const std::vector<std::int32_t> rows = call.written_rows(g);
+    if (rows.empty()) continue;
+    GemmOutput of_rows{{}, scales_of_group(call, output, g)};
+    for (const std::int32_t row : rows) {
+      const auto from = output.d.begin() + call.place_in_d(row) * static_cast<std::int64_t>(row_bytes);
+      of_rows.d.insert(of_rows.d.end(), from, from + static_cast<std::ptrdiff_t>(row_bytes));
+    }
+    const GemmVerdict one = verify(call.dense_group(g), of_rows, of_group);
     all.sampled = all.sampled || one.sampled;
     all.rows += one.rows, all.elements += one.elements, all.not_finite += one.not_finite;
     all.columns = std::max(all.columns, one.columns);
@@ -297,7 +299,7 @@ GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const 
     if (one.rms_ratio / std::max(one.rms_limit, 1e-9) >= all.rms_ratio / std::max(all.rms_limit, 1e-9))
       all.rms_ratio = one.rms_ratio, all.rms_limit = one.rms_limit;
     if (all.passed && !one.passed)
-      all.text = fmt::format("group {}, whose row 0 is d's row {}: {}", g, rows.first, one.text);
+      all.text = fmt::format("group {}, whose row 0 is d's row {}: {}", g, call.place_in_d(rows.front()), one.text);
     all.passed = all.passed && one.passed;
   }
   return all;

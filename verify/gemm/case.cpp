@@ -172,7 +172,7 @@ void lay_out(GemmCase& call, int padding) {
   call.b_is_k_major() ? extents(call.b, problem.dtype.b, matrices * n, k)
                       : extents(call.b, problem.dtype.b, matrices * k, n);
   if (call.epilogue.c) {
-    extents(call.c, problem.dtype.c, m, n);
+    extents(call.c, problem.dtype.c, call.rows_of_d(), n);
     if (padding == 0) call.c.stride = n;
   }
   if (call.epilogue.bias) {
@@ -196,6 +196,7 @@ GemmCase shape_only(const GemmProblem& problem, const GemmShape& shape) {
   call.bounds = draw_bounds(problem, shape, 0);
   if (problem.groups.gather) call.source_rows = shape.source_rows > 0 ? shape.source_rows : shape.m;
   if (problem.groups.slices_k()) call.source_rows = rows_of_bounds(problem, shape);
+  draw_scatter(call, shape, 0);
   lay_out(call);
   return call;
 }

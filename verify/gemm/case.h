@@ -64,6 +64,9 @@ struct GemmCase {
   std::vector<std::int32_t> gather;  // the row of a for each row of d, where the problem has it; -1: zeros
   /// Rows of a then. Of groups of kind k, rows of a and b.
   int source_rows = 0;
+  /// The row of d that each row becomes, where the problem has it; -1: none. Rows of d and c then.
+  std::vector<std::int32_t> scatter;
+  int result_rows = 0;
   /// Of a batch: on a device, rows of a, b, c and d with one number lie side by side: a is [m / count, count, k]. Here,
   /// groups lie one behind the other.
   bool side_by_side = false;
@@ -92,6 +95,12 @@ struct GemmCase {
     if (problem.groups.slices_k()) return m / problem.groups.count;
     return problem.groups.gather ? source_rows : m;
   }
+  /// Rows of d and c.
+  std::int64_t rows_of_d() const { return problem.groups.scatter ? result_rows : m; }
+  /// The row of d that row `row` becomes; -1: none.
+  std::int64_t place_in_d(std::int64_t row) const;
+  /// The rows of a group that become rows of d.
+  std::vector<std::int32_t> written_rows(int group) const;
   /// Rows that choose the kernel: m, or those of a group that has any, on average.
   int planned_rows() const;
   /// A group as a dense call.
@@ -113,16 +122,16 @@ struct GemmCase {
   std::int64_t scale_d_columns() const;
   /// The row of scale_b that column `column` of b has, where blocks have scales.
   std::int64_t scale_row_of_b(std::int64_t column) const;
-  std::size_t d_elems() const { return static_cast<std::size_t>(m) * static_cast<std::size_t>(d_columns()); }
+  std::size_t d_elems() const { return static_cast<std::size_t>(rows_of_d()) * static_cast<std::size_t>(d_columns()); }
   /// Floating-point operations of the product, a multiply and an add counted as two.
   double operations() const;
   /// Bytes of a, b and d, with the scales of block-scaled operands, and of c if it is read, each counted once.
   double bytes() const;
 };
 
-/// The output of a kernel, in problem.dtype.d: [m, n], rows without gaps. Where the epilogue quantises, with the
-/// scales: [columns of d / kQuantizedGroup, m], and of masked groups and a batch [count, columns of d /
-/// kQuantizedGroup, m / count].
+/// The output of a kernel, in problem.dtype.d: [m, n], or with scatter [result_rows, n], rows without gaps. Where the
+/// epilogue quantises, with the scales: [columns of d / kQuantizedGroup, m], and of masked groups and a batch [count,
+/// columns of d / kQuantizedGroup, m / count].
 struct GemmOutput {
   std::vector<std::byte> d;
   std::vector<std::byte> scale_d;  // f32

@@ -51,6 +51,9 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     tensors_.source_rows = call.source_rows;
     if (call.problem.groups.gather)
       tensors_.gather = upload(call.gather.data(), call.gather.size() * sizeof(std::int32_t));
+    if (call.problem.groups.scatter)
+      tensors_.scatter = upload(call.scatter.data(), call.scatter.size() * sizeof(std::int32_t));
+    tensors_.result_rows = call.result_rows;
   }
   if (call.epilogue.alpha) tensors_.alpha = call.alpha;
   if (call.epilogue.beta) tensors_.beta = call.beta;
@@ -58,8 +61,9 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
   const std::size_t size = bytes_of(call.problem.dtype.d);
   row_bytes_ = static_cast<std::size_t>(call.d_columns()) * size;
   stride_bytes_ = static_cast<std::size_t>(call.d_stride) * size;
-  poison_.assign(row(call.m), DeviceMemory::kGuardByte);
-  for (std::int64_t i = 0; i < call.m; ++i) std::memset(poison_.data() + row(i), DeviceMemory::kNanByte, row_bytes_);
+  poison_.assign(row(call.rows_of_d()), DeviceMemory::kGuardByte);
+  for (std::int64_t i = 0; i < call.rows_of_d(); ++i)
+    std::memset(poison_.data() + row(i), DeviceMemory::kNanByte, row_bytes_);
   d_ = memory_.allocate_guarded(poison_.size());
   tensors_.d = d_.data();
   tensors_.d_stride = call.d_stride;
@@ -79,7 +83,8 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
 void GemmDeviceCase::accumulate_in_place() {
   if (!call_.epilogue.c || call_.problem.dtype.c != call_.problem.dtype.d || call_.c.stride != call_.d_stride)
     throw Error("GemmDeviceCase::accumulate_in_place: d can be c where they agree in dtype and stride");
-  for (std::int64_t i = 0; i < call_.m; ++i) std::memcpy(poison_.data() + row(place(i)), call_.c.row(i), row_bytes_);
+  for (std::int64_t i = 0; i < call_.rows_of_d(); ++i)
+    std::memcpy(poison_.data() + row(place(i)), call_.c.row(i), row_bytes_);
   tensors_.c = tensors_.d;
   tensors_.c_stride = tensors_.d_stride, tensors_.c_batch_stride = tensors_.d_batch_stride;
 }
@@ -106,8 +111,8 @@ std::vector<std::byte> GemmDeviceCase::read_rows() {
 GemmOutput GemmDeviceCase::download() {
   const std::vector<std::byte> bytes = read_rows();
   GemmOutput output;
-  output.d.resize(static_cast<std::size_t>(call_.m) * row_bytes_);
-  for (std::int64_t i = 0; i < call_.m; ++i)
+  output.d.resize(static_cast<std::size_t>(call_.rows_of_d()) * row_bytes_);
+  for (std::int64_t i = 0; i < call_.rows_of_d(); ++i)
     std::memcpy(output.d.data() + static_cast<std::size_t>(i) * row_bytes_, bytes.data() + row(place(i)), row_bytes_);
   const std::vector<std::byte> scales = read_scales();
   const auto columns = call_.scale_d_columns() * static_cast<std::int64_t>(sizeof(float));
@@ -139,6 +144,15 @@ bool GemmDeviceCase::other_rows_are_intact(const std::vector<std::byte>& bytes) 
                                       bytes.begin() + static_cast<std::ptrdiff_t>(row(end)),
                                       poison_.begin() + static_cast<std::ptrdiff_t>(row(first)));
   };
+  if (call_.problem.groups.scatter) {
+    std::vector<bool> written(static_cast<std::size_t>(call_.rows_of_d()), false);
+    for (int g = 0; g < call_.problem.groups.count; ++g)
+      for (const std::int32_t of_group : call_.written_rows(g))
+        written[static_cast<std::size_t>(call_.place_in_d(of_group))] = true;
+    for (std::size_t i = 0; i < written.size(); ++i)
+      if (const auto at = static_cast<std::int64_t>(i); !written[i] && !same(at, at + 1)) return false;
+    return true;
+  }
   for (int g = 0; g < call_.problem.groups.count; ++g) {
     const GemmCase::Rows rows = call_.rows_of_group(g);
     if (!same(next, rows.first)) return false;
@@ -175,7 +189,7 @@ bool GemmDeviceCase::guards_are_intact() {
   if (!memory_.guards_are_intact(d_) || !scales_are_intact()) return false;
   if (call_.problem.groups.has_bounds() && !other_rows_are_intact(bytes)) return false;
   const auto is_guard = [](std::byte byte) { return byte == DeviceMemory::kGuardByte; };
-  for (std::int64_t i = 0; i < call_.m; ++i) {
+  for (std::int64_t i = 0; i < call_.rows_of_d(); ++i) {
     const auto row_end = bytes.begin() + static_cast<std::ptrdiff_t>(row(i) + row_bytes_);
     const auto next_row = bytes.begin() + static_cast<std::ptrdiff_t>(row(i + 1));
     if (!std::all_of(row_end, next_row, is_guard)) return false;

@@ -43,7 +43,7 @@ std::vector<int> draw_counts(const GemmProblem& problem, const GemmShape& shape,
 }
 
 /// Rows `sources` of a matrix; zeros for -1.
-HostMatrix gathered(const HostMatrix& all, std::span<const std::int32_t> sources) {
+HostMatrix gathered(const HostMatrix& all, const std::vector<std::int32_t>& sources) {
   HostMatrix part = all;
   part.rows = static_cast<std::int64_t>(sources.size());
   part.allocate();
@@ -94,6 +94,40 @@ void draw_gather(GemmCase& call, const GemmShape& shape, std::uint64_t seed) {
   }
 }
 
+void draw_scatter(GemmCase& call, const GemmShape& shape, std::uint64_t seed) {
+  if (!call.problem.groups.scatter) return;
+  call.result_rows = shape.result_rows > 0 ? shape.result_rows : std::max(1, shape.m);
+  std::vector<std::int32_t> left(static_cast<std::size_t>(call.result_rows));
+  std::iota(left.begin(), left.end(), 0);
+  Random random(seed, kStream + 2);
+  call.scatter.assign(static_cast<std::size_t>(shape.m), std::numeric_limits<std::int32_t>::max());
+  for (int g = 0; g < call.problem.groups.count; ++g) {
+    const GemmCase::Rows rows = call.rows_of_group(g);
+    for (int row = rows.first; row < rows.end; ++row) {
+      std::int32_t& place = call.scatter[static_cast<std::size_t>(row)];
+      place = -1;
+      if (left.empty() || random.below(16) == 0) continue;
+      std::swap(left[random.below(left.size())], left.back());
+      place = left.back();
+      left.pop_back();
+    }
+  }
+}
+
+std::int64_t GemmCase::place_in_d(std::int64_t row) const {
+  if (!problem.groups.scatter) return row;
+  const std::int32_t place = scatter[static_cast<std::size_t>(row)];
+  return place < result_rows ? std::max(place, -1) : -1;
+}
+
+std::vector<std::int32_t> GemmCase::written_rows(int group) const {
+  const Rows rows = rows_of_group(group);
+  std::vector<std::int32_t> written;
+  for (int row = rows.first; row < rows.end; ++row)
+    if (place_in_d(row) >= 0) written.push_back(row);
+  return written;
+}
+
 GemmCase::Rows GemmCase::rows_of_group(int group) const {
   const int capacity = m / problem.groups.count;
   if (problem.groups.stacks_d()) return {capacity * group, capacity * (group + 1)};
@@ -137,22 +171,26 @@ int GemmCase::planned_rows() const {
 
 GemmCase GemmCase::dense_group(int group) const {
   const Rows rows = rows_of_group(group);
+  const bool picks = problem.groups.gather || problem.groups.scatter;  // rows of a that lie anywhere
+  const std::vector<std::int32_t> written = written_rows(group);
+  std::vector<std::int32_t> sources, places;
+  for (const std::int32_t row : written) {
+    sources.push_back(problem.groups.gather ? gather[static_cast<std::size_t>(row)] : row);
+    places.push_back(static_cast<std::int32_t>(place_in_d(row)));
+  }
   GemmCase dense;
   dense.problem = problem, dense.problem.groups = {};
-  dense.epilogue = epilogue, dense.m = rows.count();
-  const std::span<const std::int32_t> sources =
-      std::span(gather).subspan(problem.groups.gather ? static_cast<std::size_t>(rows.first) : 0,
-                                problem.groups.gather ? static_cast<std::size_t>(rows.count()) : 0);
+  dense.epilogue = epilogue, dense.m = static_cast<int>(written.size());
   if (problem.groups.slices_k()) {
     const Rows of_k = bounded_rows(group);
     dense.problem.k = of_k.count();
     dense.a = slice(a, of_k.first, of_k.count()), dense.b = slice(b, of_k.first, of_k.count());
   } else {
-    dense.a = problem.groups.gather ? gathered(a, sources) : slice(a, rows.first, rows.count());
+    dense.a = picks ? gathered(a, sources) : slice(a, rows.first, rows.count());
     const std::int64_t rows_of_b = b.rows / problem.groups.count;
     dense.b = slice(b, group * rows_of_b, rows_of_b);
   }
-  if (epilogue.c) dense.c = slice(c, rows.first, rows.count());
+  if (epilogue.c) dense.c = problem.groups.scatter ? gathered(c, places) : slice(c, rows.first, rows.count());
   if (epilogue.bias) dense.bias = slice(bias, group, 1);
   dense.scale_a_stride = scale_a_stride, dense.scale_b_stride = scale_b_stride, dense.d_stride = d_stride;
   dense.alpha = alpha, dense.beta = beta, dense.random_values = random_values, dense.exact = exact;
@@ -166,7 +204,7 @@ GemmCase GemmCase::dense_group(int group) const {
       dense.scale_b = floats(scale_b, group, 1);
       break;
     case ScaleKind::kPerToken:
-      if (problem.groups.gather)
+      if (picks)
         for (const std::int32_t source : sources)
           dense.scale_a.push_back(source < 0 ? 0.f : scale_a[static_cast<std::size_t>(source)]);
       else
@@ -176,16 +214,18 @@ GemmCase GemmCase::dense_group(int group) const {
     case ScaleKind::kPerBlock: {
       const std::int64_t of_b = scale_rows_of_b(problem.n, epilogue.gated) * scale_b_stride;
       dense.scale_b = floats(scale_b, group * of_b, of_b);
-      if (problem.groups.gather) {
-        dense.scale_a_stride = std::max(1, rows.count());
+      const bool own = problem.groups.is_even() && !problem.groups.gather;  // scales of a of each group
+      if (picks) {
+        const std::int64_t ahead = own ? group * (blocks * scale_a_stride - m / problem.groups.count) : 0;
+        dense.scale_a_stride = std::max(1, dense.m);
         for (std::int64_t block = 0; block < blocks; ++block)
           for (const std::int32_t source : sources)
-            dense.scale_a.push_back(source < 0 ? 0.f
-                                               : scale_a[static_cast<std::size_t>(block * scale_a_stride + source)]);
+            dense.scale_a.push_back(
+                source < 0 ? 0.f : scale_a[static_cast<std::size_t>(ahead + block * scale_a_stride + source)]);
         break;
       }
       if (blocks == 0) break;
-      const std::int64_t first = problem.groups.is_even() ? group * blocks * scale_a_stride : rows.first;
+      const std::int64_t first = own ? group * blocks * scale_a_stride : rows.first;
       const std::int64_t left = static_cast<std::int64_t>(scale_a.size()) - first;
       dense.scale_a = floats(scale_a, first, std::min(left, blocks * scale_a_stride));
       break;
@@ -215,13 +255,12 @@ void hide_rows_outside_groups(GemmCase& call) {
     return;
   }
   const bool gathers = call.problem.groups.gather;
-  std::vector<bool> of_d(static_cast<std::size_t>(call.m), false),
+  std::vector<bool> of_d(static_cast<std::size_t>(call.rows_of_d()), false),
       of_a(static_cast<std::size_t>(call.rows_of_a()), false);
   for (int g = 0; g < call.problem.groups.count; ++g) {
-    const GemmCase::Rows rows = call.rows_of_group(g);
-    for (int row = rows.first; row < rows.end; ++row) {
+    for (const std::int32_t row : call.written_rows(g)) {
       const int source = gathers ? call.gather[static_cast<std::size_t>(row)] : row;
-      of_d[static_cast<std::size_t>(row)] = true;
+      of_d[static_cast<std::size_t>(call.place_in_d(row))] = true;
       if (source >= 0) of_a[static_cast<std::size_t>(source)] = true;
     }
   }

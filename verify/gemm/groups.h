@@ -15,7 +15,12 @@ std::vector<std::int32_t> draw_bounds(const GemmProblem& problem, const GemmShap
 /// Draws GemmCase::gather where the problem has it: a row of a for each row of d, and for some none.
 void draw_gather(GemmCase& call, const GemmShape& shape, std::uint64_t seed);
 
-/// Makes the rows of a and c that belong to no group NaN, and their scales. Of kind k, rows of a and b.
+/// Draws GemmCase::scatter where the problem has it: rows of d in any order, for some rows none, and for rows of no
+/// group an index that d does not have.
+void draw_scatter(GemmCase& call, const GemmShape& shape, std::uint64_t seed);
+
+/// Makes the rows of a and c that belong to no group, or become no row of d, NaN, and their scales. Of kind k, rows of
+/// a and b.
 void hide_rows_outside_groups(GemmCase& call);
 
 }  // namespace kernelwright

@@ -97,6 +97,7 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
   call.side_by_side = options.side_by_side && problem.groups.is_batch();
   call.bounds = draw_bounds(problem, shape, options.seed);
   draw_gather(call, shape, options.seed);
+  draw_scatter(call, shape, options.seed);
   if (problem.groups.slices_k()) call.source_rows = rows_of_bounds(problem, shape);
   lay_out(call, options.padding);
   fill(call.a, kA, options);

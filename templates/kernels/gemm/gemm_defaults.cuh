@@ -10,7 +10,8 @@
 namespace kernelwright {
 
 namespace spec_defaults {
-enum : bool { kQuantizes = false, kPowerOfTwo = false };  // not variables, which would be in every binary
+// Not variables, which would be in every binary.
+enum : bool { kQuantizes = false, kPowerOfTwo = false, kScatter = false };
 }  // namespace spec_defaults
 
 // A constant of the Spec's own text hides the one of the same name here.

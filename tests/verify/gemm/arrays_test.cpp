@@ -172,6 +172,43 @@ TEST_F(GemmArrays, OfABatchHaveAMatrixForEachGroup) {
   }
 }
 
+TEST_F(GemmArrays, OfRowsThatAreScattered) {
+  problem_.groups = {.kind = GroupKind::kRows, .count = 2, .scatter = true};
+  write("a", {5, 16});
+  write("b", {2, 8, 16});
+  write_npy<std::int32_t>(path("starts"), {3}, {1, 3, 4});
+  write_npy<std::int32_t>(path("scatter"), {5}, {99, 6, -1, 2, 6});
+  const GemmCase call = read_case(problem_, folder_);
+  EXPECT_EQ(call.m, 5);
+  EXPECT_EQ(call.result_rows, 7) << "rows of no group count for nothing";
+  EXPECT_EQ(call.written_rows(0), std::vector<std::int32_t>{1});
+  EXPECT_EQ(call.place_in_d(1), 6);
+  EXPECT_EQ(at(call.dense_group(1).a, 0, 0), 3 * 16);
+  GemmOutput output;
+  output.d.resize(7 * 8 * 4);
+  write_output(call, output, folder_ + "/out");
+  EXPECT_EQ(read_npy<float>(folder_ + "/out/d.npy").shape, (std::vector<std::int64_t>{7, 8}));
+
+  write_npy<std::int32_t>(path("scatter"), {5}, {99, 6, 6, 2, 6});
+  EXPECT_THROW_MESSAGE(read_case(problem_, folder_), ConfigError,
+                       path("scatter") + ": elements 1 and 2 are both 6, and two rows cannot be one of d");
+  write_npy<std::int32_t>(path("scatter"), {5}, {99, 6, -2, 2, 6});
+  EXPECT_THROW_MESSAGE(read_case(problem_, folder_), ConfigError,
+                       path("scatter") + ": element 2 is -2; it takes -1 to 6, the rows that d has");
+  problem_.epilogue = "acc + c";
+  write("c", {3, 8});
+  write_npy<std::int32_t>(path("scatter"), {5}, {99, 6, 0, 2, 6});
+  EXPECT_THROW_MESSAGE(read_case(problem_, folder_), ConfigError,
+                       path("scatter") + ": element 1 is 6; it takes -1 to 2, the rows that d has");
+  write_npy<std::int32_t>(path("scatter"), {5}, {99, 1, 0, 2, 6});
+  EXPECT_EQ(at(read_case(problem_, folder_).dense_group(1).c, 0, 0), 2 * 8);
+  problem_.groups.scatter = false, problem_.epilogue = "acc";
+  std::filesystem::remove(path("c"));
+  EXPECT_THROW_MESSAGE(
+      read_case(problem_, folder_), ConfigError,
+      path("scatter") + ": is not read: the problem's groups do not scatter; take it away, or change the problem");
+}
+
 TEST_F(GemmArrays, OfSlicesOfKHaveRowsForEachGroup) {
   problem_.layout = OperandLayout::kTn;
   problem_.groups = {.kind = GroupKind::kK, .count = 2};

@@ -4,6 +4,7 @@
 #include "kernels/gemm/gemm_epilogue.cuh"
 #include "kernels/gemm/gemm_quantize.cuh"
 #include "kernels/gemm/portable/gemm_portable_tiles.cuh"
+#include "policy/scattered_row.cuh"
 #include "ptx/memory.cuh"
 #include "tile/element_store.cuh"
 
@@ -81,6 +82,26 @@ __device__ __forceinline__ bool stores_pairs(const EntryParams& params, int grou
     return tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
 }
 
+/// The rows of d and c that a thread's rows become.
+class ResultRows {
+ public:
+  __device__ __forceinline__ ResultRows(const EntryParams& params, const Place& place) : place_(place) {
+    if constexpr (spec::kScatter) {
+#pragma unroll
+      for (int r = 0; r < kRowsOfThread; ++r)
+        rows_[r] = policy::scattered_row(params.groups, place.row_of(r), place.row_of(r) < place.row_end);
+    }
+  }
+  __device__ __forceinline__ int of(int r) const { return spec::kScatter ? rows_[r] : place_.row_of(r); }
+  __device__ __forceinline__ bool exists(int r) const {
+    return spec::kScatter ? rows_[r] >= 0 : place_.row_of(r) < place_.row_end;
+  }
+
+ private:
+  const Place& place_;
+  int rows_[spec::kScatter ? kRowsOfThread : 1];
+};
+
 /// Makes results of gates and ups: the second column tile of two has the ups of the gates in the first. Calls
 /// then(tile, r, column, count, value): the column tile of d, the thread's row, the first column of d of two, how many
 /// of them exist, and their values.
@@ -123,7 +144,7 @@ __device__ __forceinline__ void finish_gated(const Sums& sums, const EntryParams
 /// for them: d may be c.
 template <class Then>
 __device__ __forceinline__ void finish(const Sums& sums, const EntryParams& params, const Place& place,
-                                       const EndScales& scales, const Then& then) {
+                                       const EndScales& scales, const ResultRows& rows, const Then& then) {
   using Addend = tile::Storage<spec::kCDType>;
   const Addend* const bias_row = static_cast<const Addend*>(params.bias) + int64_t{place.group} * params.n;
 #pragma unroll
@@ -139,8 +160,8 @@ __device__ __forceinline__ void finish(const Sums& sums, const EntryParams& para
 #pragma unroll
         for (int r = 0; r < kRowsOfThread; ++r)
           c[r][e] = load_addend(static_cast<const Addend*>(params.c) + c_ahead(params, place.group) +
-                                    place.row_of(r) * params.c_stride + column + e,
-                                e < count && place.row_of(r) < place.row_end);
+                                    rows.of(r) * params.c_stride + column + e,
+                                e < count && rows.exists(r));
       }
     }
 #pragma unroll
@@ -172,7 +193,7 @@ class QuantizedTile {
     if constexpr (kGated)
       finish_gated(sums, params, place, EndScales(params, place), keep);
     else
-      finish(sums, params, place, EndScales(params, place), keep);
+      finish(sums, params, place, EndScales(params, place), ResultRows(params, place), keep);
   }
   template <class Params>
   __device__ __forceinline__ void store(const Params& params, const Tile& tile, const Place& place, uint32_t shared,
@@ -230,16 +251,17 @@ __device__ __forceinline__ void store(const Sums& sums, const EntryParams& param
     QuantizedTile(sums, params, place).store(params, tile, place, shared, warp, lane);
   } else {
     const EndScales scales(params, place);
+    const ResultRows rows(params, place);
     const bool pairs = stores_pairs(params, place.group);
     const auto write = [&](int, int r, int column, int count, const float(&value)[2]) {
-      if (place.row_of(r) < place.row_end && (!kGated || count > 0))
-        tile::store_elements<spec::kDDType>(row_of_d(params, place.group, place.row_of(r)) + column, value[0], value[1],
+      if (rows.exists(r) && (!kGated || count > 0))
+        tile::store_elements<spec::kDDType>(row_of_d(params, place.group, rows.of(r)) + column, value[0], value[1],
                                             kGated ? 2 : count, pairs);
     };
     if constexpr (kGated)
       finish_gated(sums, params, place, scales, write);
     else
-      finish(sums, params, place, scales, write);
+      finish(sums, params, place, scales, rows, write);
   }
 }
 

@@ -359,7 +359,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   } else if (threadIdx.x == 32) {
     ptx::prefetch_tensormap(params.a);
     ptx::prefetch_tensormap(params.b);
-    if constexpr (!kSwapsScales) ptx::prefetch_tensormap(spec::kBlockN >= kStoreColumns ? params.d : params.d_tail);
+    if constexpr (!kSwapsScales && !spec::kScatter)
+      ptx::prefetch_tensormap(spec::kBlockN >= kStoreColumns ? params.d : params.d_tail);
     if constexpr (kBlockScales && !kGrouped) ptx::prefetch_tensormap(params.scales);
   } else if (kTakesTurns && threadIdx.x == 64) {
     ptx::st_shared_u32(base + kLayout.item, policy::take_item(params.turnstile));

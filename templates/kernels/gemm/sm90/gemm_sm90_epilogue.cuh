@@ -3,6 +3,7 @@
 
 #include "kernels/gemm/gemm_epilogue.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
+#include "policy/scattered_row.cuh"
 #include "ptx/memory.cuh"
 #include "tile/element.cuh"
 
@@ -91,10 +92,16 @@ class Addends {
 #pragma unroll
       for (int r = 0; r < 2; ++r) bias_[r] = load_one(bias + upper + 8 * r, upper + 8 * r < tile.row_end);
     }
-    if constexpr (spec::kAddsC) {
+    if constexpr (spec::kAddsC && spec::kScatter && !kPairs)
+      load_scattered<kColumns>(params, c, upper, first, tile);
+    else if constexpr (spec::kAddsC) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int at = upper + 8 * r, exist = at < tile.row_end ? left : 0;
+        int at = upper + 8 * r, exist = at < tile.row_end ? left : 0;
+        if constexpr (spec::kScatter) {
+          at = policy::scattered_row(params.groups, at, at < tile.row_end);
+          if (at < 0) exist = 0;
+        }
         if constexpr (kPairs) {
           const Stored* const from = c + at * params.c_stride + first;
 #pragma unroll
@@ -110,6 +117,22 @@ class Addends {
         }
       }
     }
+  }
+  /// With swap_ab, columns of the tile are rows of c.
+  template <int kColumns>
+  __device__ __forceinline__ void load_scattered(const EntryParams& params, const Stored* c, int upper, int first,
+                                                 const Tile& tile) {
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int column = first + j * 8 + e;
+        const int row = policy::scattered_row(params.groups, column, column < tile.column_end);
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          c_[j * 4 + r * 2 + e] =
+              load_one(c + row * params.c_stride + upper + 8 * r, row >= 0 && upper + 8 * r < tile.row_end);
+      }
   }
   __device__ __forceinline__ static uint32_t load_one(const Stored* from, bool exists) {
     if constexpr (kHalves)

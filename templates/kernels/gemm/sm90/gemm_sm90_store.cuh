@@ -3,6 +3,7 @@
 
 #include "kernels/gemm/gemm_quantize.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_epilogue.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_scatter.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_swapped_scales.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
 #include "policy/turnstile.cuh"
@@ -154,6 +155,8 @@ class TileStore {
 
   // ---- slabs: what a warp stores at once ----
 
+  using Places = ScatteredRows<spec::kSwapAb ? kStoreColumns : contract::kGemmStoreRows>;  // of a slab
+
   template <int kFirst, int kCount>
   __device__ __forceinline__ void store_columns(const Sums& sums, const Tile& tile) const {
     if constexpr (kScalesColumns)
@@ -178,6 +181,7 @@ class TileStore {
     constexpr int kRegisters = kWaves * spec::kBlockN / 2 + 2 * static_cast<int>(sizeof(Addends<kStoreColumns>) / 4);
     constexpr int kAhead = !kPlainSums && kRegisters <= 200 && (kTileCtas == 1 || kWaves == 1) ? 1 : 0;
     Addends<kStoreColumns> addends[kAhead + 1];
+    Places places;
     const auto load = [&](int number) {
       if constexpr (!kPlainSums)
         load_addends(addends[number % (kAhead + 1)], tile, number / kChunks, kFirstChunk + number % kChunks);
@@ -197,7 +201,13 @@ class TileStore {
         else
           put<kTailColumns>(slab, sums[wave], chunk, addends[number % (kAhead + 1)]);
         const int row = first_row(tile, wave), column = tile.column + chunk * kStoreColumns;
-        send(slab, tile, row, column, whole);
+        if constexpr (spec::kScatter) {  // all slabs of some rows of the tile have the same rows of d
+          if (spec::kSwapAb)
+            places.look_up(params_, column, tile.column_end, lane_);
+          else if (chunk == kFirstChunk)
+            places.look_up(params_, row, tile.row_end, lane_);
+        }
+        send(slab, tile, row, column, whole, places);
       }
   }
 
@@ -254,7 +264,9 @@ class TileStore {
     // too.
     constexpr bool kEven = kSlabs % kStages == 0;
     // Where a CTA has one tile, no earlier store uses the stages of its first slabs.
-    if (kParts == 1 || number >= kStages) {
+    if constexpr (spec::kScatter) {
+      __syncwarp();  // all lanes have copied their rows of it
+    } else if (kParts == 1 || number >= kStages) {
       if (lane_ == 0) {
         if (number > 0 || kEven)
           ptx::cp_async_bulk_wait_group_read<kStages - 1>();
@@ -266,16 +278,25 @@ class TileStore {
   }
   /// Stores a slab that the warp has written to shared memory. `row` and `column` of the tile are its first. `whole`:
   /// it is no shorter one at the end of the tile.
-  __device__ __forceinline__ void send(uint32_t slab, const Tile& tile, int row, int column, bool whole) const {
+  __device__ __forceinline__ void send(uint32_t slab, const Tile& tile, int row, int column, bool whole,
+                                       const Places& places = {}) const {
+    if constexpr (spec::kScatter) {
+      __syncwarp();
+      if (whole)
+        copy_rows<kStoreColumns>(slab, row, column, tile, places);
+      else
+        copy_rows<kTailColumns>(slab, row, column, tile, places);
+      return;
+    }
     if constexpr (kGrouped && !kSwapsScales) {
       // What lies behind the group's rows is not this tile's to write.
       const int last = spec::kSwapAb ? column + (whole ? kStoreColumns : kTailColumns) : row + kRowsOfWarp;
       if (ptx::uniform(last > (spec::kSwapAb ? tile.column_end : tile.row_end)) != 0) {
         __syncwarp();
         if (whole)
-          copy_rows<kStoreColumns>(slab, row, column, tile);
+          copy_rows<kStoreColumns>(slab, row, column, tile, places);
         else
-          copy_rows<kTailColumns>(slab, row, column, tile);
+          copy_rows<kTailColumns>(slab, row, column, tile, places);
         if (lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
         return;
       }
@@ -312,7 +333,8 @@ class TileStore {
   }
   /// Stores what the group has of a slab of kColumns columns of the tile, 16 bytes at a time.
   template <int kColumns>
-  __device__ __forceinline__ void copy_rows(uint32_t slab, int row, int column, const Tile& tile) const {
+  __device__ __forceinline__ void copy_rows(uint32_t slab, int row, int column, const Tile& tile,
+                                            const Places& places) const {
     if constexpr (kColumns > 0) {
       constexpr int kBytes = tile::kBytesOf<spec::kDDType>, kOfPiece = contract::kPieceBytes / kBytes;
       constexpr contract::GemmStoreBox kBox = contract::gemm_store_box(kBytes, spec::kSwapAb, kColumns, kGated);
@@ -325,16 +347,18 @@ class TileStore {
       unsigned char* const d = static_cast<unsigned char*>(params_.groups.d);
       // No lane leaves the others: else ptxas would keep what is the same in all lanes, slots and descriptors, in
       // registers of each lane. A loop over slabs of fp8 would have 150 more instructions.
-#pragma unroll
+      // Every slab comes here where rows are scattered: unrolled, tiles of many sums would spill registers.
+      constexpr int kUnroll = spec::kScatter ? 2 : 32;
+#pragma unroll kUnroll
       for (int step = 0; step < (kBox.rows * kPieces + 31) / 32; ++step) {
         const int i = step * 32 + static_cast<int>(lane_), at = i / kPieces, piece = i % kPieces;
         const uint32_t swizzled =
             kBox.swizzle_bytes == 0 ? piece : piece ^ contract::swizzle_of_row(at, kBox.swizzle_bytes);
-        const bool exists = at < kBox.rows && first + at < end && left + piece * kOfPiece < right;
+        const int to = places.of(at, first);
+        const bool exists = at < kBox.rows && first + at < end && to >= 0 && left + piece * kOfPiece < right;
         const ptx::Vector16 value = ptx::ld_shared_v4(
             slab + (exists ? (at * kPieces + swizzled) * static_cast<uint32_t>(contract::kPieceBytes) : 0));
-        ptx::st_global_v4_if(d + ((first + at) * params_.groups.d_stride + left + piece * kOfPiece) * kBytes, value,
-                             exists);
+        ptx::st_global_v4_if(d + (to * params_.groups.d_stride + left + piece * kOfPiece) * kBytes, value, exists);
       }
     }
   }

@@ -82,6 +82,7 @@ GemmProblem draw_problem(Draw& draw) {
   do problem.groups.count = draw.one_of(kCounts);
   while (std::int64_t{problem.groups.count} * problem.n * problem.k > kMostWeights);
   problem.groups.gather = draw.below(3) == 0;
+  problem.groups.scatter = draw.below(3) == 0;
   if (draw.below(5) == 0) problem.groups = {.kind = GroupKind::kBatch, .count = problem.groups.count};
   if (!fp8 && draw.below(5) == 0) {
     problem.layout = OperandLayout::kTn;
@@ -124,6 +125,7 @@ GemmShape draw_shape(Draw& draw, const GemmProblem& problem) {
   shape.rows = 1 + draw.below(rows_of_bounds(problem, shape));
   if (draw.below(3) == 0) shape.active = 1 + draw.below(problem.groups.count);
   if (problem.groups.gather) shape.source_rows = 1 + draw.below(shape.m);
+  if (problem.groups.scatter) shape.result_rows = 1 + draw.below(2 * shape.m);
   return shape;
 }
 
