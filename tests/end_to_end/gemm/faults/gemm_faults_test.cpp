@@ -31,6 +31,7 @@ enum class Form {
   kBoxes,     // m and n innermost, boxes of 64 bytes of them
   kBatch,     // of three groups side by side, 8 bits with scales of blocks
   kSlices,    // of three groups, each with a slice of k; two warpgroups share a slot
+  kScatters,  // rows of three groups to rows of d, which have other addends
 };
 
 struct Fault {
@@ -51,6 +52,11 @@ GemmProblem problem_of(Form form) {
     GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 136, 104);
     problem.layout = OperandLayout::kTn;
     problem.groups = {.kind = GroupKind::kK, .count = 3};
+    return problem;
+  }
+  if (form == Form::kScatters) {
+    GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 136, 104, "acc + c");
+    problem.groups = {.kind = GroupKind::kRows, .count = 3, .scatter = true};
     return problem;
   }
   if (form == Form::kBlocks)
@@ -293,6 +299,27 @@ const Fault kFaults[] = {
      Form::kSlices,
      {change("Loader::load", "first_k", "tile.first_k", "0")},
      "wrong result"},
+    // ---- rows that are scattered ----
+    {"results_copied_before_they_are_written",
+     Form::kScatters,
+     {drop("TileStore::send", "__syncwarp #1")},
+     "race between lanes"},
+    {"results_written_before_they_are_copied",
+     Form::kScatters,
+     {drop("TileStore::wait_for_slab", "__syncwarp #1")},
+     "race between lanes"},
+    {"rows_not_scattered",
+     Form::kScatters,
+     {change("ScatteredRows::of", "__shfl_sync #1", "rows_[0]", "first")},
+     "wrong result"},
+    {"addends_of_rows_in_order",
+     Form::kScatters,
+     {change("Addends::load_as", "scattered_row", "policy::scattered_row(params.groups, at, at < tile.row_end)", "at")},
+     "wrong result"},
+    {"rows_without_a_place_written",
+     Form::kScatters,
+     {change("scattered_row", "return", "exists && fits ? to : -1", "exists ? to & 127 : -1")},
+     "wrong result"},
     // ---- a kernel ahead ----
     {"operands_loaded_ahead_of_it",
      Form::kPlain,
@@ -302,7 +329,10 @@ const Fault kFaults[] = {
 
 /// The findings in the form's kernel with `edits`.
 test::Findings findings_in(Form form, const std::vector<test::TemplateEdit>& edits = {}) {
-  const int rows = form == Form::kBatch ? 3 * 70 : form == Form::kSlices ? 3 * 136 : 200;
+  const int rows = form == Form::kBatch      ? 3 * 70
+                   : form == Form::kSlices   ? 3 * 136
+                   : form == Form::kScatters ? 150
+                                             : 200;
   const GemmCase call =
       make_gemm_inputs(problem_of(form), {.name = "fault", .m = rows}, {.seed = 1, .side_by_side = true});
   return test::run_with_edits("gemm_sm90", call, schedule_of(form), edits, Arch::kSm90a, 2);
@@ -327,7 +357,7 @@ INSTANTIATE_TEST_SUITE_P(, GemmFaults, testing::ValuesIn(kFaults),
 TEST(GemmWithoutFaults, NothingIsFound) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   for (const Form form : {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts,
-                          Form::kTurns, Form::kBlocks, Form::kBatch, Form::kSlices}) {
+                          Form::kTurns, Form::kBlocks, Form::kBatch, Form::kSlices, Form::kScatters}) {
     const test::Findings findings = findings_in(form);
     EXPECT_TRUE(findings.found.empty()) << findings.text;
   }
