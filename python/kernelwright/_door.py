@@ -251,6 +251,8 @@ class GemmCalls:
 
         def find(a, given):
             shape = a.shape
+            if problem.scatters:
+                return (given.get("result_rows") or 0, problem.columns), problem.dtypes["d"]
             if problem.gathers and given.get("gather") is not None:
                 shape = read("gather", given["gather"]).shape or (given.get("m") or 0,)
             elif problem.slices and len(shape) == 2:

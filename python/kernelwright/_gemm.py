@@ -58,7 +58,7 @@ class GemmProblem:
         self.layout, self.scales = problem.get("layout", "nt"), problem.get("scales", "none")
         groups = problem.get("groups", {})
         kind, self.bounds = groups.get("kind", "none"), groups.get("bounds", "starts")
-        self.gathers = groups.get("gather", False)
+        self.gathers, self.scatters = groups.get("gather", False), groups.get("scatter", False)
         self.grouped, self.batched, self.count = kind != "none", kind == "batch", groups.get("count", 1)
         self.slices = kind == "k"  # groups have rows of a and b
         self.stacked = "abcd" if self.batched else "cd" if self.slices else ""  # operands that are a matrix for each group
@@ -101,11 +101,17 @@ class GemmProblem:
             views = {name: of_batch(name, view, self.count) if name in self.stacked else flat(name, view)
                      for name, view in views.items()}
         c = structs.GemmTensors(**{name: view.address for name, view in views.items()}, **apart)
-        sources = numbers.pop("source_rows", None)
+        sources, results = numbers.pop("source_rows", None), numbers.pop("result_rows", None)
+        if self.scatters and m is None and "scatter" in views and views["scatter"].shape is not None:
+            m = views["scatter"].shape[0]
         for name in ("d", "a", "b", "c"):  # d first: it gives the number of rows
             if name in views and views[name].shape is not None:
                 if self.gathers and name == "a":
                     c.a_stride, sources = self.matrix(name, views[name], sources)
+                    continue
+                if self.scatters and name in "cd":
+                    stride, results = self.matrix(name, views[name], results)
+                    setattr(c, name + "_stride", stride)
                     continue
                 if self.slices and name in "ab":
                     stride, sources, m = self.slice(name, views[name], sources, m)
@@ -122,11 +128,13 @@ class GemmProblem:
             self.blocks("scale_d", views["scale_d"], m, c)
         if "bias" in views and views["bias"].shape is not None:
             self.vector("bias", views["bias"], self.dtypes["bias"], self.count * self.n)
-        for name, size in (("bounds", self.bounds_count()), ("status", 1), ("gather", m)):
+        for name, size, is_read, what in (("bounds", self.bounds_count(), self.bounds_count(), "with bounds"),
+                                          ("status", 1, self.bounds_count(), "with bounds"), ("gather", m, self.gathers, "that gather"),
+                                          ("scatter", m, self.scatters, "that scatter")):
             if name not in views:
                 continue
-            if not (self.gathers if name == "gather" else self.bounds_count()):
-                raise ConfigError(f"{name}: is given, and the problem has no groups{' that gather' if name == 'gather' else ' with bounds'}")
+            if not is_read:
+                raise ConfigError(f"{name}: is given, and the problem has no groups {what}")
             if views[name].shape is not None:
                 self.vector(name, views[name], "i32", size)
         set_workspace_bytes(c, views.get("workspace"), workspace_bytes)
@@ -141,6 +149,12 @@ class GemmProblem:
             c.source_rows = sources
         elif sources is not None:
             raise ConfigError("source_rows: is given, and the problem has no groups that gather")
+        if self.scatters:
+            if results is None or not 0 <= results < 2**31:
+                raise ConfigError(f"result_rows: {results} are no number of rows of d; addresses do not tell it")
+            c.result_rows = results
+        elif results is not None:
+            raise ConfigError("result_rows: is given, and the problem has no groups that scatter")
         set_numbers(c, numbers)
         return c
 

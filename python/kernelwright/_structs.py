@@ -153,7 +153,8 @@ class GemmTensors(Struct):
                 ("beta", c_float), ("constant_b", c_int32), ("workspace", c_uint64), ("workspace_bytes", c_uint64),
                 ("bounds", c_uint64), ("status", c_uint64), ("gather", c_uint64), ("expected_m", c_int32),
                 ("source_rows", c_int32), ("scale_d", c_uint64), ("scale_d_stride", c_int64), ("a_batch_stride", c_int64),
-                ("b_batch_stride", c_int64), ("c_batch_stride", c_int64), ("d_batch_stride", c_int64)]
+                ("b_batch_stride", c_int64), ("c_batch_stride", c_int64), ("d_batch_stride", c_int64), ("scatter", c_uint64),
+                ("result_rows", c_int32)]
 
 
 class QuantizeTensors(Struct):

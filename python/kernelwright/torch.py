@@ -250,7 +250,11 @@ def _shaped(name, kernel, tensors, named):
     if name.startswith("gemm"):
         problem = kernel._problem
         _check_overload(name, kernel)
-        if problem.gathers:
+        if problem.scatters:
+            if named.get("result_rows") is None:
+                raise ConfigError("result_rows: is missing; nothing else tells the rows of a result that scatter makes")
+            rows = (named["result_rows"],)
+        elif problem.gathers:
             rows = (named["gather"].shape[0],)  # a row of d for each
         elif problem.slices:
             rows = (problem.count, first.shape[1])

@@ -174,6 +174,52 @@ class OnTheEmulator(EmulatorTest):
         shape, _ = kernel._results()["out"](read("a", self.sources), {"gather": gather})
         self.assertEqual(tuple(shape), (ROWS, N))
 
+    def test_scatter(self):
+        kernel = self.engine.prepare(config(scatter=True))
+        places = [0, 11, -1, 3, 2, 9, 5, 7, 1, 0]
+        scatter, results = self.array(places, "i32", "i", ROWS), 12
+        given = dict(bias=self.bias, bounds=self.starts, scatter=scatter)
+
+        def check(d):
+            rows, found = [7.0] * (ROWS * N), self.read(d)
+            for row in range(1, 9):  # those of groups
+                if places[row] >= 0:
+                    rows[row * N:(row + 1) * N] = found[places[row] * N:(places[row] + 1) * N]
+            self.check(self.array(rows, "f16", "e", ROWS, N), [[row for row in rows if places[row] >= 0] for rows in self.rows()])
+            written = {places[row] for row in range(1, 9)}
+            for row in set(range(results)) - written:
+                self.assertEqual(found[row * N:(row + 1) * N], (7.0,) * N, f"row {row} of d")
+
+        def sevens():
+            return self.array([7.0] * (results * N), "f16", "e", results, N)
+        d = sevens()
+        kernel.launch(a=self.a, b=self.b, d=d, status=self.status, **given)
+        check(d)
+        self.assertEqual(self.read(self.status, "i"), (0,))
+        d = sevens()
+        self.assertIs(kernel(self.a, self.b, out=d, **given), d)
+        check(d)
+        past = self.array([0, 11, -1, 3, 12, 9, 5, 7, 1, 0], "i32", "i", ROWS)
+        kernel.launch(a=self.a, b=self.b, d=d, status=self.status, **given | {"scatter": past})
+        self.assertEqual(self.read(self.status, "i"), (1,))
+        shape, _ = kernel._results()["out"](read("a", self.a), {"result_rows": results})
+        self.assertEqual(tuple(shape), (results, N))
+        for more, message in ((dict(scatter=None), "/scatter: is null"),
+                              (dict(scatter=self.starts), "a: has shape .10, 32., and the problem's is .4, 32."),
+                              (dict(result_rows=13), "d: has shape .12, 16., and the problem's is .13, 16."),
+                              (dict(d=d.address), "result_rows: None are no number of rows of d")):
+            with self.assertRaisesRegex(ConfigError, message):
+                kernel.launch(**(dict(a=self.a, b=self.b, d=d) | given | more))
+
+    def test_rows_that_are_gathered_and_scattered(self):
+        kernel = self.engine.prepare(config(gather=True, scatter=True))
+        sources, places = [3, 0, -1, 2, 2, 1, 3, 1, 0, 1], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+        gather, scatter = (self.array(indices, "i32", "i", ROWS) for indices in (sources, places))
+        kernel.launch(a=self.sources, b=self.b, d=self.d, bias=self.bias, bounds=self.starts, gather=gather, scatter=scatter)
+        found = self.read(self.d)
+        rows = [value for row in range(ROWS) for value in found[places[row] * N:(places[row] + 1) * N]]
+        self.check(self.array(rows, "f16", "e", ROWS, N), self.rows(), lambda row: sources[row], "sources")
+
     def test_what_does_not_fit_is_refused_by_name(self):
         fits = dict(a=self.a, b=self.b, d=self.d, bias=self.bias, bounds=self.starts)
         dense = self.engine.prepare({"kind": "gemm", "problem": {"n": N, "k": K, "dtype": {"a": "f16", "b": "f16", "d": "f16"}}})
@@ -186,6 +232,8 @@ class OnTheEmulator(EmulatorTest):
                 (self.kernel, dict(bias=self.array([0.0] * N, "f16", "e", N)), "bias: has shape"),
                 (self.kernel, dict(gather=self.starts), "gather: is given"),
                 (self.kernel, dict(source_rows=3), "source_rows: is given"),
+                (self.kernel, dict(scatter=self.starts), "scatter: is given, and the problem has no groups that scatter"),
+                (self.kernel, dict(result_rows=3), "result_rows: is given"),
                 (self.kernel, dict(expected_m=-1), "/expected_m"),
                 (dense, dict(b=self.array([0.0] * N * K, "f16", "e", N, K), bias=None), "bounds: is given")):
             with self.assertRaisesRegex(ConfigError, message):
