@@ -69,6 +69,12 @@ void check_sort(const RouteProblem& problem, Violations& violations) {
                                                         std::to_string(problem.experts) + " experts"});
 }
 
+void check_schedule(const RouteConfig& config, Violations& violations) {
+  if (!config.problem.sort && !config.schedule.counts.is_auto())
+    violations.push_back({"/schedule/counts", in_quotes(to_string(config.schedule.counts.value())) +
+                                                  " has no meaning without sort; leave it out"});
+}
+
 }  // namespace
 
 std::vector<Violation> contradictions(const RouteConfig& config) {
@@ -79,6 +85,7 @@ std::vector<Violation> contradictions(const RouteConfig& config) {
   check_scores(config.problem, violations);
   check_given(config.problem, violations);
   check_sort(config.problem, violations);
+  check_schedule(config, violations);
   check_family(config.schedule, violations);
   return violations;
 }

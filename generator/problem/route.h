@@ -57,6 +57,7 @@ struct RouteSchedule {
   Auto<Arch> arch;
   Auto<Family> family;
   Auto<int> warps;
+  Auto<RouteCounts> counts;
   bool operator==(const RouteSchedule&) const = default;
 };
 template <class Visitor>
@@ -64,6 +65,8 @@ void visit_fields(RouteSchedule& schedule, Visitor&& field) {
   field("arch", schedule.arch, any{}, "architecture to compile for");
   field("family", schedule.family, any{}, "kernel family");
   field("warps", schedule.warps, range{8, 16, 8}, "warps of a CTA; each takes a token at a time");
+  field("counts", schedule.counts, any{},
+        "with sort, numbers that CTAs pass to it: u32, or u16, which fewer experts fit");
 }
 
 struct RouteShape {

@@ -15,7 +15,9 @@ namespace {
 using namespace detail;
 
 constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1;
-constexpr int kFewOfLane = 16;  // logits: more take registers of which 16 warps have too few
+constexpr int kFewOfLane = 16;                // logits: more take registers of which 16 warps have too few
+constexpr int kManyExperts = 64;              // whose counts are better read with 16 bits
+constexpr int kStaticSharedBytes = 48 << 10;  // of a CTA, on every architecture
 
 int logits_of_lane(const RouteSpec& spec) { return contract::experts_of_lane(spec.experts, spec.groups); }
 
@@ -44,6 +46,36 @@ RouteSpec spec_of(const RouteProblem& problem, Arch arch) {
   return spec;
 }
 
+void choose_warps(RouteSpec& spec, const RouteSchedule& schedule, Resolver& resolve) {
+  const int of_lane = logits_of_lane(spec);
+  const bool few = of_lane <= kFewOfLane && spec.buckets <= 512;
+  spec.warps = resolve("warps", schedule.warps, few ? 16 : 8,
+                       few ? fmt::format("a lane has {} logits, and 16 warps hide each other's latency", of_lane)
+                           : fmt::format("a lane has {} logits, or counts fill the shared memory", of_lane));
+  spec.few_warps = schedule.warps.is_auto() ? 8 : spec.warps;
+  if (schedule.warps.is_auto() && few)
+    resolve.derived("few_warps", spec.few_warps, "CTAs that each have few tokens spread over more SMs");
+  if (spec.warps > 8 && !few)
+    throw ConfigError("/schedule/warps",
+                      fmt::format("{} warps are too many for {} experts; 8 would do", spec.warps, spec.experts));
+}
+
+void choose_counts(RouteSpec& spec, const RouteSchedule& schedule, Resolver& resolve) {
+  if (!spec.sorts) return;
+  const int bytes = contract::route_short_sort_bytes(spec.buckets, spec.warps);
+  const bool fits = bytes <= kStaticSharedBytes, many = spec.buckets >= kManyExperts;
+  spec.short_counts =
+      resolve("counts", schedule.counts, fits && many ? RouteCounts::kU16 : RouteCounts::kU32,
+              !many  ? "the counts of few experts are read soon"
+              : fits ? "every CTA of the sort reads the counts of all"
+                     : fmt::format("u16 would take {} bytes of shared memory", bytes)) == RouteCounts::kU16;
+  if (spec.short_counts && !fits)
+    throw ConfigError("/schedule/counts",
+                      fmt::format("\"u16\" takes {} bytes of shared memory for {} experts and {} warps, and a CTA has "
+                                  "{}; \"u32\" is accepted",
+                                  bytes, spec.buckets, spec.warps, kStaticSharedBytes));
+}
+
 }  // namespace
 
 std::int64_t most_sorted_rows(const RouteSpec& spec, std::int64_t tokens) noexcept {
@@ -56,17 +88,30 @@ std::int64_t most_tokens(const RouteSpec& spec) noexcept {
 
 RouteLaunch plan_launch(const RouteSpec& spec, std::int64_t tokens) noexcept {
   RouteLaunch launch;
-  const std::int64_t ctas = std::clamp<std::int64_t>(ceil_div(tokens, spec.warps), 1, contract::kMostRouteCtas);
-  const std::int64_t of_warp = std::max<std::int64_t>(1, ceil_div(tokens, ctas * spec.warps));
-  launch.tokens_per_cta = static_cast<int>(of_warp * spec.warps);
-  launch.main.block = static_cast<std::uint32_t>(spec.threads());
-  launch.main.grid[0] = static_cast<std::uint32_t>(std::max<std::int64_t>(1, ceil_div(tokens, launch.tokens_per_cta)));
+  // A CTA of few warps for each of few tokens, unless a larger CTA has all tokens.
+  const bool few = tokens <= spec.few_warps ||
+                   (tokens > spec.warps && tokens <= std::int64_t{contract::kMostRouteCtas} * spec.few_warps);
+  const int warps = few ? spec.few_warps : spec.warps;
+  const std::int64_t ctas = std::clamp<std::int64_t>(ceil_div(tokens, warps), 1, contract::kMostRouteCtas);
+  // Counts of 16 bits take more CTAs instead.
+  const std::int64_t most_of_warp = spec.short_counts ? contract::kMostTokensOfShortCounts / warps : kMostRows;
+  launch.tokens_per_warp = static_cast<int>(std::clamp<std::int64_t>(ceil_div(tokens, ctas * warps), 1, most_of_warp));
+  launch.main.block = static_cast<std::uint32_t>(32 * warps);
+  launch.main.grid[0] = static_cast<std::uint32_t>(
+      std::max<std::int64_t>(1, ceil_div(tokens, std::int64_t{launch.tokens_per_warp} * warps)));
   launch.sorts_apart = spec.sorts && launch.main.grid[0] > 1;
   if (launch.sorts_apart)
     launch.workspace_bytes = std::uint64_t{launch.main.grid[0]} *
-                             static_cast<std::uint64_t>(contract::route_count_stride(spec.buckets)) *
-                             sizeof(std::int32_t);
+                             static_cast<std::uint64_t>(contract::route_count_row(spec.buckets, spec.short_counts)) *
+                             (spec.short_counts ? sizeof(std::uint16_t) : sizeof(std::int32_t));
   return launch;
+}
+
+std::uint64_t most_workspace_bytes(const RouteSpec& spec, std::int64_t tokens) noexcept {
+  // So many tokens have all CTAs. For more tokens a CTA takes more, and only counts of 16 bits need more CTAs.
+  const std::int64_t spread = std::int64_t{contract::kMostRouteCtas} * spec.few_warps;
+  return std::max(plan_launch(spec, tokens).workspace_bytes,
+                  plan_launch(spec, std::min(tokens, spread)).workspace_bytes);
 }
 
 std::vector<Violation> validate(const RouteConfig& config, std::optional<Arch> arch) {
@@ -86,14 +131,8 @@ RoutePlan plan_route(const RouteProblem& problem, const RouteSchedule& schedule,
   RoutePlan plan{spec_of(problem, arch), {}, {}};
   Resolver resolve(plan.choices);
   resolve("family", schedule.family, Family::kPortable, "one kernel serves every architecture");
-  const int of_lane = logits_of_lane(plan.spec);
-  const bool few = of_lane <= kFewOfLane && plan.spec.buckets <= 512;
-  plan.spec.warps = resolve("warps", schedule.warps, few ? 16 : 8,
-                            few ? fmt::format("a lane has {} logits, and 16 warps hide each other's latency", of_lane)
-                                : fmt::format("a lane has {} logits, or counts fill the shared memory", of_lane));
-  if (plan.spec.warps > 8 && !few)
-    throw ConfigError("/schedule/warps", fmt::format("{} warps are too many for {} experts; 8 would do",
-                                                     plan.spec.warps, problem.experts));
+  choose_warps(plan.spec, schedule, resolve);
+  choose_counts(plan.spec, schedule, resolve);
   if (plan.spec.sorts) {
     plan.sort.emplace();
     static_cast<RouteSortFields&>(*plan.sort) = plan.spec;

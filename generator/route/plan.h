@@ -45,11 +45,14 @@ std::int64_t most_sorted_rows(const RouteSpec& spec, std::int64_t tokens) noexce
 
 struct RouteLaunch {
   LaunchPlan main;  // and of the sort
-  int tokens_per_cta = 0;
+  int tokens_per_warp = 0;
   bool sorts_apart = false;  // the second kernel runs
   std::uint64_t workspace_bytes = 0;
 };
 /// Plans a launch for `tokens` tokens, from 0 to most_tokens().
 RouteLaunch plan_launch(const RouteSpec& spec, std::int64_t tokens) noexcept;
+
+/// Bytes of workspace that any launch of up to `tokens` tokens needs.
+std::uint64_t most_workspace_bytes(const RouteSpec& spec, std::int64_t tokens) noexcept;
 
 }  // namespace kernelwright

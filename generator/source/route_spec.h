@@ -14,8 +14,9 @@ struct RouteSortFields {
   bool mapped = false;
   int experts = 1;
   int alignment = 1;
-  int warps = 16;
+  int warps = 16, few_warps = 16;
   bool given = false;
+  bool short_counts = false;
   bool operator==(const RouteSortFields&) const = default;
 };
 template <class Visitor>
@@ -27,7 +28,9 @@ void visit_sort_fields(RouteSortFields& spec, Visitor&& field) {
   field("experts", spec.experts, any{}, "experts with a logit");
   field("alignment", spec.alignment, any{}, "the rows of an expert begin at a multiple of it");
   field("warps", spec.warps, any{}, "warps of a CTA");
+  field("few_warps", spec.few_warps, any{}, "warps of a CTA where few tokens are launched");
   field("given", spec.given, any{}, "a launch gives the experts of tokens");
+  field("short_counts", spec.short_counts, any{}, "counts of a CTA have 16 bits");
 }
 
 /// route: the choice of experts, and the whole sort where one CTA has all tokens.

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "contract/route.h"
 #include "kernelwright/runtime/gemm/kind.h"
 #include "kernelwright/runtime/moe/calls.h"
 #include "kernelwright/runtime/moe_combine/kind.h"
@@ -167,11 +166,7 @@ MoeCalls calls_of(const MoeProblem& problem, const MoeTensors& t, const MoeWorks
           .combine = combine_call(problem, t, at, has_pdl)};
 }
 
-std::uint64_t MoeLayer::counts_bytes(std::int64_t tokens) const {
-  // From here on CTAs take more tokens, and they do not become more.
-  const std::int64_t most = std::int64_t{contract::kMostRouteCtas} * route.plan().spec.warps;
-  return route.workspace_bytes(std::min(tokens, most));
-}
+std::uint64_t MoeLayer::counts_bytes(std::int64_t tokens) const { return route.workspace_bytes(tokens); }
 
 void MoeLayer::launch(const MoeTensors& tensors, Stream stream) const {
   MoeTensors t = tensors;

@@ -11,7 +11,7 @@ void RouteKernel::launch(const RouteTensors& tensors, Stream stream) const { lau
 
 std::uint64_t RouteKernel::workspace_bytes(std::int64_t tokens) const {
   detail::require_tokens(plan().spec, tokens);
-  return plan_launch(plan().spec, tokens).workspace_bytes;
+  return most_workspace_bytes(plan().spec, tokens);
 }
 
 const std::string& RouteKernel::key() const { return slot().keys[0]; }

@@ -82,7 +82,7 @@ class RouteKernel : public KernelHandle<detail::RouteKind, RouteProblem, RoutePl
   /// AttentionKernel::launch() throws.
   void launch(const RouteTensors& tensors, Stream stream) const;
 
-  /// Bytes of workspace for `tokens` tokens; 0 for few. Throws ConfigError for more tokens than a launch takes.
+  /// Bytes of workspace for up to `tokens` tokens; 0 for few. Throws ConfigError for more tokens than a launch takes.
   std::uint64_t workspace_bytes(std::int64_t tokens) const;
 
   /// Hex of the cache key of the kernel that chooses.

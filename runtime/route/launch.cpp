@@ -69,10 +69,10 @@ void launch_route(const LoadedRoute& kernel, const RouteTensors& given, Stream s
       .source_rows = pointer<std::int32_t>(t.source_rows),
       .positions = pointer<std::int32_t>(t.positions),
       .sorted_weights = pointer<float>(t.sorted_weights),
-      .counts = pointer<std::int32_t>(t.workspace),
+      .counts = pointer<void>(t.workspace),
       .logits_stride = t.logits_stride,
       .tokens = static_cast<std::int32_t>(t.tokens),
-      .tokens_per_cta = launch.tokens_per_cta,
+      .tokens_per_warp = launch.tokens_per_warp,
       .factor = t.factor.value_or(kernel.factor),
   };
   kernel.device->launch(*kernel.kernel, config_of(launch.main, t.pdl), &params, sizeof params, stream);

@@ -17,16 +17,32 @@ struct RouteParams {
   int32_t* source_rows;      // [sorted rows]
   int32_t* positions;        // [tokens, top_k]
   float* sorted_weights;     // [sorted rows]; may be null
-  int32_t* counts;           // [CTAs, route_count_stride()]: pairs of each CTA's tokens for each expert
+  void* counts;              // [CTAs, route_count_row()]: pairs of each CTA's tokens for each expert
   int64_t logits_stride;
-  int32_t tokens, tokens_per_cta;
+  int32_t tokens, tokens_per_warp;
   float factor;
 };
 
-constexpr int32_t kMostRouteCtas = 128;  // each reads the counts of all
+constexpr int32_t kMostRouteCtas = 128;  // each reads the counts of all; but see kMostTokensOfShortCounts
 
-/// Elements of a CTA's counts: whole 16 bytes.
-constexpr int32_t route_count_stride(int32_t buckets) { return (buckets + 3) / 4 * 4; }
+/// Numbers of a CTA's counts, 32 bits each or 16: whole 16 bytes.
+constexpr int32_t route_count_row(int32_t buckets, bool is_short) {
+  return is_short ? (buckets + 7) / 8 * 8 : (buckets + 3) / 4 * 4;
+}
+
+/// A thread adds so many rows of 16 bits without a carry, if no CTA has more tokens than these.
+constexpr int32_t kRowsOfShortSum = 8, kMostTokensOfShortCounts = 65535 / kRowsOfShortSum;
+
+/// Threads of a CTA that share a column of rows of 16 bits.
+constexpr int32_t route_count_sharers(int32_t buckets, int32_t threads) {
+  const int32_t sharers = threads / (route_count_row(buckets, true) / 8);
+  return sharers < 32 ? sharers : 32;
+}
+/// Static shared bytes of the kernel that sorts with counts of 16 bits.
+constexpr int32_t route_short_sort_bytes(int32_t buckets, int32_t warps) {
+  const int32_t sums = 2 * route_count_sharers(buckets, 32 * warps) * route_count_row(buckets, true) * 2;
+  return sums + 4 * (warps * buckets + 2 * buckets + warps) + 16;
+}
 
 /// Lanes that share a group: a power of two. Lane i has the i-th run of its group, so that lanes are in the order of
 /// their experts.

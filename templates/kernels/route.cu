@@ -5,10 +5,12 @@
 /// launch of one CTA sorts them at once. Else route_sort follows (policy/expert_sort.cuh).
 #include "spec.h"
 
+#include "policy/cta_counts.cuh"
 #include "policy/epilogue.cuh"
 #include "policy/expert_choice.cuh"
 #include "policy/expert_sort.cuh"
 #include "policy/load_words.cuh"
+#include "policy/of_warps.cuh"
 #include "ptx/launch.cuh"
 #include "tile/element.cuh"
 
@@ -17,8 +19,11 @@ namespace kernelwright {
 using Params = contract::RouteParams;
 using Element = tile::Storage<spec::kLogitsDType>;
 using Choice = policy::ExpertChoice<spec::kExperts, spec::kGroups>;
-using Sort = policy::ExpertSort<spec::kExperts, spec::kBuckets, spec::kTopK, spec::kWarps, spec::kAlignment,
-                                spec::kMapped, spec::kGiven>;
+template <int kWarps>
+using SortOf = policy::ExpertSort<spec::kExperts, spec::kBuckets, spec::kTopK, kWarps, spec::kAlignment, spec::kMapped,
+                                  spec::kGiven>;
+using Sort = SortOf<spec::kWarps>;
+using Counts = policy::CtaCounts<spec::kShortCounts, spec::kBuckets, spec::kWarps>;
 
 enum : bool {
   kScores = spec::kSoftmax || spec::kSigmoid,
@@ -126,29 +131,32 @@ __device__ __forceinline__ int route_token(const Params& params, int token, int 
 extern "C" __global__ void __launch_bounds__(32 * kernelwright::spec::kWarps)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::RouteParams params) {
   using namespace kernelwright;
-  const policy::TokensOfWarp tokens(params, spec::kWarps);
+  const policy::TokensOfWarp tokens(params);
   const int lane = threadIdx.x % 32;
   if constexpr (spec::kSorts) {
-    __shared__ Sort sort;
-    sort.clear();
+    __shared__ policy::OfWarps<SortOf, spec::kWarps, spec::kFewWarps> sort;
+    const bool has_all = gridDim.x == 1;
+    int32_t* counters;
+    sort.visit([&](auto& of_warps) {
+      of_warps.clear(has_all);
+      counters = of_warps.counters(has_all);
+    });
     __syncthreads();
     if constexpr (spec::kArch >= 90) {
       ptx::griddepcontrol_wait();
       ptx::griddepcontrol_launch_dependents();
     }
-    for (int token = tokens.first; token < tokens.last; ++token) {
-      if constexpr (spec::kGiven)
-        sort.count(params, Sort::expert_of(params, token));
-      else
-        sort.count(params, route_token(params, token, lane));
-    }
+    if constexpr (spec::kGiven)
+      Sort::count_tokens(params, counters, tokens.first, tokens.last);
+    else
+      for (int token = tokens.first; token < tokens.last; ++token)
+        Sort::count(params, counters, route_token(params, token, lane));
     __syncthreads();
-    if (gridDim.x == 1) {
-      sort.take_counts();
-      sort.place(params, tokens.first, tokens.last);
-    } else {
-      sort.write_counts(params);
-    }
+    sort.visit([&](auto& of_warps) {
+      if (!has_all) return of_warps.template write_counts<Counts>(params);
+      of_warps.take_counts();
+      of_warps.place(params, tokens.first, tokens.last);
+    });
   } else {
     if constexpr (spec::kArch >= 90) {
       ptx::griddepcontrol_wait();

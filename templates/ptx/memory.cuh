@@ -162,6 +162,9 @@ __device__ __forceinline__ void st_global_u8(void* address, uint32_t value) {
   asm volatile("st.global.u8 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ void st_global_u16(void* address, uint16_t value) {
+  asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "h"(value) : "memory");
+}
 __device__ __forceinline__ void st_global_u32(void* address, uint32_t value) {
   asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }

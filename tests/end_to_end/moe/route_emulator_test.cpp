@@ -119,6 +119,33 @@ TEST_P(Route, GivesTheSameBitsWithAnyGrid) {
   EXPECT_EQ(run_checked(engine_, call, {}, [](RouteDeviceCase& on_device) { on_device.tensors().pdl = true; }), usual);
 }
 
+RouteSchedule schedule_of(RouteCounts counts) {
+  RouteSchedule schedule;
+  schedule.counts = counts;
+  return schedule;
+}
+
+TEST_P(Route, HasTheSameBitsWithCountsOf16Bits) {
+  RouteProblem mapped = plain_router(40, 4);  // no whole vectors of counts
+  mapped.local_experts = 21, mapped.alignment = 8;
+  for (const RouteProblem& problem : {plain_router(8, 2), plain_router(200, 3), mapped})
+    for (const int tokens : {0, 1, 16, 17, 300}) {
+      SCOPED_TRACE(testing::Message() << problem.experts << " experts, " << tokens << " tokens");
+      const RouteCase call = make_route_inputs(problem, {.name = "drawn", .tokens = tokens}, {.odd = true});
+      EXPECT_EQ(run_checked(engine_, call, schedule_of(RouteCounts::kU16)),
+                run_checked(engine_, call, schedule_of(RouteCounts::kU32)));
+    }
+}
+
+TEST_P(Route, AddsMoreRowsOfCountsThanThreadsLoadAtOnce) {
+  RouteProblem problem = plain_router(512, 2);
+  problem.score = RouteScore::kGiven;
+  RouteSchedule schedule;
+  schedule.warps = 8, schedule.counts = RouteCounts::kU16;
+  const RouteCase call = make_route_inputs(problem, {.name = "drawn", .tokens = 1100}, {.odd = true});
+  expect_right(call, run_checked(engine_, call, schedule));
+}
+
 TEST_P(Route, LaunchesAgainWithOtherLogitsInTheSameWorkspace) {
   const RouteProblem problem = plain_router(32, 4);
   const RouteCase first = make_route_inputs(problem, {.name = "drawn", .tokens = 40}, {.seed = 1});
@@ -212,7 +239,7 @@ TEST_P(Route, NamesEveryArgumentThatDoesNotFit) {
             "/tensors/logits_stride: 65 elements put tokens off what a lane loads at once; it takes a multiple of 2");
   EXPECT_EQ(refusal([](RouteTensors& t) { t.factor = -1.f; }), "/tensors/factor: -1 is no finite number from 0 on");
   EXPECT_EQ(refusal([](RouteTensors& t) { t.workspace_bytes = 16; }),
-            "/tensors/workspace: 16 bytes are given and 192 are needed to sort 40 tokens; see "
+            "/tensors/workspace: 16 bytes are given and 320 are needed to sort 40 tokens; see "
             "RouteKernel::workspace_bytes()");
   EXPECT_EQ(refusal([](RouteTensors& t) { t.ids = t.positions; }),
             "/tensors/ids: overlaps positions; give one of them other memory");

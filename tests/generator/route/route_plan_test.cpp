@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "contract/route.h"
 #include "kernelwright/generator/error.h"
@@ -63,17 +65,62 @@ TEST(PlanRoute, HasOneKernelForFewTokensAndASortForMany) {
   EXPECT_EQ(plan_launch(plan.spec, 16).workspace_bytes, 0u);
   const RouteLaunch some = plan_launch(plan.spec, 512);
   EXPECT_TRUE(some.sorts_apart);
-  EXPECT_EQ(some.main.grid[0], 32u);
-  EXPECT_EQ(some.workspace_bytes, 32u * 256 * 4);
-  for (const std::int64_t tokens : {std::int64_t{8192}, std::int64_t{8193}, most_tokens(plan.spec)}) {
-    const RouteLaunch launch = plan_launch(plan.spec, tokens);
+  EXPECT_EQ(some.main.grid[0], 64u);
+  EXPECT_EQ(some.workspace_bytes, 64u * 256 * 2) << "counts have 16 bits";
+  const RouteSpec words = plan_route(router(16), {}, Arch::kSm90a).spec;
+  for (const std::int64_t tokens : {std::int64_t{8192}, std::int64_t{8193}, most_tokens(words)}) {
+    const RouteLaunch launch = plan_launch(words, tokens);
     EXPECT_LE(launch.main.grid[0], 128u);
-    EXPECT_GE(std::int64_t{launch.main.grid[0]} * launch.tokens_per_cta, tokens);
-    EXPECT_LT(std::int64_t{launch.main.grid[0] - 1} * launch.tokens_per_cta, tokens);
+    const std::int64_t of_cta = std::int64_t{launch.tokens_per_warp} * launch.main.block / 32;
+    EXPECT_GE(launch.main.grid[0] * of_cta, tokens);
+    EXPECT_LT((launch.main.grid[0] - 1) * of_cta, tokens);
   }
   RouteProblem chosen = router();
   chosen.sort = false;
   EXPECT_FALSE(plan_route(chosen, {}, Arch::kSm90a).sort);
+}
+
+TEST(PlanRoute, GivesCountsOf16BitsMoreCtasForMoreTokens) {
+  const RouteSpec spec = plan_route(router(), {}, Arch::kSm90a).spec;
+  ASSERT_TRUE(spec.short_counts);
+  EXPECT_EQ(plan_launch(spec, 1 << 20).main.grid[0], 129u);
+  for (const std::int64_t tokens : {std::int64_t{8192}, std::int64_t{1} << 20, most_tokens(spec)}) {
+    const RouteLaunch launch = plan_launch(spec, tokens);
+    const std::int64_t of_cta = std::int64_t{launch.tokens_per_warp} * launch.main.block / 32;
+    EXPECT_LE(of_cta * contract::kRowsOfShortSum, 65535) << "a sum of rows has 16 bits";
+    EXPECT_GE(launch.main.grid[0] * of_cta, tokens);
+    EXPECT_EQ(launch.workspace_bytes, std::uint64_t{launch.main.grid[0]} * 256 * 2);
+  }
+}
+
+TEST(PlanRoute, SpreadsFewTokensOverMoreCtas) {
+  const RouteSpec spec = plan_route(router(), {}, Arch::kSm90a).spec;
+  const auto shape = [&](std::int64_t tokens) {
+    const LaunchPlan launch = plan_launch(spec, tokens).main;
+    return std::pair(launch.grid[0], launch.block / 32);
+  };
+  EXPECT_EQ(shape(8), std::pair(1u, 8u));
+  EXPECT_EQ(shape(9), std::pair(1u, 16u)) << "one CTA has all, and no kernel follows";
+  EXPECT_EQ(shape(16), std::pair(1u, 16u));
+  EXPECT_EQ(shape(17), std::pair(3u, 8u));
+  EXPECT_EQ(shape(1024), std::pair(128u, 8u));
+  EXPECT_EQ(shape(1025), std::pair(65u, 16u));
+  RouteSchedule schedule;
+  schedule.warps = 16;
+  EXPECT_EQ(plan_launch(plan_route(router(), schedule, Arch::kSm90a).spec, 512).main.grid[0], 32u);
+}
+
+TEST(PlanRoute, AWorkspaceForMoreTokensServesFewer) {
+  for (const int experts : {16, 256, 1024}) {
+    const RouteSpec spec = plan_route(router(experts), {}, Arch::kSm90a).spec;
+    std::uint64_t needed = 0;
+    for (std::int64_t tokens = 0; tokens < 5000; ++tokens) {
+      needed = std::max(needed, plan_launch(spec, tokens).workspace_bytes);
+      ASSERT_EQ(most_workspace_bytes(spec, tokens), needed) << tokens;
+    }
+    EXPECT_EQ(most_workspace_bytes(spec, 8192), needed);
+    EXPECT_GE(most_workspace_bytes(spec, 1 << 22), needed);
+  }
 }
 
 TEST(PlanRoute, RefusesFieldsThatContradictEachOther) {
@@ -123,6 +170,11 @@ TEST(PlanRoute, GivenExpertsLeaveNothingToChoose) {
 }
 
 TEST(PlanRoute, RefusesSchedulesThatDoNotFit) {
+  EXPECT_THAT(refusals([](RouteConfig& c) { c.problem.experts = 1024, c.schedule.counts = RouteCounts::kU16; }),
+              ElementsAre("/schedule/counts: \"u16\" takes 49200 bytes of shared memory for 1024 experts and 8 warps, "
+                          "and a CTA has 49152; \"u32\" is accepted"));
+  EXPECT_THAT(refusals([](RouteConfig& c) { c.problem.sort = false, c.schedule.counts = RouteCounts::kU16; }),
+              ElementsAre("/schedule/counts: \"u16\" has no meaning without sort; leave it out"));
   EXPECT_THAT(refusals([](RouteConfig& c) { c.problem.experts = 1024, c.schedule.warps = 16; }),
               ElementsAre("/schedule/warps: 16 warps are too many for 1024 experts; 8 would do"));
   EXPECT_THAT(refusals([](RouteConfig& c) { c.schedule.family = Family::kHopper; }),
@@ -136,6 +188,7 @@ TEST(RouteJson, ReadsWhatItWrites) {
   config.problem.n_group = 8, config.problem.topk_group = 4;
   config.problem.factor = 2.5;
   config.schedule.warps = 8;
+  config.schedule.counts = RouteCounts::kU16;
   EXPECT_EQ(std::get<RouteConfig>(read_config(write_config(config))), config);
 }
 
