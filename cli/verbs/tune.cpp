@@ -238,7 +238,7 @@ constexpr const char* kNoRows<RowOpConfig> =
     "compares";
 template <>
 constexpr const char* kNoRows<RouteConfig> =
-    "\"route\" has no rows to tune yet; its schedule takes warps and counts, which bench compares";
+    "\"route\" has no rows to tune yet; its schedule takes warps, choice and counts, which bench compares";
 template <>
 constexpr const char* kNoRows<MoeCombineConfig> =
     "\"moe_combine\" has no rows to tune yet; its schedule takes threads, which bench compares";

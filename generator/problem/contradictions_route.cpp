@@ -70,6 +70,9 @@ void check_sort(const RouteProblem& problem, Violations& violations) {
 }
 
 void check_schedule(const RouteConfig& config, Violations& violations) {
+  if (config.problem.is_given() && !config.schedule.choice.is_auto())
+    violations.push_back({"/schedule/choice", in_quotes(to_string(config.schedule.choice.value())) +
+                                                  " has no meaning where experts are given; leave it out"});
   if (!config.problem.sort && !config.schedule.counts.is_auto())
     violations.push_back({"/schedule/counts", in_quotes(to_string(config.schedule.counts.value())) +
                                                   " has no meaning without sort; leave it out"});

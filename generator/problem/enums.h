@@ -39,6 +39,8 @@ namespace kernelwright {
 #define KERNELWRIGHT_ROUTE_SCORES(X) X(kSoftmax, "softmax") X(kSigmoid, "sigmoid") X(kNone, "none") X(kGiven, "given")
 #define KERNELWRIGHT_ROUTE_ORDERS(X) X(kScoreFirst, "score_first") X(kTopKFirst, "top_k_first")
 #define KERNELWRIGHT_GROUP_SCORES(X) X(kTop2Sum, "top2_sum") X(kMax, "max")
+/// How a token's experts are found: one after another, or among candidates that reach a bound.
+#define KERNELWRIGHT_ROUTE_CHOICES(X) X(kRounds, "rounds") X(kBound, "bound")
 /// How CTAs of route pass their counts to the sort: numbers of 32 bits, or of 16.
 #define KERNELWRIGHT_ROUTE_COUNTS(X) X(kU32, "u32") X(kU16, "u16")
 /// How the rows of a shape belong to groups. even: as equally as can be. uniform: each row draws its group. zipf: the
@@ -55,6 +57,7 @@ namespace kernelwright {
   X(RouteScore, "score", KERNELWRIGHT_ROUTE_SCORES)       \
   X(RouteOrder, "order", KERNELWRIGHT_ROUTE_ORDERS)       \
   X(GroupScore, "group_score", KERNELWRIGHT_GROUP_SCORES) \
+  X(RouteChoice, "choice", KERNELWRIGHT_ROUTE_CHOICES)    \
   X(RouteCounts, "counts", KERNELWRIGHT_ROUTE_COUNTS)     \
   X(RowSkew, "skew", KERNELWRIGHT_ROW_SKEWS)
 KERNELWRIGHT_HOST_ENUMS(KERNELWRIGHT_DEFINE_ENUM)

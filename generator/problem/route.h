@@ -57,6 +57,7 @@ struct RouteSchedule {
   Auto<Arch> arch;
   Auto<Family> family;
   Auto<int> warps;
+  Auto<RouteChoice> choice;
   Auto<RouteCounts> counts;
   bool operator==(const RouteSchedule&) const = default;
 };
@@ -65,6 +66,8 @@ void visit_fields(RouteSchedule& schedule, Visitor&& field) {
   field("arch", schedule.arch, any{}, "architecture to compile for");
   field("family", schedule.family, any{}, "kernel family");
   field("warps", schedule.warps, range{8, 16, 8}, "warps of a CTA; each takes a token at a time");
+  field("choice", schedule.choice, any{},
+        "rounds: a token's experts are found one after another; bound: all at once, among those that reach a bound");
   field("counts", schedule.counts, any{},
         "with sort, numbers that CTAs pass to it: u32, or u16, which fewer experts fit");
 }

@@ -15,8 +15,9 @@ namespace {
 using namespace detail;
 
 constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1;
-constexpr int kFewOfLane = 16;                // logits: more take registers of which 16 warps have too few
-constexpr int kManyExperts = 64;              // whose counts are better read with 16 bits
+constexpr int kFewOfLane = 16;  // logits: more take registers of which 16 warps have too few
+// So many experts, in rounds of so many, are found sooner by a bound.
+constexpr int kManyExperts = 64, kManyRounds = 6;
 constexpr int kStaticSharedBytes = 48 << 10;  // of a CTA, on every architecture
 
 int logits_of_lane(const RouteSpec& spec) { return contract::experts_of_lane(spec.experts, spec.groups); }
@@ -46,6 +47,12 @@ RouteSpec spec_of(const RouteProblem& problem, Arch arch) {
   return spec;
 }
 
+/// Lanes whose experts may be chosen. A bound that top_k experts reach needs as many.
+int choosing_lanes(const RouteSpec& spec) {
+  const int of_group = std::min(contract::lanes_of_group(spec.groups), spec.experts / spec.groups);
+  return of_group * spec.picked_groups;
+}
+
 void choose_warps(RouteSpec& spec, const RouteSchedule& schedule, Resolver& resolve) {
   const int of_lane = logits_of_lane(spec);
   const bool few = of_lane <= kFewOfLane && spec.buckets <= 512;
@@ -58,6 +65,17 @@ void choose_warps(RouteSpec& spec, const RouteSchedule& schedule, Resolver& reso
   if (spec.warps > 8 && !few)
     throw ConfigError("/schedule/warps",
                       fmt::format("{} warps are too many for {} experts; 8 would do", spec.warps, spec.experts));
+}
+
+void choose_choice(RouteSpec& spec, const RouteSchedule& schedule, Resolver& resolve) {
+  if (spec.given) return;
+  const bool many = spec.experts >= kManyExperts && spec.top_k >= kManyRounds,
+             enough = choosing_lanes(spec) >= spec.top_k;
+  spec.bounded =
+      resolve("choice", schedule.choice, many && enough ? RouteChoice::kBound : RouteChoice::kRounds,
+              many && enough ? fmt::format("{} rounds over {} experts take longer", spec.top_k, spec.experts)
+              : many ? fmt::format("{} lanes have experts of picked groups, too few for a bound", choosing_lanes(spec))
+                     : "few experts or few rounds are faster than a bound") == RouteChoice::kBound;
 }
 
 void choose_counts(RouteSpec& spec, const RouteSchedule& schedule, Resolver& resolve) {
@@ -132,6 +150,7 @@ RoutePlan plan_route(const RouteProblem& problem, const RouteSchedule& schedule,
   Resolver resolve(plan.choices);
   resolve("family", schedule.family, Family::kPortable, "one kernel serves every architecture");
   choose_warps(plan.spec, schedule, resolve);
+  choose_choice(plan.spec, schedule, resolve);
   choose_counts(plan.spec, schedule, resolve);
   if (plan.spec.sorts) {
     plan.sort.emplace();

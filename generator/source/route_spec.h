@@ -40,6 +40,7 @@ struct RouteSpec : RouteSortFields {
   DType logits = DType::kF32;
   int groups = 1, picked_groups = 1;
   bool softmax = true, sigmoid = false, top_k_first = false, biased = false, sums_two = true, renormalized = false;
+  bool bounded = false;
   bool operator==(const RouteSpec&) const = default;
   int threads() const { return warps * 32; }
 };
@@ -55,6 +56,7 @@ void visit_fields(RouteSpec& spec, Visitor&& field) {
   field("biased", spec.biased, any{}, "a bias is added for the choice");
   field("sums_two", spec.sums_two, any{}, "a group counts with the sum of its two largest scores");
   field("renormalized", spec.renormalized, any{}, "weights are divided by their sum");
+  field("bounded", spec.bounded, any{}, "a bound leaves few candidates, which are ranked at once");
   visit_sort_fields(spec, field);
 }
 

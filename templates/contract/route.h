@@ -55,6 +55,12 @@ constexpr int32_t experts_of_lane(int32_t experts, int32_t groups) {
   const int32_t lanes = lanes_of_group(groups);
   return (experts / groups + lanes - 1) / lanes;
 }
+/// Lanes that have the slots of a token, and maybe some more: a power of two.
+constexpr int32_t lanes_of_slots(int32_t top_k) {
+  int32_t lanes = 1;
+  while (lanes < top_k) lanes *= 2;
+  return lanes;
+}
 /// Logits that a lane loads at once: a power of two that divides its run and the group, in 16 bytes at most.
 constexpr int32_t logits_of_load(int32_t experts, int32_t groups, int32_t element_bytes) {
   const int32_t of_lane = experts_of_lane(experts, groups), of_group = experts / groups;

@@ -1,10 +1,12 @@
-/// The experts of each token, and their weights. A warp has a token at a time: its logits lie in the lanes' registers
-/// (policy/expert_choice.cuh). Lane i then has the i-th expert and its weight.
+/// The experts of each token, and their weights. A warp has a token at a time, and loads the logits of its next one.
+/// The logits lie in the lanes' registers. Experts are chosen one after another (policy/expert_choice.cuh) or all at
+/// once (policy/bounded_choice.cuh). Lane i then has the i-th expert and its weight.
 ///
 /// Where experts are given, nothing is chosen. With sort, a CTA also counts the pairs of its tokens for each expert. A
 /// launch of one CTA sorts them at once. Else route_sort follows (policy/expert_sort.cuh).
 #include "spec.h"
 
+#include "policy/bounded_choice.cuh"
 #include "policy/cta_counts.cuh"
 #include "policy/epilogue.cuh"
 #include "policy/expert_choice.cuh"
@@ -19,6 +21,8 @@ namespace kernelwright {
 using Params = contract::RouteParams;
 using Element = tile::Storage<spec::kLogitsDType>;
 using Choice = policy::ExpertChoice<spec::kExperts, spec::kGroups>;
+using BoundedChoice =
+    policy::BoundedChoice<spec::kExperts, spec::kGroups, spec::kPickedGroups, spec::kSumsTwo, spec::kTopK>;
 template <int kWarps>
 using SortOf = policy::ExpertSort<spec::kExperts, spec::kBuckets, spec::kTopK, kWarps, spec::kAlignment, spec::kMapped,
                                   spec::kGiven>;
@@ -33,6 +37,8 @@ enum : bool {
 };
 enum : int {
   kOwn = Choice::kOwn,
+  kSlots = contract::lanes_of_slots(spec::kTopK),
+  kTokensOfRun = 32 / kSlots,  // whose slots the lanes have at once
   kLoad = contract::logits_of_load(spec::kExperts, spec::kGroups, static_cast<int>(sizeof(Element)))
 };
 
@@ -80,59 +86,130 @@ __device__ __forceinline__ float score_of(const Softmax& softmax, float logit) {
 /// The weight of the lane's slot, whose expert has `logit`. Lanes without a slot have NaN, which weighs 0.
 __device__ __forceinline__ float weight_of(const Params& params, Softmax softmax, float logit) {
   if constexpr (spec::kSoftmax && spec::kTopKFirst) {
-    softmax.largest = policy::largest_of_lanes<32>(logit);
-    softmax.sum = policy::sum_over_head<32>(softmax.exponential(logit));
+    softmax.largest = policy::largest_of_lanes<kSlots>(logit);
+    softmax.sum = policy::sum_over_head<kSlots>(softmax.exponential(logit));
   }
   float weight = logit == logit ? score_of(softmax, logit) : 0.f;
   if constexpr (spec::kRenormalized) {
-    const float sum = policy::sum_over_head<32>(weight);
+    const float sum = policy::sum_over_head<kSlots>(weight);
     weight = sum > 0 ? __fdiv_rn(weight, sum) : 0.f;
   }
   return weight * params.factor;
 }
 
-/// Returns the expert of the lane's slot; -1 for lanes without one.
-__device__ __forceinline__ int route_token(const Params& params, int token, int lane) {
-  const Element* const row = static_cast<const Element*>(params.logits) + token * params.logits_stride;
+__device__ __forceinline__ const Element* row_of(const Params& params, int token) {
+  return static_cast<const Element*>(params.logits) + token * params.logits_stride;
+}
+
+/// A token, and the logits of the lane's experts.
+struct Token {
+  const Element* row;
   float logits[kOwn];
+
+  /// Where there is no token, nothing is read.
+  __device__ __forceinline__ Token(const Element* from, bool exists, int lane) : row(from) {
 #pragma unroll
-  for (int i = 0; i < kOwn; i += kLoad) load_logits(row + Choice::expert_of(lane, i), Choice::has(lane, i), logits + i);
+    for (int i = 0; i < kOwn; i += kLoad)
+      load_logits(row + Choice::expert_of(lane, i), exists && Choice::has(lane, i), logits + i);
+  }
+};
+
+/// The bias of the lane's experts.
+struct Bias {
+  float own[kOwn];
+  __device__ __forceinline__ Bias(const Params& params, int lane) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      own[i] = spec::kBiased && Choice::has(lane, i) ? ptx::ld_global_f32(params.bias + Choice::expert_of(lane, i)) : 0;
+  }
+};
+
+__device__ __forceinline__ Softmax softmax_of(const float (&logits)[kOwn], int lane) {
   Softmax softmax;
-  if constexpr (kSoftmaxOfAll) {
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i)
-      if (Choice::has(lane, i)) softmax.largest = fmaxf(softmax.largest, logits[i]);
-    softmax.largest = policy::largest_of_lanes<32>(softmax.largest);
+  for (int i = 0; i < kOwn; ++i)
+    if (Choice::has(lane, i)) softmax.largest = fmaxf(softmax.largest, logits[i]);
+  softmax.largest = policy::largest_of_warp(softmax.largest);
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i)
-      if (Choice::has(lane, i)) softmax.sum += softmax.exponential(logits[i]);
-    softmax.sum = policy::sum_over_head<32>(softmax.sum);
+  for (int i = 0; i < kOwn; ++i)
+    if (Choice::has(lane, i)) softmax.sum += softmax.exponential(logits[i]);
+  softmax.sum = policy::sum_over_head<32>(softmax.sum);
+  return softmax;
+}
+
+/// The expert of the lane's slot, in each run of kSlots lanes; -1 for lanes without one.
+__device__ __forceinline__ int choose(const float (&values)[kOwn], uint32_t shared) {
+  int expert;
+  if constexpr (spec::kBounded)
+    if (BoundedChoice::choose(values, shared, expert)) return expert;
+  Choice choice(values);
+  if constexpr (spec::kGroups > 1) choice.pick_groups<spec::kPickedGroups, spec::kSumsTwo>(values);
+  return choice.largest<spec::kTopK>();
+}
+
+/// A lane's slot of one of kTokensOfRun tokens.
+struct Slot {
+  int expert;  // -1: none
+  Softmax softmax;
+
+  __device__ __forceinline__ Slot() : expert(-1) {}
+  __device__ __forceinline__ Slot(const Token& token, const Bias& bias, uint32_t shared) {
+    const int lane = threadIdx.x % 32;
+    if constexpr (kSoftmaxOfAll) softmax = softmax_of(token.logits, lane);
+    float values[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      values[i] = token.logits[i];
+      // A sigmoid of NaN is NaN.
+      if (kChoosesScores && (spec::kSigmoid || values[i] == values[i])) values[i] = score_of(softmax, values[i]);
+      if (spec::kBiased && Choice::has(lane, i)) values[i] += bias.own[i];
+    }
+    expert = choose(values, shared);
   }
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    if constexpr (kChoosesScores) logits[i] = logits[i] == logits[i] ? score_of(softmax, logits[i]) : logits[i];
-    if constexpr (spec::kBiased)
-      if (Choice::has(lane, i)) logits[i] += ptx::ld_global_f32(params.bias + Choice::expert_of(lane, i));
-  }
-  Choice choice(logits);
-  if constexpr (spec::kGroups > 1) choice.pick_groups<spec::kPickedGroups, spec::kSumsTwo>(logits);
-  const int expert = choice.largest<spec::kTopK>();
-  const float weight = weight_of(params, softmax, expert >= 0 ? logit_of(row, expert) : __uint_as_float(0x7fffffffu));
-  if (expert >= 0) {
-    const int64_t pair = int64_t{token} * spec::kTopK + lane;
+
+  /// `first`: the first token of the run.
+  __device__ __forceinline__ void write(const Params& params, int first) const {
+    const int lane = threadIdx.x % 32, token = first + lane / kSlots;
+    const float logit = expert >= 0 ? logit_of(row_of(params, token), expert) : __uint_as_float(0x7fffffffu);
+    const float weight = weight_of(params, softmax, logit);
+    const int64_t pair = int64_t{token} * spec::kTopK + lane % kSlots;
+    if (expert < 0) return;
     ptx::st_global_u32(params.ids + pair, static_cast<uint32_t>(expert));
     ptx::st_global_u32(params.weights + pair, __float_as_uint(weight));
   }
-  return expert;
+};
+
+/// Calls take(expert of the lane's slot) for each run of the warp's tokens.
+template <class Take>
+__device__ __forceinline__ void route_tokens(const Params& params, const policy::TokensOfWarp& tokens,
+                                             const Take& take) {
+  __shared__ BoundedChoice::Shared candidates[spec::kBounded ? spec::kWarps : 1];
+  const uint32_t shared = ptx::opaque(ptx::shared_address(&candidates[spec::kBounded ? threadIdx.x / 32 : 0]));
+  const int lane = threadIdx.x % 32;
+  if (tokens.first >= tokens.last) return;
+  Token next(row_of(params, tokens.first), true, lane);
+  const Bias bias(params, lane);
+  for (int first = tokens.first; first < tokens.last; first += kTokensOfRun) {
+    const int last = first + kTokensOfRun < tokens.last ? first + kTokensOfRun : tokens.last;
+    Slot own;
+    for (int token = first; token < last; ++token) {
+      const Token now = next;
+      next = Token(now.row + params.logits_stride, token + 1 < tokens.last, lane);
+      const Slot slot(now, bias, shared);
+      if (lane / kSlots == token - first) own = slot;
+    }
+    own.write(params, first);
+    take(own.expert);
+  }
 }
 
 }  // namespace kernelwright
 
-extern "C" __global__ void __launch_bounds__(32 * kernelwright::spec::kWarps)
+// Registers of two CTAs, so that one leaves room for one of route_sort. Lanes with many logits take more.
+extern "C" __global__ void __launch_bounds__(32 * kernelwright::spec::kWarps, kernelwright::kOwn <= 8 ? 2 : 1)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::RouteParams params) {
   using namespace kernelwright;
   const policy::TokensOfWarp tokens(params);
-  const int lane = threadIdx.x % 32;
   if constexpr (spec::kSorts) {
     __shared__ policy::OfWarps<SortOf, spec::kWarps, spec::kFewWarps> sort;
     const bool has_all = gridDim.x == 1;
@@ -149,8 +226,7 @@ extern "C" __global__ void __launch_bounds__(32 * kernelwright::spec::kWarps)
     if constexpr (spec::kGiven)
       Sort::count_tokens(params, counters, tokens.first, tokens.last);
     else
-      for (int token = tokens.first; token < tokens.last; ++token)
-        Sort::count(params, counters, route_token(params, token, lane));
+      route_tokens(params, tokens, [&](int expert) { Sort::count(params, counters, expert); });
     __syncthreads();
     sort.visit([&](auto& of_warps) {
       if (!has_all) return of_warps.template write_counts<Counts>(params);
@@ -162,6 +238,6 @@ extern "C" __global__ void __launch_bounds__(32 * kernelwright::spec::kWarps)
       ptx::griddepcontrol_wait();
       ptx::griddepcontrol_launch_dependents();
     }
-    for (int token = tokens.first; token < tokens.last; ++token) route_token(params, token, lane);
+    route_tokens(params, tokens, [](int) {});
   }
 }

@@ -13,11 +13,13 @@ namespace kernelwright::policy {
 
 enum : uint32_t { kNoRank = 0, kRankOfNan = 1 };
 
-/// An integer above 0 in the order of the values. Both zeros have one.
-__device__ __forceinline__ uint32_t rank_of(float value) {
-  const uint32_t bits = __float_as_uint(value + 0.f);
-  return value != value ? kRankOfNan : bits ^ (static_cast<int32_t>(bits) < 0 ? 0xffffffffu : 0x80000000u);
+/// An integer above 1 in the order of the values, which are no NaN. Both zeros have one.
+__device__ __forceinline__ uint32_t rank_of_number(float value) {
+  const int32_t bits = __float_as_int(value + 0.f);
+  return static_cast<uint32_t>(bits) ^ (static_cast<uint32_t>(bits >> 31) | 0x80000000u);
 }
+/// The same for any value.
+__device__ __forceinline__ uint32_t rank_of(float value) { return value != value ? kRankOfNan : rank_of_number(value); }
 
 /// Fewer lanes than 32: each of these neighbouring lanes gets the largest value of all of them.
 template <int kLanes>
@@ -73,7 +75,8 @@ class ExpertChoice {
     for (int i = 0; i < kOwn; ++i) rank_[i] = picked ? rank_[i] : kNoRank;
   }
 
-  /// Lane i gets the i-th of the kCount largest experts; the other lanes -1.
+  /// Lane i gets the i-th of the kCount largest experts, and so does each lane that lanes_of_slots() or a multiple of
+  /// it is away; the other lanes -1.
   template <int kCount>
   __device__ __forceinline__ int largest() {
     int chosen = -1, at = 0;
@@ -82,7 +85,7 @@ class ExpertChoice {
     for (int slot = 0; slot < kCount; ++slot) {
       const int winner = lane_of_largest(best);
       const int expert = expert_of(winner, __shfl_sync(kAllLanes, at, winner));
-      if (lane_ == slot) chosen = expert;
+      if (lane_ % contract::lanes_of_slots(kCount) == slot) chosen = expert;
       if (lane_ == winner) {
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) rank_[i] = i == at ? kNoRank : rank_[i];

@@ -14,6 +14,15 @@ __device__ __forceinline__ bool elect_one() {
   return elected != 0;
 }
 
+/// shfl.sync.up: `other` is the value of the lane `distance` below. Returns whether there is such a lane.
+__device__ __forceinline__ bool shfl_up(uint32_t& other, uint32_t value, uint32_t distance) {
+  uint32_t exists;
+  asm volatile("{ .reg .pred p; shfl.sync.up.b32 %0|p, %2, %3, 0, 0xffffffff; selp.u32 %1, 1, 0, p; }"
+               : "=r"(other), "=r"(exists)
+               : "r"(value), "r"(distance));
+  return exists != 0;
+}
+
 /// bar.sync: waits until `threads` threads (a multiple of 32) have arrived at barrier `id`, 0 to 15, and orders their
 /// memory accesses. Barrier 0 is that of __syncthreads().
 __device__ __forceinline__ void bar_sync(uint32_t id, uint32_t threads) {

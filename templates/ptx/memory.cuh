@@ -220,6 +220,22 @@ __device__ __forceinline__ uint64_t ld_shared_u64(uint32_t address) {
   return value;
 }
 
+/// ld.shared.u64 if `exists`. Otherwise nothing is read, and the value is 0. No branch: lanes stay together.
+__device__ __forceinline__ uint64_t ld_shared_u64_if(uint32_t address, bool exists) {
+  uint64_t value;
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b64 %0, 0; @p ld.shared.u64 %0, [%1]; }"
+               : "=&l"(value)
+               : "r"(address), "r"(static_cast<uint32_t>(exists))
+               : "memory");
+  return value;
+}
+/// st.shared.v2 if `exists`: 8 bytes at a multiple of 8. No branch: lanes stay together.
+__device__ __forceinline__ void st_shared_v2_u32_if(uint32_t address, uint32_t low, uint32_t high, bool exists) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p st.shared.v2.u32 [%0], {%1, %2}; }" ::"r"(address), "r"(low),
+               "r"(high), "r"(static_cast<uint32_t>(exists))
+               : "memory");
+}
+
 __device__ __forceinline__ float ld_shared_f32(uint32_t address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");

@@ -3,7 +3,7 @@
 
 #include "contract/words.h"
 
-#define KERNELWRIGHT_ENTRY route_78ecb44e2630a1d6
+#define KERNELWRIGHT_ENTRY route_c23818087491f447
 
 namespace kernelwright::spec {
 
@@ -17,6 +17,7 @@ constexpr bool kTopKFirst = false;  // scores are those of the chosen experts al
 constexpr bool kBiased = true;  // a bias is added for the choice
 constexpr bool kSumsTwo = true;  // a group counts with the sum of its two largest scores
 constexpr bool kRenormalized = true;  // weights are divided by their sum
+constexpr bool kBounded = true;  // a bound leaves few candidates, which are ranked at once
 constexpr int kTopK = 8;  // experts of a token
 constexpr bool kSorts = true;  // pairs of token and slot are sorted
 constexpr int kBuckets = 256;  // experts by which pairs are sorted

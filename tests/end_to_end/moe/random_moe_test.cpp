@@ -50,9 +50,10 @@ class Draw {
     }
     return problem;
   }
-  /// Any way to count that the problem takes.
+  /// Any way to choose and to count that the problem takes.
   RouteSchedule schedule_for(const RouteProblem& problem) {
     RouteSchedule schedule;
+    if (!problem.is_given()) schedule.choice = one_of({RouteChoice::kRounds, RouteChoice::kBound});
     if (problem.sort && problem.experts <= 256) schedule.counts = one_of({RouteCounts::kU32, RouteCounts::kU16});
     return schedule;
   }

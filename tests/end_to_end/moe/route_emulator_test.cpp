@@ -119,10 +119,27 @@ TEST_P(Route, GivesTheSameBitsWithAnyGrid) {
   EXPECT_EQ(run_checked(engine_, call, {}, [](RouteDeviceCase& on_device) { on_device.tensors().pdl = true; }), usual);
 }
 
-RouteSchedule schedule_of(RouteCounts counts) {
+RouteSchedule schedule_of(RouteChoice choice, RouteCounts counts) {
   RouteSchedule schedule;
-  schedule.counts = counts;
+  schedule.choice = choice, schedule.counts = counts;
   return schedule;
+}
+
+TEST_P(Route, HasTheBitsOfRoundsWithABound) {
+  RouteProblem three = plain_router(60, 6);  // groups of lanes without experts, and half of a lane's
+  three.n_group = 3, three.topk_group = 2, three.score = RouteScore::kSigmoid, three.bias = true;
+  RouteProblem lanes = plain_router(64, 5);  // groups of a lane
+  lanes.n_group = 32, lanes.topk_group = 7, lanes.group_score = GroupScore::kMax;
+  RouteProblem few = grouped_router(64, 8);  // fewer lanes with picked experts than a bound needs
+  few.topk_group = 1;
+  for (const RouteProblem& problem : {grouped_router(), plain_router(128, 8), plain_router(8, 2), plain_router(1, 1),
+                                      plain_router(1024, 32), three, lanes, few}) {
+    SCOPED_TRACE(testing::Message() << problem.experts << " experts in " << problem.n_group << " groups");
+    const RouteCase call = make_route_inputs(problem, {.name = "drawn", .tokens = 50}, {.gaps = true, .odd = true});
+    const RouteOutput rounds = run_checked(engine_, call, schedule_of(RouteChoice::kRounds, RouteCounts::kU32));
+    EXPECT_EQ(run_checked(engine_, call, schedule_of(RouteChoice::kBound, RouteCounts::kU32)), rounds);
+    expect_right(call, rounds);
+  }
 }
 
 TEST_P(Route, HasTheSameBitsWithCountsOf16Bits) {
@@ -132,8 +149,8 @@ TEST_P(Route, HasTheSameBitsWithCountsOf16Bits) {
     for (const int tokens : {0, 1, 16, 17, 300}) {
       SCOPED_TRACE(testing::Message() << problem.experts << " experts, " << tokens << " tokens");
       const RouteCase call = make_route_inputs(problem, {.name = "drawn", .tokens = tokens}, {.odd = true});
-      EXPECT_EQ(run_checked(engine_, call, schedule_of(RouteCounts::kU16)),
-                run_checked(engine_, call, schedule_of(RouteCounts::kU32)));
+      EXPECT_EQ(run_checked(engine_, call, schedule_of(RouteChoice::kRounds, RouteCounts::kU16)),
+                run_checked(engine_, call, schedule_of(RouteChoice::kRounds, RouteCounts::kU32)));
     }
 }
 
@@ -184,6 +201,24 @@ TEST_P(Route, ChoosesTheLowerOfEqualExperts) {
   std::vector<float> zeros(40, -1.f);
   zeros[7] = 0.f, zeros[3] = -0.f, zeros[39] = 1.f;
   EXPECT_EQ(run_checked(engine_, one_token(plain_router(40, 3), zeros)).ids, (Ids{39, 3, 7})) << "zeros are equal";
+}
+
+TEST_P(Route, FindsExpertsByABoundWhereverTheyAre) {
+  RouteProblem problem = plain_router(256, 8);
+  problem.sort = false;
+  RouteSchedule schedule;
+  schedule.choice = RouteChoice::kBound;
+  std::vector<float> logits(256, -1.f);
+  for (int i = 0; i < 8; ++i) logits[static_cast<std::size_t>(16 + i)] = static_cast<float>(i % 3);  // those of a lane
+  EXPECT_EQ(run_checked(engine_, one_token(problem, logits), schedule).ids, (Ids{18, 21, 17, 20, 23, 16, 19, 22}));
+  for (int i = 0; i < 40; ++i) logits[static_cast<std::size_t>(6 * i)] = 5;  // more equal ones than lanes
+  EXPECT_EQ(run_checked(engine_, one_token(problem, logits), schedule).ids, (Ids{0, 6, 12, 18, 24, 30, 36, 42}));
+  std::fill(logits.begin(), logits.end(), -kInfinity);  // fewer numbers than experts to choose
+  logits[255] = logits[100] = -3, logits[101] = kInfinity;
+  EXPECT_EQ(run_checked(engine_, one_token(problem, logits), schedule).ids, (Ids{101, 100, 255, 0, 1, 2, 3, 4}));
+  for (std::size_t i = 0; i < 256; ++i) logits[i] = i % 2 == 0 ? -0.f : 0.f;
+  for (int i = 0; i < 7; ++i) logits[static_cast<std::size_t>(250 - 30 * i)] = 1e-30f * static_cast<float>(i + 1);
+  EXPECT_EQ(run_checked(engine_, one_token(problem, logits), schedule).ids, (Ids{70, 100, 130, 160, 190, 220, 250, 0}));
 }
 
 TEST_P(Route, RanksNanLastAndGivesItNoWeight) {

@@ -123,6 +123,26 @@ TEST(PlanRoute, AWorkspaceForMoreTokensServesFewer) {
   }
 }
 
+TEST(PlanRoute, TakesABoundForManyExpertsOfWhichManyAreChosen) {
+  const auto bounded = [](const RouteProblem& problem) { return plan_route(problem, {}, Arch::kSm90a).spec.bounded; };
+  EXPECT_TRUE(bounded(router(256, 8)));
+  EXPECT_TRUE(bounded(router(128, 8)));
+  EXPECT_FALSE(bounded(router(32, 4)));
+  EXPECT_FALSE(bounded(router(256, 2)));
+  RouteProblem groups = router();
+  groups.n_group = 8, groups.topk_group = 4;
+  EXPECT_TRUE(bounded(groups));
+  groups.topk_group = 1;
+  EXPECT_FALSE(bounded(groups)) << "four lanes have experts of the group, and eight are chosen";
+  groups.score = RouteScore::kGiven, groups.n_group = groups.topk_group = 1;
+  EXPECT_FALSE(bounded(groups));
+  RouteSchedule rounds;
+  rounds.choice = RouteChoice::kRounds, rounds.counts = RouteCounts::kU32;
+  const RoutePlan plan = plan_route(router(), rounds, Arch::kSm90a);
+  EXPECT_FALSE(plan.spec.bounded || plan.spec.short_counts || plan.sort->short_counts);
+  EXPECT_EQ(plan.choices.back().reason, "the schedule says so");
+}
+
 TEST(PlanRoute, RefusesFieldsThatContradictEachOther) {
   EXPECT_THAT(refusals([](RouteConfig& c) { c.problem.n_group = 7; }),
               ElementsAre("/problem/n_group: 7 does not divide 256 experts; groups have equal numbers of them"));
@@ -175,6 +195,9 @@ TEST(PlanRoute, RefusesSchedulesThatDoNotFit) {
                           "and a CTA has 49152; \"u32\" is accepted"));
   EXPECT_THAT(refusals([](RouteConfig& c) { c.problem.sort = false, c.schedule.counts = RouteCounts::kU16; }),
               ElementsAre("/schedule/counts: \"u16\" has no meaning without sort; leave it out"));
+  EXPECT_THAT(
+      refusals([](RouteConfig& c) { c.problem.score = RouteScore::kGiven, c.schedule.choice = RouteChoice::kBound; }),
+      ElementsAre("/schedule/choice: \"bound\" has no meaning where experts are given; leave it out"));
   EXPECT_THAT(refusals([](RouteConfig& c) { c.problem.experts = 1024, c.schedule.warps = 16; }),
               ElementsAre("/schedule/warps: 16 warps are too many for 1024 experts; 8 would do"));
   EXPECT_THAT(refusals([](RouteConfig& c) { c.schedule.family = Family::kHopper; }),
@@ -188,7 +211,7 @@ TEST(RouteJson, ReadsWhatItWrites) {
   config.problem.n_group = 8, config.problem.topk_group = 4;
   config.problem.factor = 2.5;
   config.schedule.warps = 8;
-  config.schedule.counts = RouteCounts::kU16;
+  config.schedule.choice = RouteChoice::kBound, config.schedule.counts = RouteCounts::kU16;
   EXPECT_EQ(std::get<RouteConfig>(read_config(write_config(config))), config);
 }
 

@@ -155,7 +155,7 @@ TEST(SpecHeader, OfAChoiceOfExpertsIsAsShipped) {
   route.experts = route.buckets = 256, route.top_k = 8;
   route.softmax = false, route.sigmoid = route.biased = route.renormalized = true;
   route.groups = 8, route.picked_groups = 4;
-  route.short_counts = true;
+  route.bounded = route.short_counts = true;
   expect_golden(route, "route.spec.h");
   RouteSortSpec sort;
   static_cast<RouteSortFields&>(sort) = route;

@@ -32,7 +32,7 @@ std::vector<RowOpCall> row_op_calls() {
 }
 
 /// route where one CTA sorts all tokens, for more experts than it has threads, and where a second kernel sorts so many
-/// tokens that warps have runs of two.
+/// tokens that warps have runs of two. By a bound and with counts of 16 bits: `route_of_a_bound`.
 std::vector<RouteCall> route_calls() {
   RouteProblem problem;
   problem.experts = 32;
@@ -42,7 +42,9 @@ std::vector<RouteCall> route_calls() {
   problem.n_group = 8, problem.topk_group = 4;
   RouteProblem wide = problem;
   wide.experts = 1024;
-  return {{"route_of_a_cta", wide, 5}, {"route_of_runs", problem, 2100}};
+  RouteProblem many = problem;
+  many.experts = 64, many.top_k = 6;
+  return {{"route_of_a_cta", wide, 5}, {"route_of_runs", problem, 2100}, {"route_of_a_bound", many, 2100}};
 }
 
 /// moe_combine with weights and a residual, whose last CTA has threads without a token.
