@@ -261,6 +261,10 @@ std::vector<Violation> contradictions(const AttentionConfig& config) {
     violations.push_back({"/problem/scales",
                           "\"per_page\" belongs to paged keys; it takes \"per_token\" here, or "
                           "kv_layout.kind \"paged\""});
+  if (problem.batch_invariant && config.schedule.scheduler == Auto<Scheduler>(Scheduler::kBalanced))
+    violations.push_back({"/schedule/scheduler",
+                          "\"balanced\" cuts keys where the shares of the whole batch end, and the problem is "
+                          "batch_invariant; \"grid\" is accepted"});
   for (std::size_t i = 0; i < config.shapes.size(); ++i)
     check_shape(problem, config.shapes[i], pointer_to("/shapes", i), violations);
   check_family(config.schedule, violations);

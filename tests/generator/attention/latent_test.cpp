@@ -122,6 +122,18 @@ TEST(Latent, BalancedTeamsFillTheMachineAndMergeInTheirKernel) {
   EXPECT_EQ(launch.main.grid[0], 132u);
 }
 
+TEST(Latent, SharesOfABatchAreNotBatchInvariant) {
+  AttentionSchedule schedule;
+  AttentionProblem problem = latent();
+  problem.batch_invariant = true;
+  EXPECT_EQ(plan_attention(problem, schedule, Arch::kSm90a).splits, 1);
+  schedule.scheduler = Scheduler::kBalanced;
+  EXPECT_THAT(
+      texts(problem, schedule),
+      ElementsAre("/schedule/scheduler: \"balanced\" cuts keys where the shares of the whole batch end, and the "
+                  "problem is batch_invariant; \"grid\" is accepted"));
+}
+
 TEST(Latent, BalancedRefusesWhatItDecidesItself) {
   AttentionSchedule schedule;
   schedule.scheduler = Scheduler::kBalanced;
