@@ -117,9 +117,12 @@ void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std:
       hopper.refuse("/schedule/cluster", fmt::format("[{}, {}] with groups of kind \"k\"", cluster.m, cluster.n),
                     "[1, 1]");
   }
-  if (problem.groups.gather) {
+  if (problem.groups.gather || problem.groups.pointers) {
     if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.m > 1)
-      hopper.refuse("/schedule/cluster", fmt::format("[{}, {}] with gather", cluster.m, cluster.n), "[1, 1]");
+      hopper.refuse(
+          "/schedule/cluster",
+          fmt::format("[{}, {}] with {}", cluster.m, cluster.n, problem.groups.gather ? "gather" : "pointers"),
+          "[1, 1]");
     if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
     if (const int whole = 128 * 8 / bits_of(problem.dtype.a); !schedule.block_k.is_auto())
       hopper.takes("/schedule/block_k", schedule.block_k.value(), {whole});

@@ -175,22 +175,22 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, con
   return spec;
 }
 
-/// Whether a form's tile takes more registers than there are, by ptxas' output. Where threads gather, math warps have
-/// 224, and a gathering thread has the addresses of an eighth of a warp's rows.
+/// Whether a form's tile takes more registers than there are, by ptxas' output. Where threads copy an operand, math
+/// warps have 224, or 216 if it is both. A gathering thread has the addresses of an eighth of a warp's rows.
 bool spills(const GemmSpec& spec) {
   const bool halves = spec.halves_columns();
   // Blocks of gates that begin within a tile take 4 more scales of a slab.
   const bool begins_within = spec.scales == ScaleKind::kPerBlock && halves && (spec.block_n & (spec.block_n - 1)) != 0;
-  if (spec.gather && (begins_within || (spec.block_m > 128 && !spec.swap_ab))) return true;
+  if (spec.copies() && (begins_within || (spec.block_m > 128 && !spec.swap_ab))) return true;
   // One register of warpgroups that take turns, whose results of 16-bit gates are quantised.
-  if (spec.gather && spec.quantizes && halves && spec.roles == Roles::kPingPong && bits_of(spec.a) == 16) return true;
-  // Rows that are scattered, of a result of f32 with scales of columns, where a warpgroup has 128 of them.
+  if (spec.copies() && spec.quantizes && halves && spec.roles == Roles::kPingPong && bits_of(spec.a) == 16) return true;
+  // Scales of columns where a warpgroup has 128 rows, and rows of f32 are scattered or b is by pointers.
   const int rows = spec.block_m / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
-  if (spec.scatter && spec.scales == ScaleKind::kPerToken && bits_of(spec.d) == 32 && !spec.swap_ab && rows > 64)
-    return true;
+  const bool takes_more = (spec.scatter && bits_of(spec.d) == 32) || spec.pointers;
+  if (takes_more && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && rows > 64) return true;
   // Each column of a group has a scale, and its gate or up another one. Results of f32 take registers too, and so do
   // those that are quantised.
-  const bool fewer = spec.gather || spec.scatter || spec.quantizes || bits_of(spec.d) == 32;
+  const bool fewer = spec.copies() || spec.scatter || spec.quantizes || bits_of(spec.d) == 32;
   const int most = halves ? 128 : fewer ? 192 : 256;
   return spec.is_grouped() && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && spec.block_n > most;
 }
@@ -212,7 +212,8 @@ std::vector<GemmTile> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
       // A CTA of groups walks many tiles, and CTAs that share a tile's k have one.
       const bool whole = problem.batch_invariant || problem.groups.any();
       if ((whole && form.split_k > 1) || !is_for(form, problem, base)) continue;
-      if (problem.groups.gather && form.cluster_m > 1) continue;  // threads copy rows to their own CTA
+      if ((problem.groups.gather || problem.groups.pointers) && form.cluster_m > 1)
+        continue;  // threads copy rows to their own CTA
       // The warpgroups of a CTA share a tile of kind k, and clear the end of its slice.
       const bool is_shared = form.roles == Roles::kCooperative && form.cluster_m == 1 && !form.swap_ab;
       if (problem.groups.slices_k() && !is_shared) continue;

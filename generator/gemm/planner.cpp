@@ -58,7 +58,7 @@ GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch 
   if (const GemmGroups& groups = problem.groups; groups.any()) {
     spec.groups = groups.kind, spec.bounds = groups.bounds;
     if (groups.has_bounds()) spec.most_groups = contract::gemm_group_room(groups.count);
-    spec.gather = groups.gather, spec.scatter = groups.scatter;
+    spec.gather = groups.gather, spec.scatter = groups.scatter, spec.pointers = groups.pointers;
   }
   detail::plan_slab(problem, schedule, spec);
   return spec;

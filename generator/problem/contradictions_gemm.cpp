@@ -113,6 +113,8 @@ void check_slices(const GemmProblem& problem, Violations& violations) {
     bad("groups/gather", "true does not go with kind \"k\", whose groups have rows of a and b; leave it out");
   if (problem.groups.scatter)
     bad("groups/scatter", "true does not go with kind \"k\", whose groups have a matrix d each; leave it out");
+  if (problem.groups.pointers)
+    bad("groups/pointers", "true does not go with kind \"k\", whose groups have rows of one b; leave it out");
   if (problem.scales != ScaleKind::kNone)
     bad("scales", in_quotes(to_string(problem.scales)) + " does not go with groups of kind \"k\"; it takes none");
   if (problem.k == 0) bad("k", "0 rows of a group are expected of kind \"k\"; it takes 1 or more");
@@ -130,18 +132,23 @@ void check_groups(const GemmProblem& problem, Violations& violations) {
       bad("count", std::to_string(groups.count) + " groups are given and no kind; rows, masked, batch or k");
     if (groups.gather) bad("gather", "true is given and no kind; rows or masked");
     if (groups.scatter) bad("scatter", "true is given and no kind; rows or masked");
+    if (groups.pointers) bad("pointers", "true is given and no kind; rows or masked");
     if (groups.bounds != GroupBounds::kStarts) bad("bounds", bounds + " is given and no kind; rows, masked or k");
     return;
   }
   if (groups.is_batch()) {
     if (groups.gather) bad("gather", "true does not go with kind \"batch\", whose rows lie at strides; leave it out");
     if (groups.scatter) bad("scatter", "true does not go with kind \"batch\", whose rows lie at strides; leave it out");
+    if (groups.pointers)
+      bad("pointers", "true does not go with kind \"batch\", whose matrices lie at strides; leave it out");
     if (groups.bounds != GroupBounds::kStarts)
       bad("bounds", bounds + " does not go with kind \"batch\", all of whose rows belong to a group; leave it out");
   } else if ((groups.kind == GroupKind::kMasked) != (groups.bounds == GroupBounds::kCounts))
     bad("bounds", bounds + " does not go with kind " + in_quotes(to_string(groups.kind)) + "; it takes " +
                       (groups.kind == GroupKind::kMasked ? "counts" : "starts or ends"));
   if (groups.slices_k()) return check_slices(problem, violations);
+  if (groups.pointers && problem.k == 0)
+    violations.push_back({"/problem/k", "0 leaves nothing that pointers lead to; it takes 1 or more"});
   if (!is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kNn}))
     violations.push_back(
         {"/problem/layout", in_quotes(to_string(problem.layout)) + " has rows of a side by side, and " +

@@ -255,13 +255,15 @@ void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
 /// tokens, [source_rows, k]. Row i of d is made of a's row gather[i], or of zeros where that is -1. So no kernel ahead
 /// has to put tokens in order. With `scatter`, d and c are [result_rows, n]: row i of the product becomes row
 /// scatter[i] of d, or none where that is -1. No index is given twice, so nothing is added. No other row of d is
-/// written.
+/// written. With `pointers`, the launch gives for b the device address of uint64 [count]: where each group's matrix is.
+/// A group without rows may have null.
 struct GemmGroups {
   GroupKind kind = GroupKind::kNone;
   int count = 1;
   GroupBounds bounds = GroupBounds::kStarts;
   bool gather = false;
   bool scatter = false;
+  bool pointers = false;
   bool operator==(const GemmGroups&) const = default;
   bool any() const { return kind != GroupKind::kNone; }
   bool is_batch() const { return kind == GroupKind::kBatch; }
@@ -285,6 +287,7 @@ void visit_fields(GemmGroups& groups, Visitor&& field) {
         "what the launch gives: starts or ends of rows, counts of masked; a batch has none");
   field("gather", groups.gather, any{}, "the launch says which row of a each row of the result is made of");
   field("scatter", groups.scatter, any{}, "the launch says which row of d each row of the product becomes");
+  field("pointers", groups.pointers, any{}, "the launch gives the address of each group's b, in device memory");
 }
 
 /// D = epilogue(A B): d [m, n]. a is [m, k] (layout n.) or [k, m] (t.), b is [k, n] (.n) or [n, k] (.t). Rows are

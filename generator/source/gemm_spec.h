@@ -39,6 +39,7 @@ struct GemmSpec {
   int most_groups = 0;                         // for which shared memory has room
   bool gather = false;                         // rows of a come from where the launch says
   bool scatter = false;                        // rows of d go to where the launch says
+  bool pointers = false;                       // matrices b are where the launch says
   SplitMode split_mode = SplitMode::kCluster;  // parts share a tile in a cluster, or take turns at it as blackwell's do
   // blackwell, beside k_group, store_stages, cluster_m and split_k
   int cluster_n = 1;  // CTAs of a cluster, which share rows of the left operand
@@ -61,6 +62,8 @@ struct GemmSpec {
   bool slices_k() const { return groups == GroupKind::kK; }
   bool stacks_d() const { return is_batched() || slices_k(); }       // each group has a whole matrix d
   bool has_bounds() const { return is_grouped() && !is_batched(); }  // of groups, which the launch gives
+  /// Hopper: whether threads copy an operand, which tensor maps do not reach.
+  bool copies() const { return gather || pointers; }
   /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
   bool halves_columns() const { return gated && !swap_ab; }
   /// Columns of the kernel's tile, or with swap_ab rows, whose results share scales; 1: there are no scales.
@@ -114,6 +117,7 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
     field("power_of_two", spec.power_of_two, any{}, "that scale is rounded up to a power of two");
   }
   if (spec.scatter) field("scatter", spec.scatter, any{}, "a launch says which row of the result each row becomes");
+  if (spec.pointers) field("pointers", spec.pointers, any{}, "a launch says where each group's right operand is");
   if (spec.family == Family::kPortable) {
     field("num_warps", spec.num_warps, any{}, "warps of a CTA");
     field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");

@@ -120,7 +120,8 @@ std::string tuning_class(const GemmProblem& problem) {
   if (problem.batch_invariant) add("batch_invariant");
   if (const GemmGroups& groups = problem.groups; groups.any())
     add(std::to_string(groups.count) + " groups " + std::string(to_string(groups.kind)) +
-        (groups.gather ? " gathered" : "") + (groups.scatter ? " scattered" : ""));
+        (groups.gather ? " gathered" : "") + (groups.scatter ? " scattered" : "") +
+        (groups.pointers ? " pointers" : ""));
   return text + " " + std::to_string(problem.n) + " x " + std::to_string(problem.k);
 }
 

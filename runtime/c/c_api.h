@@ -415,7 +415,7 @@ enum { KERNELWRIGHT_SET_ALPHA = 1, KERNELWRIGHT_SET_BETA = 2 };
 /* GemmTensors of runtime/gemm/kernel.h, field for field. Device addresses, 0: none. Strides in elements, 0: no gap. */
 typedef struct kernelwright_gemm_tensors {
   size_t struct_size;
-  uint64_t a, b, d;
+  uint64_t a, b, d; /* b with pointers: uint64 [count], the address of each group's matrix */
   uint64_t c, bias, scale_a, scale_b;
   int64_t a_stride, b_stride, c_stride, d_stride;
   int64_t scale_a_stride, scale_b_stride;

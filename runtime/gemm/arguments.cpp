@@ -46,6 +46,8 @@ class GemmRules : public ArgumentRules {
   static Matrix of_words(DevicePtr address, std::int64_t count) { return {address, DType::kF32, 1, count, count}; }
   void operands();
   void operand(const char* path, const Matrix& matrix, bool aligned);
+  void pointers_of_b();
+  void rows_begin_aligned(const std::string& stride, const Matrix& matrix);
   void mapped_rows(const char* path, const Matrix& matrix);
   void mapped_matrices(const char* path, const Matrix& all);
   void mapped_stride(const char* path, std::int64_t rows, CheckedInt stride, int bytes);
@@ -116,6 +118,7 @@ void GemmRules::groups() {
   status("/bounds", tensors_.bounds, bounds);
   status("/gather", tensors_.gather, tensors_.m);
   status("/scatter", tensors_.scatter, tensors_.m);
+  if (of.pointers) words("/b", tensors_.b, 2 * of.count), status("/b", tensors_.b, 2 * of.count);
   not_negative("/expected_m", tensors_.expected_m);
   bad(tensors_.expected_m > 0 && !bounded, "/expected_m", [&] {
     return fmt::format("{} is given, and the problem has no groups with bounds; 0 would do", tensors_.expected_m);
@@ -165,10 +168,15 @@ void GemmRules::operands() {
   const bool reads_none = has_no_sources(kernel_, tensors_);
   if (kernel_.k > 0) {
     if (!reads_none) operand("/a", of_.a, true);
-    if (!reads_none || !kernel_.groups.slices_k()) operand("/b", of_.b, true);
-    if (mapped_) mapped_matrices("/b_stride", of_.b);
+    const bool pointers = kernel_.groups.pointers;
+    if (pointers)
+      pointers_of_b();
+    else if (!reads_none || !kernel_.groups.slices_k())
+      operand("/b", of_.b, true);
+    if (mapped_ && !pointers) mapped_matrices("/b_stride", of_.b);
     bad(of_.d.overlaps(of_.a), "/d", [] { return std::string("overlaps a, which is still read while d is written"); });
-    bad(of_.d.overlaps(of_.b), "/d", [] { return std::string("overlaps b, which is still read while d is written"); });
+    bad(!pointers && of_.d.overlaps(of_.b), "/d",
+        [] { return std::string("overlaps b, which is still read while d is written"); });
   }
   operand("/d", of_.d, mapped_);
   if (mapped_) {
@@ -179,20 +187,32 @@ void GemmRules::operands() {
   }
 }
 
+/// Addresses of matrices b, which the kernel reads, and the stride of each matrix.
+void GemmRules::pointers_of_b() {
+  not_null("/b", tensors_.b);
+  aligned("/b", tensors_.b, 8);
+  row_holds("/b_stride", of_.b);
+  rows_begin_aligned("/b_stride", of_.b);
+}
+
 /// `rows_aligned`: each row begins at a multiple of kRowAlignment.
 void GemmRules::operand(const char* path, const Matrix& matrix, bool rows_aligned) {
   const std::string stride = std::string(path) + "_stride";
   not_null(path, matrix.address);
   if (rows_aligned) aligned(path, matrix.address, kRowAlignment);
   row_holds(stride, matrix);
+  if (rows_aligned) rows_begin_aligned(stride, matrix);
+  within_memory(stride, matrix);
+}
+
+void GemmRules::rows_begin_aligned(const std::string& stride, const Matrix& matrix) {
   const int step = static_cast<int>(kRowAlignment) * 8 / bits_of(matrix.dtype);
-  bad(rows_aligned && matrix.rows > 1 && matrix.stride % step != 0, stride, [&] {
+  bad(matrix.rows > 1 && matrix.stride % step != 0, stride, [&] {
     return fmt::format(
         "{} elements of {} put rows off their 16-byte boundaries, from where they are copied; "
         "pad rows to a multiple of {}",
         matrix.stride, to_string(matrix.dtype), step);
   });
-  within_memory(stride, matrix);
 }
 
 void GemmRules::mapped_rows(const char* path, const Matrix& matrix) {
@@ -303,7 +323,8 @@ void GemmRules::result_scales() {
   const bool blocks = spec_.scales == ScaleKind::kPerBlock, tokens = spec_.scales == ScaleKind::kPerToken;
   const std::int64_t rows_of_a = kernel_.groups.gather ? tensors_.source_rows : tensors_.m;
   apart(of_.d, "d");
-  if (kernel_.k > 0) apart(of_.a, "a"), apart(of_.b, "b");
+  if (kernel_.k > 0) apart(of_.a, "a");
+  if (kernel_.k > 0) apart(kernel_.groups.pointers ? of_words(tensors_.b, 2 * groups) : of_.b, "b");
   if (spec_.adds_c) apart(of_.c, "c");
   apart({tensors_.bias, spec_.c, groups, kernel_.n, kernel_.n}, "bias");
   if (blocks) {

@@ -24,7 +24,7 @@ struct GemmKind;
 /// multiples of 16 bytes.
 struct GemmTensors {
   DevicePtr a = 0;                     // [m, k], or [k, m] where the layout says so
-  DevicePtr b = 0;                     // [n, k], or [k, n]
+  DevicePtr b = 0;                     // [n, k], or [k, n]; with GemmGroups::pointers uint64 [count], aligned to 8
   DevicePtr d = 0;                     // [m, n], or with gates [m, n / 2]; overlaps none, or is c with its strides
   DevicePtr c = 0;                     // [m, n], where the epilogue has c
   DevicePtr bias = 0;                  // [n], where the epilogue has bias

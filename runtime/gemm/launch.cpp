@@ -80,6 +80,8 @@ void set_groups(contract::GemmGroupsParams& params, const LoadedGemm& kernel, co
   params.a_stride = of.a.stride;
   params.scatter = pointer<const std::int32_t>(tensors.scatter);
   params.result_rows = tensors.result_rows;
+  if (kernel.groups.pointers) params.pointers = pointer<const std::int64_t>(tensors.b);
+  params.b_stride = of.b.stride;
 }
 
 void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
@@ -119,8 +121,8 @@ void set_mapped(Params& params, const LoadedGemm& kernel, const GemmSpec& spec, 
 void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
                   const GemmTensors& tensors, const GemmMatrices& of) {
   const GemmTensorMaps maps = tensor_maps_of(spec, tensors, of, kernel.groups);
-  encode(*kernel.device, params.a, maps.a);
-  encode(*kernel.device, params.b, maps.b);
+  if (maps.has_a) encode(*kernel.device, params.a, maps.a);
+  if (maps.has_b) encode(*kernel.device, params.b, maps.b);
   if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);
   if (maps.has_whole) encode(*kernel.device, params.d, maps.d);
   if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);

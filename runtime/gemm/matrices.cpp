@@ -38,7 +38,8 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
   const bool a_rows_m = along_k_a(spec.layout), b_rows_n = along_k_b(spec.layout);
   GemmMatrices of;
   const std::int64_t rows_of_a = groups.gather ? t.source_rows : m;
-  const std::int64_t matrices = groups.stacks_d() ? 1 : groups.count;  // that are one behind the other
+  // That are one behind the other. With pointers, b is one of those to which they lead.
+  const std::int64_t matrices = groups.stacks_d() || groups.pointers ? 1 : groups.count;
   of.a = {t.a, spec.a, a_rows_m ? rows_of_a : k, a_rows_m ? k : m, or_contiguous(t.a_stride, a_rows_m ? k : m)};
   of.b = {t.b, spec.b, (b_rows_n ? n : k) * matrices, b_rows_n ? k : n, or_contiguous(t.b_stride, b_rows_n ? k : n)};
   const std::int64_t rows_of_d = groups.scatter ? t.result_rows : m;

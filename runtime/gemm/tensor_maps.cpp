@@ -97,8 +97,10 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
                      : map_of(matrix, box_columns, box_rows, spec.swizzle);
   };
   GemmTensorMaps maps;
-  maps.a = operand(rows, TileSide::kRows, 1);
-  maps.b = operand(columns, TileSide::kColumns, spec.cluster_m);
+  maps.has_a = spec.swap_ab ? !spec.pointers : !spec.gather;
+  maps.has_b = spec.swap_ab ? !spec.gather : !spec.pointers;
+  if (maps.has_a) maps.a = operand(rows, TileSide::kRows, 1);
+  if (maps.has_b) maps.b = operand(columns, TileSide::kColumns, spec.cluster_m);
   const auto stored = [&](int tile_columns) {
     const contract::GemmStoreBox box =
         contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns, spec.gated);

@@ -8,6 +8,7 @@ namespace kernelwright::detail {
 /// What a launch of gemm_sm90 passes: contract/gemm_params.h says what each map is.
 struct GemmTensorMaps {
   TensorMapRequest a, b, d, d_tail, scales;
+  bool has_a = true, has_b = true;           // else threads copy the operand
   bool has_whole = false, has_tail = false;  // d and d_tail
   bool has_scales = false;
 };

@@ -8,20 +8,22 @@ namespace kernelwright::contract {
 
 /// A part of the parameters of a family that has groups. Dense kernels do not read it.
 struct GemmGroupsParams {
-  const int32_t* bounds;   // starts [count + 1], ends [count], or counts [count]
-  int32_t* status;         // null, or a word that becomes 1 where bounds do not fit
-  int32_t count;           // of groups
-  int32_t rows;            // of a and d; of kind k, of a and b
-  int32_t capacity;        // masked: rows from one group to the next
-  void* d;                 // for kernels that store through maps: single rows at a group's end go to [rows][d_stride].
-                           // With swap_ab, a quantised result goes there too, with groups or without
-  int64_t d_stride;        // elements
-  const int32_t* gather;   // [rows]: the row of a for each row; one outside [0, source_rows) is of zeros
-  int32_t source_rows;     // of a
-  const void* a;           // for kernels that read other operands through maps: [source_rows][a_stride]
-  int64_t a_stride;        // elements
-  const int32_t* scatter;  // [rows]: the row of d that each row becomes; -1: none. No row of d is given twice
-  int32_t result_rows;     // of d, with scatter
+  const int32_t* bounds;    // starts [count + 1], ends [count], or counts [count]
+  int32_t* status;          // null, or a word that becomes 1 where bounds do not fit
+  int32_t count;            // of groups
+  int32_t rows;             // of a and d; of kind k, of a and b
+  int32_t capacity;         // masked: rows from one group to the next
+  void* d;                  // for kernels that store through maps: single rows at a group's end go to [rows][d_stride].
+                            // With swap_ab, a quantised result goes there too, with groups or without
+  int64_t d_stride;         // elements
+  const int32_t* gather;    // [rows]: the row of a for each row; one outside [0, source_rows) is of zeros
+  int32_t source_rows;      // of a
+  const void* a;            // for kernels that read other operands through maps: [source_rows][a_stride]
+  int64_t a_stride;         // elements
+  const int32_t* scatter;   // [rows]: the row of d that each row becomes; -1: none. No row of d is given twice
+  int32_t result_rows;      // of d, with scatter
+  const int64_t* pointers;  // [count]: the address of each group's b, [n][b_stride] or [k][b_stride]; else null
+  int64_t b_stride;         // elements
 };
 
 /// Byte offsets from the start of the table.

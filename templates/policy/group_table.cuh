@@ -11,8 +11,11 @@
 namespace kernelwright::policy {
 
 /// kGroups: groups for which the table has room. kTileRows: rows of a and d that a CTA or a cluster takes at a time.
-template <GroupKind kKind, GroupBounds kBounds, int kGroups, int kTileRows>
+/// kPointers: the launch gives the addresses of matrices b. Those of groups with rows must be multiples of 16, not
+/// null.
+template <GroupKind kKind, GroupBounds kBounds, int kGroups, int kTileRows, bool kPointers>
 class GroupTable {
+  static constexpr int kMatrixAlignment = 16;  // of copies of 16 bytes
   static constexpr contract::GemmGroupTable kTable = contract::gemm_group_table(kGroups);
 
  public:
@@ -134,6 +137,12 @@ class GroupTable {
         to = ptx::ld_global_settled_s32(bounds + group);
       }
       fits = 0 <= from && from <= to && to <= params.rows;
+    }
+    if constexpr (kPointers) {
+      if (fits && to > from) {
+        const int64_t matrix = ptx::ld_global_s64(params.pointers + group);
+        fits = matrix != 0 && matrix % kMatrixAlignment == 0;
+      }
     }
     first = fits ? from : 0, end = fits ? to : 0;
     return fits;

@@ -14,6 +14,18 @@ DevicePtr GemmDeviceCase::upload(const void* data, std::size_t bytes) {
   return address;
 }
 
+void GemmDeviceCase::upload_each(const HostMatrix& b) {
+  const int count = call_.problem.groups.count;
+  std::vector<std::uint64_t> addresses(static_cast<std::size_t>(count), 0);
+  for (int g = 0; g < count; ++g) {
+    if (call_.rows_of_group(g).count() == 0) continue;
+    const std::byte *const first = b.row(b.rows / count * g), *const end = b.row(b.rows / count * (g + 1));
+    addresses[static_cast<std::size_t>(g)] = upload(first, static_cast<std::size_t>(end - first));
+  }
+  tensors_.b = upload(addresses.data(), addresses.size() * sizeof addresses[0]);
+  tensors_.b_stride = b.stride;
+}
+
 GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel kernel)
     : DeviceCall(device, call, kernel) {
   const auto matrix = [&](const HostMatrix& host, DevicePtr& address, std::int64_t& stride,
@@ -28,7 +40,10 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     batch_stride = host.stride, stride = host.stride * call.problem.groups.count;
   };
   matrix(call.a, tensors_.a, tensors_.a_stride, tensors_.a_batch_stride);
-  matrix(call.b, tensors_.b, tensors_.b_stride, tensors_.b_batch_stride);
+  if (call.problem.groups.pointers)
+    upload_each(call.b);
+  else
+    matrix(call.b, tensors_.b, tensors_.b_stride, tensors_.b_batch_stride);
   if (call.epilogue.c) matrix(call.c, tensors_.c, tensors_.c_stride, tensors_.c_batch_stride);
   if (call.epilogue.bias) tensors_.bias = upload(call.bias.bytes.data(), call.bias.bytes.size());
   if (is_block_scaled(call.problem.dtype.a)) {

@@ -33,6 +33,8 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
  private:
   std::uint64_t needed_workspace() const override { return kernel_.workspace_bytes(call_.m); }
   DevicePtr upload(const void* data, std::size_t bytes);
+  /// Each group's matrix b by itself, and their addresses: null for groups without rows.
+  void upload_each(const HostMatrix& b);
   std::vector<std::byte> read_rows();
   bool other_rows_are_intact(const std::vector<std::byte>& bytes) const;
   bool scales_are_intact();

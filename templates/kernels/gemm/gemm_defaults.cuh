@@ -11,7 +11,7 @@ namespace kernelwright {
 
 namespace spec_defaults {
 // Not variables, which would be in every binary.
-enum : bool { kQuantizes = false, kPowerOfTwo = false, kScatter = false };
+enum : bool { kQuantizes = false, kPowerOfTwo = false, kScatter = false, kPointers = false };
 }  // namespace spec_defaults
 
 // A constant of the Spec's own text hides the one of the same name here.

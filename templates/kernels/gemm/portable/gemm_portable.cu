@@ -165,6 +165,8 @@ __device__ __forceinline__ const void* matrix_b(const EntryParams& params, const
   if constexpr (kSlicesK)
     return static_cast<const unsigned char*>(params.b) + tile.first_k * params.b_stride * kElementBytes;
   if constexpr (!kGrouped) return params.b;
+  if constexpr (spec::kPointers)
+    return reinterpret_cast<const void*>(ptx::ld_global_s64(params.groups.pointers + tile.group));
   const int rows = kBAlongK ? params.n : params.k;
   return static_cast<const unsigned char*>(params.b) + int64_t{tile.group} * rows * params.b_stride * kElementBytes;
 }

@@ -49,7 +49,7 @@ using Sums = float[kRowTiles][kColumnTiles][4];
 constexpr int kRowsOfThread = 2 * kRowTiles;
 
 constexpr bool kGrouped = kManyB && !kBatched, kMasked = spec::kGroups == GroupKind::kMasked;
-using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroups, spec::kBlockM>;
+using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroups, spec::kBlockM, spec::kPointers>;
 
 /// A tile of d: where it begins, and where the rows end that it may write.
 struct Tile {

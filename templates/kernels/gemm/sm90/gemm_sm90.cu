@@ -18,7 +18,7 @@
 /// the tiles of all groups (policy/group_table.cuh). A tile may begin at any row. It loads rows of the next group too,
 /// but does not store them. Groups of kind k have slices of k, and a matrix d each. The last slab of a slice has rows
 /// of the next one too. Math warps write zeros over them, because 0 times NaN would be NaN.
-#include "kernels/gemm/sm90/gemm_sm90_gather.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_copy.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_load.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_scales.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_store.cuh"
@@ -138,9 +138,9 @@ class MathWarpgroup {
     return kPingPong ? 0 : static_cast<int>(warpgroup_) * (kWaves * 64);
   }
 
-  /// Behind the wait for a slot into which threads have copied rows.
-  __device__ __forceinline__ static void take_gathered() {
-    if constexpr (kGathers) ptx::fence_proxy_async_shared();
+  /// Behind the wait for a slot into which threads have copied.
+  __device__ __forceinline__ static void take_copied() {
+    if constexpr (kCopies) ptx::fence_proxy_async_shared();
   }
 
   /// Groups of slabs that have some of `depth` elements of k.
@@ -185,7 +185,7 @@ class MathWarpgroup {
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
       auto stage = input_.acquire(release);
-      take_gathered();
+      take_copied();
       if constexpr (kSlicesK) {
         if (const int first = group * (spec::kKGroup * kSlabDepth); first + spec::kKGroup * kSlabDepth > depth)
           clear_end(stage, depth - first);
@@ -261,7 +261,7 @@ class MathWarpgroup {
     for (int slab = 0; slab < kSlabs; ++slab) {
       if (slab % spec::kKGroup == 0) {
         slots[slab / spec::kKGroup] = input_.acquire(Release{lane_}, landed).release_later();
-        take_gathered();
+        take_copied();
         landed = false;
       }
       const uint32_t tile = slots[slab / spec::kKGroup].index * spec::kKGroup + slab % spec::kKGroup;
@@ -355,10 +355,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   const Payload payload{{base + kLayout.a, base + kLayout.b}, base + kLayout.scales};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
-    Input::init(barriers, kGathers ? 1 + kLoadThreads : 1, 4 * kTileWarpgroups * kCluster);
+    Input::init(barriers, kCopies ? kSomeMapped + kLoadThreads : 1, 4 * kTileWarpgroups * kCluster);
   } else if (threadIdx.x == 32) {
-    ptx::prefetch_tensormap(params.a);
-    ptx::prefetch_tensormap(params.b);
+    if constexpr (kMapsRows) ptx::prefetch_tensormap(params.a);
+    if constexpr (kMapsColumns) ptx::prefetch_tensormap(params.b);
     if constexpr (!kSwapsScales && !spec::kScatter)
       ptx::prefetch_tensormap(spec::kBlockN >= kStoreColumns ? params.d : params.d_tail);
     if constexpr (kBlockScales && !kGrouped) ptx::prefetch_tensormap(params.scales);
@@ -378,8 +378,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   }
   if (warp < 4) {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<kLoadRegisters>();
-    if constexpr (kGathers)
-      GatherLoader(params, work_of<WarpWork>(params, base), barriers, payload).run();
+    if constexpr (kCopies)
+      CopyLoader(params, work_of<WarpWork>(params, base), barriers, payload).run();
     else if (warp == 0 && ptx::elect_one())
       Loader(params, work_of<ThreadWork>(params, base), barriers, payload).run();
   } else {

@@ -68,11 +68,18 @@ static_assert(!kBlockScales || (spec::kPromotion == 1 && kElementBytes == 1 && k
 
 constexpr bool kGrouped = kManyB && !kBatched, kMasked = spec::kGroups == GroupKind::kMasked;
 constexpr bool kGathers = spec::kGather;  // rows of the problem's a lie where the launch says
+// Whether threads copy an operand of the problem: those rows, or matrices b that lie where the launch says.
+constexpr bool kCopies = kGathers || spec::kPointers;
+// Operands of the tile that come through tensor maps.
+enum : bool {
+  kMapsRows = spec::kSwapAb ? !spec::kPointers : !kGathers,
+  kMapsColumns = spec::kSwapAb ? !kGathers : !spec::kPointers
+};
 static_assert(!kManyB || (kParts == 1 && !kLeftMnMajor), "a CTA walks many tiles; rows of a have k innermost");
 static_assert(!kSlicesK || (kParts == 1 && kCluster == 1 && !kPingPong && !spec::kSwapAb && kAMnMajor && kBMnMajor),
               "the warpgroups of a CTA clear the end of a slice, whose rows lie one behind the other");
 using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroups,
-                                  spec::kSwapAb ? spec::kBlockN : spec::kBlockM * kCluster>;
+                                  spec::kSwapAb ? spec::kBlockN : spec::kBlockM * kCluster, spec::kPointers>;
 
 constexpr contract::GemmLayout kLayout = contract::gemm_layout(
     spec::kBlockM, spec::kBlockN, spec::kStages, spec::kKGroup, spec::kMathWarpgroups, spec::kStoreStages,
@@ -87,8 +94,14 @@ using Release = pipeline::WarpRelease<kCluster>;
 // A launch can give two warpgroups as many registers as a thread can name. With more warpgroups, those that multiply
 // take registers from the loading one.
 constexpr bool kMovesRegisters = spec::kMathWarpgroups > 1;
-constexpr int kLoadRegisters = kGathers ? 56 : spec::kMathWarpgroups == 2 ? 40 : 32;
-constexpr int kMathRegisters = spec::kMathWarpgroups == 2 ? (kGathers ? 224 : 232) : (kGathers ? 152 : 160);
+constexpr bool kCopiesBoth = kGathers && spec::kPointers;
+constexpr int kLoadRegisters = kCopiesBoth ? 72 : kCopies ? 56 : spec::kMathWarpgroups == 2 ? 40 : 32;
+constexpr int kMathRegisters = spec::kMathWarpgroups == 2 ? (kCopiesBoth ? 216
+                                                             : kCopies   ? 224
+                                                                         : 232)
+                                                          : (kCopiesBoth ? 144
+                                                             : kCopies   ? 152
+                                                                         : 160);
 
 /// A range of slabs of k.
 struct Part {

@@ -83,6 +83,7 @@ GemmProblem draw_problem(Draw& draw) {
   while (std::int64_t{problem.groups.count} * problem.n * problem.k > kMostWeights);
   problem.groups.gather = draw.below(3) == 0;
   problem.groups.scatter = draw.below(3) == 0;
+  problem.groups.pointers = draw.below(3) == 0;
   if (draw.below(5) == 0) problem.groups = {.kind = GroupKind::kBatch, .count = problem.groups.count};
   if (!fp8 && draw.below(5) == 0) {
     problem.layout = OperandLayout::kTn;
@@ -106,7 +107,7 @@ GemmSchedule draw_tile(Draw& draw, const GemmProblem& problem) {
   schedule.math_warpgroups = 2;
   schedule.block_m = schedule.roles == Roles::kCooperative ? 128 : 64;
   schedule.block_n = schedule.swap_ab.value() ? draw.one_of(kTokens) : 64 << draw.below(2);
-  if (!schedule.swap_ab.value() && !problem.groups.gather && !slices && draw.below(3) == 0)
+  if (!schedule.swap_ab.value() && !problem.groups.gather && !problem.groups.pointers && !slices && draw.below(3) == 0)
     schedule.cluster = ClusterShape{2, 1};
   return schedule;
 }
