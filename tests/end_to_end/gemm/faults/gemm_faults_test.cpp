@@ -32,6 +32,7 @@ enum class Form {
   kBatch,     // of three groups side by side, 8 bits with scales of blocks
   kSlices,    // of three groups, each with a slice of k; two warpgroups share a slot
   kScatters,  // rows of three groups to rows of d, which have other addends
+  kPointers,  // to the matrices b of three groups, whose rows are gathered
 };
 
 struct Fault {
@@ -57,6 +58,11 @@ GemmProblem problem_of(Form form) {
   if (form == Form::kScatters) {
     GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 136, 104, "acc + c");
     problem.groups = {.kind = GroupKind::kRows, .count = 3, .scatter = true};
+    return problem;
+  }
+  if (form == Form::kPointers) {
+    GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 136, 104);
+    problem.groups = {.kind = GroupKind::kRows, .count = 3, .gather = true, .pointers = true};
     return problem;
   }
   if (form == Form::kBlocks)
@@ -320,6 +326,24 @@ const Fault kFaults[] = {
      Form::kScatters,
      {change("scattered_row", "return", "exists && fits ? to : -1", "exists ? to & 127 : -1")},
      "wrong result"},
+    // ---- matrices by pointers ----
+    {"copies_not_fenced",
+     Form::kPointers,
+     {drop("MathWarpgroup::take_copied", "fence_proxy_async_shared")},
+     "missing proxy fence"},
+    {"slots_full_before_copies_land",
+     Form::kPointers,
+     {replace("CopyLoader::run", "arrive_with_copies", "ptx::mbarrier_arrive(stage.full());")},
+     "race"},
+    {"matrix_of_the_first_group",
+     Form::kPointers,
+     {change("MatrixCopies::begin", "ld_global_s64", "tile.group", "0")},
+     "wrong result"},
+    {"the_same_slab_again", Form::kPointers, {drop("MatrixCopies::copy", "from_ kSlabDepth")}, "wrong result"},
+    {"columns_past_the_matrix",
+     Form::kPointers,
+     {change("MatrixCopies::copy", "exists", "line < left_", "true")},
+     "out of bounds"},
     // ---- a kernel ahead ----
     {"operands_loaded_ahead_of_it",
      Form::kPlain,
@@ -329,10 +353,10 @@ const Fault kFaults[] = {
 
 /// The findings in the form's kernel with `edits`.
 test::Findings findings_in(Form form, const std::vector<test::TemplateEdit>& edits = {}) {
-  const int rows = form == Form::kBatch      ? 3 * 70
-                   : form == Form::kSlices   ? 3 * 136
-                   : form == Form::kScatters ? 150
-                                             : 200;
+  const int rows = form == Form::kBatch                                 ? 3 * 70
+                   : form == Form::kSlices                              ? 3 * 136
+                   : form == Form::kScatters || form == Form::kPointers ? 150
+                                                                        : 200;
   const GemmCase call =
       make_gemm_inputs(problem_of(form), {.name = "fault", .m = rows}, {.seed = 1, .side_by_side = true});
   return test::run_with_edits("gemm_sm90", call, schedule_of(form), edits, Arch::kSm90a, 2);
@@ -357,7 +381,7 @@ INSTANTIATE_TEST_SUITE_P(, GemmFaults, testing::ValuesIn(kFaults),
 TEST(GemmWithoutFaults, NothingIsFound) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   for (const Form form : {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts,
-                          Form::kTurns, Form::kBlocks, Form::kBatch, Form::kSlices, Form::kScatters}) {
+                          Form::kTurns, Form::kBlocks, Form::kBatch, Form::kSlices, Form::kScatters, Form::kPointers}) {
     const test::Findings findings = findings_in(form);
     EXPECT_TRUE(findings.found.empty()) << findings.text;
   }
