@@ -116,8 +116,8 @@ class GemmKernel(_Handle):
         alpha: float | None = None, beta: float | None = None, workspace: _Tensor | None = None,
         workspace_bytes: int | None = None, bounds: _Tensor | None = None, status: _Tensor | None = None,
         gather: _Tensor | None = None, source_rows: int | None = None, scale_d: _Tensor | None = None,
-        scatter: _Tensor | None = None, result_rows: int | None = None, expected_m: int = 0, sm_budget: int = 0,
-        pdl: bool = False, constant_b: bool = False,
+        scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
+        expected_m: int = 0, sm_budget: int = 0, pdl: bool = False, constant_b: bool = False,
     ) -> GemmLaunch: ...
     def launch(
         self, *, a: _Tensor, b: _Tensor, d: _Tensor, c: _Tensor | None = None, bias: _Tensor | None = None,
@@ -125,8 +125,9 @@ class GemmKernel(_Handle):
         alpha: float | None = None, beta: float | None = None, workspace: _Tensor | None = None,
         workspace_bytes: int | None = None, bounds: _Tensor | None = None, status: _Tensor | None = None,
         gather: _Tensor | None = None, source_rows: int | None = None, scale_d: _Tensor | None = None,
-        scatter: _Tensor | None = None, result_rows: int | None = None, expected_m: int = 0, sm_budget: int = 0,
-        pdl: bool = False, constant_b: bool = False, stream: _Stream | None = None,
+        scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
+        expected_m: int = 0, sm_budget: int = 0, pdl: bool = False, constant_b: bool = False,
+        stream: _Stream | None = None,
     ) -> None: ...
     def workspace_bytes(
         self, *, a: _Tensor, b: _Tensor, d: _Tensor, c: _Tensor | None = None, bias: _Tensor | None = None,
@@ -134,8 +135,8 @@ class GemmKernel(_Handle):
         alpha: float | None = None, beta: float | None = None, workspace: _Tensor | None = None,
         workspace_bytes: int | None = None, bounds: _Tensor | None = None, status: _Tensor | None = None,
         gather: _Tensor | None = None, source_rows: int | None = None, scale_d: _Tensor | None = None,
-        scatter: _Tensor | None = None, result_rows: int | None = None, expected_m: int = 0, sm_budget: int = 0,
-        pdl: bool = False, constant_b: bool = False,
+        scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
+        expected_m: int = 0, sm_budget: int = 0, pdl: bool = False, constant_b: bool = False,
     ) -> int: ...
     def __call__(
         self, a: _Tensor, b: _Tensor, *, out: _Tensor | None = None, c: _Tensor | None = None,
@@ -143,8 +144,9 @@ class GemmKernel(_Handle):
         m: int | None = None, alpha: float | None = None, beta: float | None = None, workspace: _Tensor | None = None,
         workspace_bytes: int | None = None, bounds: _Tensor | None = None, status: _Tensor | None = None,
         gather: _Tensor | None = None, source_rows: int | None = None, scale_d: _Tensor | None = None,
-        scatter: _Tensor | None = None, result_rows: int | None = None, expected_m: int = 0, sm_budget: int = 0,
-        pdl: bool = False, constant_b: bool = False, stream: _Stream | None = None,
+        scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
+        expected_m: int = 0, sm_budget: int = 0, pdl: bool = False, constant_b: bool = False,
+        stream: _Stream | None = None,
     ) -> Any: ...
 
 class GemmLaunch:

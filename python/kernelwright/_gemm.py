@@ -59,6 +59,7 @@ class GemmProblem:
         groups = problem.get("groups", {})
         kind, self.bounds = groups.get("kind", "none"), groups.get("bounds", "starts")
         self.gathers, self.scatters = groups.get("gather", False), groups.get("scatter", False)
+        self.pointers = groups.get("pointers", False)  # b is the addresses of matrices
         self.grouped, self.batched, self.count = kind != "none", kind == "batch", groups.get("count", 1)
         self.slices = kind == "k"  # groups have rows of a and b
         self.stacked = "abcd" if self.batched else "cd" if self.slices else ""  # operands that are a matrix for each group
@@ -102,10 +103,18 @@ class GemmProblem:
                      for name, view in views.items()}
         c = structs.GemmTensors(**{name: view.address for name, view in views.items()}, **apart)
         sources, results = numbers.pop("source_rows", None), numbers.pop("result_rows", None)
+        stride_of_b = numbers.pop("b_stride", None)
+        if stride_of_b is not None and not self.pointers:
+            raise ConfigError("b_stride: is given, and the problem has no groups with pointers")
+        if stride_of_b is not None and not 0 <= stride_of_b < 2**63:
+            raise ConfigError(f"b_stride: {stride_of_b} are no elements from one row to the next")
         if self.scatters and m is None and "scatter" in views and views["scatter"].shape is not None:
             m = views["scatter"].shape[0]
         for name in ("d", "a", "b", "c"):  # d first: it gives the number of rows
             if name in views and views[name].shape is not None:
+                if self.pointers and name == "b":
+                    self.vector(name, views[name], "i64", self.count)
+                    continue
                 if self.gathers and name == "a":
                     c.a_stride, sources = self.matrix(name, views[name], sources)
                     continue
@@ -119,6 +128,7 @@ class GemmProblem:
                     continue
                 stride, m = self.matrix(name, views[name], m)
                 setattr(c, name + "_stride", stride)
+        c.b_stride = stride_of_b or c.b_stride
         for name in ("scale_a", "scale_b"):
             if name in views and views[name].shape is not None:
                 self.scale(name, views[name], sources if self.gathers else m, c)

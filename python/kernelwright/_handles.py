@@ -127,7 +127,7 @@ class GemmKernel(GemmCalls, _Handle):
 
     def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None,
              workspace=None, workspace_bytes=None, bounds=None, status=None, gather=None, source_rows=None, scale_d=None,
-             scatter=None, result_rows=None, expected_m=0, sm_budget=0, pdl=False, constant_b=False):
+             scatter=None, result_rows=None, b_stride=None, expected_m=0, sm_budget=0, pdl=False, constant_b=False):
         """A GemmLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors are given as for Kernel.bind(): a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m,
@@ -144,7 +144,8 @@ class GemmKernel(GemmCalls, _Handle):
         status, i32 [1], becomes 1 where they do not fit. expected_m, the rows of a group that has any, chooses the kernel.
         With gather, which is i32 [m], a is [source_rows, k]; source_rows is needed only beside an address.
         With scatter, which is i32 [m], c and d are [result_rows, n]. result_rows is needed only beside an address, or to make
-        out, whose other rows hold anything.
+        out, whose other rows hold anything. With pointers, b is i64 [count] on the device: the address of each group's [n, k],
+        whose rows are b_stride elements apart, or without a gap. The caller keeps these tensors alive.
 
         A batch has the shapes of masked groups, and no bounds. Its a, b, c and d may have any strides, but rows are
         contiguous: q.transpose(0, 1) of q [tokens, heads, k] is an a.

@@ -137,7 +137,7 @@ def gemm_rules(problem, names):
     """`problem`: a GemmProblem of _gemm.py."""
     rules = Rules(names, 2, structs.GemmTensors, "d", [("m", "m", True)])
     # Rows of a may differ from those of d, or from those of its scales: Python checks these calls.
-    if problem.gathers or problem.scatters or problem.slices or (problem.quantizes and problem.grouped):
+    if problem.gathers or problem.scatters or problem.pointers or problem.slices or (problem.quantizes and problem.grouped):
         return rules
     if problem.grouped:
         return grouped_gemm_rules(problem, rules)
@@ -155,7 +155,7 @@ def gemm_rules(problem, names):
         rules.operand("scale_d", ("f32",), SCALE_ROWS, problem.shape("scale_d", "m"), "scale_d_stride", settles=False,
                       allocated=True)
     rules.workspace()
-    rules.other_numbers(but=("source_rows", "result_rows"))
+    rules.other_numbers(but=("source_rows", "result_rows", "b_stride"))
     return rules
 
 
@@ -184,7 +184,7 @@ def grouped_gemm_rules(problem, rules):
         rules.operand("bounds", ("i32",), COUNT, (problem.bounds_count(),), required=True, settles=False)
         rules.operand("status", ("i32",), COUNT, (1,), settles=False)
     rules.workspace()
-    rules.other_numbers(but=("source_rows", "result_rows"))
+    rules.other_numbers(but=("source_rows", "result_rows", "b_stride"))
     return rules
 
 

@@ -211,6 +211,35 @@ class OnTheEmulator(EmulatorTest):
             with self.assertRaisesRegex(ConfigError, message):
                 kernel.launch(**(dict(a=self.a, b=self.b, d=d) | given | more))
 
+    def test_pointers(self):
+        kernel = self.engine.prepare(config(pointers=True))
+        given = dict(a=self.a, bias=self.bias, bounds=self.starts, status=self.status)
+        for gap in (0, 8):
+            def spread(group, gap=gap):
+                values = self.values["b"][group * N * K:(group + 1) * N * K]
+                rows = [row for at in range(0, N * K, K) for row in values[at:at + K] + [float("nan")] * gap]
+                return self.array(rows, "f16", "e", N, K + gap)
+            kept = [spread(0), None, spread(2)]  # group 1 has no rows
+            b = self.array([array.address if array else 0 for array in kept], "i64", "q", GROUPS)
+            stride = {"b_stride": K + gap} if gap else {}
+            d = self.array([7.0] * (ROWS * N), "f16", "e", ROWS, N)
+            kernel.launch(b=b, d=d, **given, **stride)
+            self.check(d, self.rows())
+            d = self.array([7.0] * (ROWS * N), "f16", "e", ROWS, N)
+            kernel(self.a, b, bias=self.bias, bounds=self.starts, out=d, **stride)
+            self.check(d, self.rows())
+            self.assertEqual(self.read(self.status, "i"), (0,))
+        null = self.array([0] * GROUPS, "i64", "q", GROUPS)
+        kernel.launch(b=null, d=self.d, **given)
+        self.check(self.d, [])
+        self.assertEqual(self.read(self.status, "i"), (1,))
+        for more, message in ((dict(b=self.b), "b: is f16, and the problem has i64"),
+                              (dict(b=self.array([0] * 2, "i64", "q", 2)), "b: has shape .2. and strides .1.; it is .3., contiguous"),
+                              (dict(b_stride=K - 1), "/b_stride"),
+                              (dict(b_stride=-8), "b_stride: -8 are no elements")):
+            with self.assertRaisesRegex(ConfigError, message):
+                kernel.launch(**(dict(b=b, d=self.d) | given | more))
+
     def test_rows_that_are_gathered_and_scattered(self):
         kernel = self.engine.prepare(config(gather=True, scatter=True))
         sources, places = [3, 0, -1, 2, 2, 1, 3, 1, 0, 1], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
@@ -234,6 +263,7 @@ class OnTheEmulator(EmulatorTest):
                 (self.kernel, dict(source_rows=3), "source_rows: is given"),
                 (self.kernel, dict(scatter=self.starts), "scatter: is given, and the problem has no groups that scatter"),
                 (self.kernel, dict(result_rows=3), "result_rows: is given"),
+                (self.kernel, dict(b_stride=K), "b_stride: is given, and the problem has no groups with pointers"),
                 (self.kernel, dict(expected_m=-1), "/expected_m"),
                 (dense, dict(b=self.array([0.0] * N * K, "f16", "e", N, K), bias=None), "bounds: is given")):
             with self.assertRaisesRegex(ConfigError, message):
