@@ -184,8 +184,10 @@ bool spills(const GemmSpec& spec) {
   if (spec.copies() && (begins_within || (spec.block_m > 128 && !spec.swap_ab))) return true;
   // One register of warpgroups that take turns, whose results of 16-bit gates are quantised.
   if (spec.copies() && spec.quantizes && halves && spec.roles == Roles::kPingPong && bits_of(spec.a) == 16) return true;
+  const int rows = spec.block_m / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);  // of a warpgroup
+  // Two registers of a warpgroup's 128 x 176 sums, where threads copy both operands.
+  if (spec.gather && spec.pointers && !spec.swap_ab && rows * spec.block_n > 128 * 128) return true;
   // Scales of columns where a warpgroup has 128 rows, and rows of f32 are scattered or b is by pointers.
-  const int rows = spec.block_m / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
   const bool takes_more = (spec.scatter && bits_of(spec.d) == 32) || spec.pointers;
   if (takes_more && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && rows > 64) return true;
   // Each column of a group has a scale, and its gate or up another one. Results of f32 take registers too, and so do
