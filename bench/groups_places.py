@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Times GEMMs of groups on a GPU: rows scattered, and weights by pointers, beside the same rows and weights in order.
+
+    bench/groups_places.py build/cli/kernelwright                 # a row for each problem, shape and way
+    bench/groups_places.py build/cli/kernelwright --write FOLDER  # the configs alone
+
+Every config runs against the reference first, and then all are timed by `kernelwright bench`.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+WAYS = {"in_order": {}, "scatter": {"scatter": True}, "gather": {"gather": True}, "pointers": {"pointers": True},
+        "gather_scatter": {"gather": True, "scatter": True}, "gather_pointers": {"gather": True, "pointers": True}}
+E4M3 = {"dtype": {"a": "e4m3", "b": "e4m3", "d": "bf16"}, "scales": "per_block"}
+# Up and down projections of 128 experts, and of 32 in fp8. Shapes: rows that decode and prefill have.
+PROBLEMS = {"bf16_up": (128, {"n": 1536, "k": 2048}), "bf16_down": (128, {"n": 2048, "k": 768}),
+            "fp8_up": (32, {"n": 4096, "k": 7168} | E4M3), "fp8_down": (32, {"n": 7168, "k": 2048} | E4M3)}
+
+
+def configs():
+    for name, (count, problem) in PROBLEMS.items():
+        for way, places in WAYS.items():
+            groups = {"kind": "rows", "count": count, "bounds": "starts"} | places
+            shapes = [{"name": "decode", "m": 1024, "skew": "uniform"}, {"name": "prefill", "m": 65536, "skew": "uniform"},
+                      {"name": "check", "m": 300, "rows": 270, "skew": "zipf", "active": 30, "check": True}]
+            yield f"{name}-{way}", {"version": 1, "kind": "gemm", "name": f"{name}-{way}".replace("_", "-"),
+                                    "problem": problem | {"groups": groups}, "schedule": "auto", "shapes": shapes}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("command", help="the kernelwright command")
+    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER", help="write the configs, and time nothing")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.write or pathlib.Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for name, config in configs():
+            paths.append(folder / f"{name}.json")
+            paths[-1].write_text(json.dumps(config, indent=2) + "\n")
+        if given.write:
+            return 0
+        for step in (["run", "--shape", "check"], ["bench", "--shape", "decode", "--shape", "prefill"]):
+            done = subprocess.run([given.command, step[0], *map(str, paths), *step[1:], "--device", "cuda"])
+            if done.returncode != 0:
+                return done.returncode
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
