@@ -214,6 +214,8 @@ def _on_cpu(name, kind):
         _refuse_gradients(kernel, tensors, named)
         if not kernel._own_memory:
             return _call(kernel, tensors, named)  # which says where the tensors must lie
+        if of == "gemm" and kernel._problem.pointers:
+            raise ConfigError("b: has addresses, and on the emulator they are of its own memory, to which tensors are copied; use bind()")
         named = dict(zip(kernel.POSITIONAL, tensors)) | named
         if name in IN_PLACE:
             named[IN_PLACE[name][0]] = tensors[IN_PLACE[name][1]]

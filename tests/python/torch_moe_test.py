@@ -92,6 +92,44 @@ class MoeCases:
                                         one_call(self.hidden[:tokens], self.logits[:tokens])))
         self.check_forms_of_the_one_call(whole, given, interleaved, down, found)
 
+    def test_rows_are_scattered_and_weights_are_apart(self):
+        """With top_k 1 no sum is left, and rows may go to their tokens at once."""
+        hidden, wide, experts, tokens = 64, 32, 4, 20
+        starts = torch.tensor([0, 9, 9, 12, tokens], dtype=torch.int32, device=self.device)
+        random = torch.Generator().manual_seed(7)
+        x = (torch.randn(tokens, wide, generator=random) / 4).half().to(self.device)
+        weights = (torch.randn(experts, hidden, wide, generator=random) / 4).half().to(self.device)
+        places = torch.randperm(tokens, generator=random).to(torch.int32).to(self.device)
+
+        def gemm(**groups):
+            return kernelwright.torch.handle(self.engine.prepare({"kind": "gemm", "problem": {
+                "n": hidden, "k": wide, "dtype": {name: "f16" for name in "abcd"},
+                "groups": {"kind": "rows", "count": experts, "bounds": "starts", **groups}}}))
+        right = torch.zeros(tokens + 2, hidden, dtype=torch.float16, device=self.device)
+        right[places.long()] = OPS.gemm(gemm(), x, weights, bounds=starts)
+        scattered = gemm(scatter=True)
+
+        def run(x, scatter):
+            return OPS.gemm(scattered, x, weights, bounds=starts, scatter=scatter, result_rows=tokens)
+        found = run(x, places)
+        self.assertTrue(torch.equal(found, right[:tokens]))
+        self.assertTrue(torch.equal(torch.compile(run, fullgraph=True, **self.compiled)(x, places), found))
+        out = torch.zeros_like(right)
+        OPS.gemm.out(scattered, x, weights, out=out, bounds=starts, scatter=places)
+        self.assertTrue(torch.equal(out, right))
+        with self.assertRaisesRegex(ConfigError, "result_rows: is missing"):
+            OPS.gemm(scattered, x, weights, bounds=starts, scatter=places)
+        apart = [weights[expert].clone() for expert in range(experts)]
+        addresses = torch.tensor([matrix.data_ptr() for matrix in apart], dtype=torch.int64, device=self.device)
+        by_pointers = gemm(pointers=True, scatter=True)
+        out.zero_()
+        if self.device == "cpu":
+            with self.assertRaisesRegex(ConfigError, "b: has addresses, and on the emulator they are of its own memory"):
+                OPS.gemm.out(by_pointers, x, addresses, out=out, bounds=starts, scatter=places)
+            return
+        OPS.gemm.out(by_pointers, x, addresses, out=out, bounds=starts, scatter=places)
+        self.assertTrue(torch.equal(out, right))
+
     def check_forms_of_the_one_call(self, whole, given, gate_up, down, right):
         x = self.hidden
         out, ids, weights = torch.empty_like(x), *(torch.empty(20, 2, dtype=dtype, device=self.device)
