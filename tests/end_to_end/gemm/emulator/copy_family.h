@@ -66,13 +66,14 @@ inline void check_copy_tile(const GemmSpec& spec, const ArchInfo&, std::vector<V
   if (spec.block_m > 64) violations.push_back({"/schedule/block_m", "a CTA copies 64 rows at most; 64 would do"});
 }
 
-inline std::vector<GemmSpec> copy_tiles(const GemmSpec& base, const GemmProblem&, const GemmSchedule& schedule) {
+inline std::vector<detail::GemmTile> copy_tiles(const GemmSpec& base, const GemmProblem&,
+                                                const GemmSchedule& schedule) {
   GemmSpec spec = base;
   spec.kernel = "toy_copy";
   spec.block_m = schedule.block_m.value_or(32);
   spec.block_n = schedule.block_n.value_or(64);
   spec.math_warpgroups = 0;
-  return {spec};
+  return {{spec}};
 }
 
 inline void explain_copy(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
