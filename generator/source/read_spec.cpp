@@ -66,7 +66,11 @@ void open_fields(const Lines& lines, AttentionSpec& spec) {
   if (lines.contains("pv_promote")) spec.pv_promote = 0;
   if (lines.contains("pv_buffers")) spec.pv_buffers = 2;
 }
-void open_fields(const Lines& lines, GemmSpec& spec) { spec.quantizes = lines.contains("quantizes"); }
+void open_fields(const Lines& lines, GemmSpec& spec) {
+  spec.quantizes = lines.contains("quantizes");
+  spec.scatter = lines.contains("scatter");
+  spec.pointers = lines.contains("pointers");
+}
 void open_fields(const Lines& lines, CombineSpec& spec) { spec.lse_apart = lines.contains("lse_apart"); }
 
 template <class OneSpec>

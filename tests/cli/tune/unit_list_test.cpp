@@ -36,7 +36,7 @@ TEST_F(UnitList, NamesEachProblemAndRange) {
   const std::vector<ListedUnit> units = read_unit_list(list());
   EXPECT_EQ(units, (std::vector<ListedUnit>{{path("tiny.json"), "tiny", std::nullopt},
                                             {path("mlp.json"), "mlp", RowRange{1, 16}},
-                                            {path("mlp.json"), "mlp", RowRange{33, 64}}}));
+                                            {path("mlp.json"), "mlp", RowRange{33, 48}}}));
   EXPECT_EQ(read_unit_list(write("again.json", to_json(units).dump())), units);
 }
 

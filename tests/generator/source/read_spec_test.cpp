@@ -32,13 +32,15 @@ std::vector<Spec> specs() {
   gemm.family = Family::kHopper, gemm.arch = Arch::kSm90a;
   gemm.clamped = gemm.gated = true, gemm.limit = 7.0f, gemm.steepness = 1.702f;
   gemm.quantizes = gemm.power_of_two = true, gemm.promotion = 1;
+  GemmSpec placed;
+  placed.groups = GroupKind::kRows, placed.scatter = placed.pointers = true;
   GemmSpec tcgen05;
   tcgen05.family = Family::kBlackwell, tcgen05.arch = Arch::kSm103a;
   CombineSpec combine;
   combine.lse_apart = true;
-  return {AttentionSpec{}, latent,        rotary,      narrow,      scored,          bias,
-          blackwell,       GemmSpec{},    gemm,        tcgen05,     combine,         CombineSpec{},
-          QuantizeSpec{},  KvWriteSpec{}, RowOpSpec{}, RouteSpec{}, RouteSortSpec{}, MoeCombineSpec{}};
+  return {AttentionSpec{}, latent,      rotary,          narrow,           scored,        bias,           blackwell,
+          GemmSpec{},      gemm,        tcgen05,         combine,          CombineSpec{}, QuantizeSpec{}, KvWriteSpec{},
+          RowOpSpec{},     RouteSpec{}, RouteSortSpec{}, MoeCombineSpec{}, placed};
 }
 
 TEST(ReadSpec, ReadsBackWhatSpecsWrite) {
