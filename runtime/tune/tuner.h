@@ -74,8 +74,8 @@ struct Race {
   std::size_t left = 0;  // entrants that did not fit the budget; they have no samples, and are not in `order`
   bool interrupted = false;
   /// The fastest entrant except the baseline. Also whether it is faster beyond noise: the interval lies above 1, the
-  /// median is at least `least_gain`, and that is `least_gain_us` of the baseline's mean or more. A second load of the
-  /// same kernel lies elsewhere in memory, and differs by up to 0.12 us on an H200
+  /// median is at least `least_gain`, and that is `least_gain_us` of the baseline's mean or more. Another load of the
+  /// same kernel differs by up to 0.12 us on an H200
   /// (bench/results/fleet/2026-11-28-h200-copies.md). No interval shows that, since all passes of a race share the
   /// load.
   const Standing* best() const;
