@@ -87,9 +87,14 @@ std::vector<GemmTile> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
 void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
                          std::vector<Choice>& choices);
 /// Whether all that a launch does is a product: no groups, no scales of blocks, nothing added, nothing quantised, both
-/// operands by rows of k. Such products have tiles for any number of rows up to kMostRowsOfSteps.
+/// operands by rows of k. Such products have tiles for any number of rows up to most_rows_of_steps().
 bool hopper_gemm_has_steps(const GemmSpec& spec);
-constexpr int kMostRowsOfSteps = 4096;
+/// Launches with more results have many rounds of tiles, and what counts for them is power: tiles of another model are
+/// faster. Interleaved on an H200: bench/results/gemm/2026-11-28-h200-steps.md.
+constexpr int most_rows_of_steps(int n) {
+  constexpr int kMostRows = 4096, kMostResults = 14'000'000;
+  return n < kMostResults / kMostRows ? kMostRows : kMostResults / n;
+}
 double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
 Raster hopper_raster(const GemmSpec& spec);
 std::vector<GemmTile> blackwell_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,

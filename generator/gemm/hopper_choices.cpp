@@ -81,7 +81,7 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative, 1, false, 1, Form:
                            {64, 128, 1, Roles::kCooperative, 1, false, 2},
                            {64, 64, 1, Roles::kCooperative, 2, false, 4}};
 
-// Forms of plain products of up to kMostRowsOfSteps rows: hopper_gemm_has_steps(). Servers launch these with any number
+// Forms of plain products of up to most_rows_of_steps(): hopper_gemm_has_steps(). Servers launch these with any number
 // of rows. A swapped tile has as many columns as rows of the result, in steps of 8, so that few of them are padding.
 // These are what is left of a hundred that an H200 timed: bench/results/gemm/2026-11-28-h200-steps.md. Longer launches
 // have many rounds of tiles, and what counts for them is power: they keep the forms above.
@@ -224,8 +224,9 @@ std::vector<GemmTile> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
     }
   };
   const bool has_steps = hopper_gemm_has_steps(base);
-  if (has_steps) add(kFormsOfSteps, {1, kMostRowsOfSteps});
-  add(kForms, {has_steps ? kMostRowsOfSteps + 1 : 1, GemmTile{}.rows.most});
+  const int most = has_steps ? most_rows_of_steps(problem.n) : 0;
+  if (most > 0) add(kFormsOfSteps, {1, most});
+  add(kForms, {most + 1, GemmTile{}.rows.most});
   return tiles;
 }
 

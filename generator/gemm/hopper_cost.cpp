@@ -126,7 +126,7 @@ bool hopper_gemm_has_steps(const GemmSpec& spec) {
 }
 
 double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
-  const bool is_step = hopper_gemm_has_steps(spec) && extent.m <= kMostRowsOfSteps;
+  const bool is_step = hopper_gemm_has_steps(spec) && extent.m <= most_rows_of_steps(extent.n);
   return is_step ? cost_of_steps_us(spec, extent, num_sms) : cost_of_others_us(spec, extent, num_sms);
 }
 
