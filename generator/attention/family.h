@@ -252,9 +252,13 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int sums = contract::kSumRows / (spec.shares_scores() ? 1 : 2);  // of probabilities
   // Runs: the upper halves of sums. Kernels of wide heads spilled with an LSE, whose sums are there in every step.
   const int halves = hopper_shape_of(spec).keeps_halves ? 0 : (spec.head_dim_v + contract::kSumRows) / 4;
-  const int runs = spec.promotes_runs() ? halves + (spec.lse ? 20 : 0) : 0;
-  // A second part of P V. When it multiplies, no exponential is on its way.
-  const int part = spec.pv_buffers > 1 ? scores - 20 : 0;
+  // So did packed heads with sinks, of which each has a scale.
+  const int item = spec.sinks && spec.pack_gqa && spec.scales == ScaleKind::kPerHead ? 4 : 0;
+  const int runs = spec.promotes_runs() ? halves + item + (spec.lse ? halves > 0 ? 28 : 20 : 0) : 0;
+  // A second part of P V. When it multiplies, no exponential is on its way. Parts within wide scores leave no register
+  // for the sums of an LSE, or for sinks: such kernels spilled.
+  const int more = spec.lse || spec.sinks ? 12 : 0;
+  const int part = spec.pv_buffers == 1 ? 0 : contract::parts_lie_in_scores(spec.block_n) ? more - 20 : scores - 20;
   return scores + part + runs + (own || q_bytes != 1 ? narrow : sums) + spec.block_n * q_bytes / 8 + output + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads keys. That one needs

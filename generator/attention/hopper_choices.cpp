@@ -18,8 +18,8 @@ struct Target {
   int max_depth, math_warpgroups, block_n, q_stages;
   KvRing kv_ring;
   Overlap overlap;
-  int qk_stages = 1, mma_stages = 1;  // sub-stages of a tile of K, and of V
-  int pv_promote = 1;                 // of fp8 products
+  int qk_stages = 1, mma_stages = 1;   // sub-stages of a tile of K, and of V
+  int pv_promote = 1, pv_buffers = 1;  // of fp8 products
 };
 constexpr Target kTargets[] = {{64, 3, 128, 2, KvRing::kSplit, Overlap::kBoth, 1, 2},
                                {128, 3, 80, 2, KvRing::kShared, Overlap::kBoth},
@@ -58,6 +58,7 @@ constexpr NarrowTarget kNarrowTargets[] = {
     {128, {192, 2, 128, 2, KvRing::kSplit, Overlap::kIntra, 1, 1, 8}},
     {128, {128, 2, 128, 2, KvRing::kSplit, Overlap::kNone}},
     {128, {192, 3, 64, 2, KvRing::kSplit, Overlap::kNone}},
+    {256, {256, 2, 128, 2, KvRing::kSplit, Overlap::kNone, 1, 1, 1, 2}},
     {256, {256, 2, 64, 2, KvRing::kSplit, Overlap::kNone}},
     {256, {256, 2, 96, 2, KvRing::kSplit, Overlap::kBoth}}};
 /// Scales that differ by key take registers, too: no tile of 192 rows, and narrower ones.
@@ -80,17 +81,32 @@ bool takes_runs(const AttentionSchedule& schedule) {
          (overlap == Overlap::kIntra || overlap == Overlap::kBoth);
 }
 
-/// Whether a kernel of runs has the registers for the target's tile, and the schedule's warpgroups. Of three it is for
-/// items that see many keys.
-bool suits_runs(AttentionSpec spec, const AttentionSchedule& schedule, const Target& target, bool packs) {
-  if (target.math_warpgroups == 3 && schedule.math_warpgroups.value_or(3) != 3) return false;
-  if (target.math_warpgroups == 3 && (spec.mask == MaskKind::kSlidingWindow || spec.v_columns)) return false;
+/// Whether a kernel has the registers for the target's tile.
+bool has_registers(AttentionSpec spec, const Target& target, bool packs) {
   spec.math_warpgroups = target.math_warpgroups;
   spec.block_n = target.block_n;
   spec.overlap = target.overlap;
   spec.pv_promote = target.pv_promote;
+  spec.pv_buffers = target.pv_buffers;
   spec.pack_gqa = packs;
   return detail::hopper_registers(spec) <= detail::hopper_register_budget(spec, spec.math_warpgroups);
+}
+
+/// Whether the schedule leaves room for a target whose parts of P V take turns within the registers of scores: heads of
+/// 256, for which they were timed.
+bool suits_turns(const AttentionSpec& spec, const AttentionSchedule& schedule, const Target& target, bool packs) {
+  const Overlap overlap = schedule.overlap.value_or(Overlap::kPingPong);
+  return spec.head_dim_v >= kTurnsOfParts && schedule.pv_promote.value_or(1) == 1 &&
+         schedule.pv_buffers.value_or(2) == 2 && schedule.block_n.value_or(target.block_n) == target.block_n &&
+         (overlap == Overlap::kPingPong || overlap == Overlap::kNone) && has_registers(spec, target, packs);
+}
+
+/// Whether a kernel of runs has the registers for the target's tile, and the schedule's warpgroups. Of three it is for
+/// items that see many keys.
+bool suits_runs(const AttentionSpec& spec, const AttentionSchedule& schedule, const Target& target, bool packs) {
+  if (target.math_warpgroups == 3 && schedule.math_warpgroups.value_or(3) != 3) return false;
+  if (target.math_warpgroups == 3 && (spec.mask == MaskKind::kSlidingWindow || spec.v_columns)) return false;
+  return has_registers(spec, target, packs);
 }
 
 /// The first that fits the heads. Steps of one product after the other are for products that take the registers of
@@ -104,6 +120,7 @@ const Target& narrow_target_for(const AttentionProblem& problem, const Attention
     if (std::max(head_dim.qk, head_dim.v) > target.max_depth || head_dim.v > max_depth_v) continue;
     if ((lengths == Lengths::kShort && !is_short) || (lse && !problem.lse)) continue;
     if (target.pv_promote != 1 && !(takes_runs(schedule) && suits_runs(spec, schedule, target, packs))) continue;
+    if (target.pv_buffers != 1 && !suits_turns(spec, schedule, target, packs)) continue;
     if (!one_product || contract::shares_scores(one_product, target.block_n, head_dim.v)) return target;
   }
   return targets.back().target;
@@ -155,7 +172,7 @@ class Tile {
 
   void choose() {
     spec_.pv_promote = schedule_.pv_promote.value_or(target_.pv_promote);  // registers follow from it
-    spec_.pv_buffers = schedule_.pv_buffers.value_or(1);
+    spec_.pv_buffers = schedule_.pv_buffers.value_or(target_.pv_buffers);
     spec_.swizzle = schedule_.swizzle.value_or(detail::planned_swizzle(spec_).swizzle);  // slots are as wide
     spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, packs_,
                               packs_                  ? "the heads of a group read the same keys: one tile for all"

@@ -173,13 +173,14 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
   if (shape.restages()) {
     const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
     const auto raw_tile = [&](int slabs) { return fmt::format("[{}][{}][{}]", slabs, spec.block_n, width / 2); };
+    map.add("as they came full, empty", raw.full, 2 * raw.slots * contract::kBarrierBytes,
+            fmt::format("{} mbarriers", 2 * raw.slots));
     map.ring(shape.transposes() ? "values as they came" : "keys and values as they came", raw.tiles, raw.slots,
              raw.slot,
-             shape.transposes() ? map.slabs(spec.block_n, v)
+             shape.transposes() ? map.slabs(raw.keys, v)
              : spec.v_columns   ? fmt::format("{} of K and {} of V in turn, {}", raw_tile(qk),
                                               columns(shape.column_slab, 1), to_string(spec.kv))
                                 : fmt::format("{} {}, K and V in turn", raw_tile(std::max(qk, v)), to_string(spec.kv)));
-    map.add("as they came full, empty", raw.full, raw.total - raw.full, fmt::format("{} mbarriers", 2 * raw.slots));
   }
   return map.regions();
 }

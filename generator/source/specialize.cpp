@@ -85,7 +85,8 @@ std::string wgmma_shapes(const Spec& spec) {
                                            : "";
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
-  const int scores = attention->block_n, v = attention->head_dim_v;
+  const int v = attention->head_dim_v;
+  const int scores = attention->pv_buffers > 1 ? contract::turn_columns(attention->block_n) : attention->block_n;
   const bool narrow = bits_of(attention->q) == 8, promotes = attention->promotes();
   const bool shares = attention->shares_scores();  // all but the sums of probabilities
   const int output = !narrow     ? (v + 7) / 8 * 8

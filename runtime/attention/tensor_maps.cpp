@@ -99,7 +99,11 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   const int tile_rows = spec.block_n / (spec.token_gen && !spec.latent ? spec.num_warps : spec.multicast);
   // A pair of CTAs shares K's rows, and V's columns.
   const int k_box_rows = contract::hopper_kv_box_rows(tile_rows / spec.cta_group, spec.page_size);
-  const int v_box_rows = contract::hopper_kv_box_rows(tile_rows / spec.num_mma_stages, spec.page_size);
+  const bool transposes = spec.form() == AttentionForm::kHopperPrefill && spec.q == spec.kv && bits_of(spec.kv) == 8;
+  const int v_rows = transposes ? contract::raw_keys(std::max(spec.head_dim_qk, spec.head_dim_v), tile_rows,
+                                                     bytes_of(spec.swizzle), false)
+                                : tile_rows / spec.num_mma_stages;
+  const int v_box_rows = contract::hopper_kv_box_rows(v_rows, spec.page_size);
   // Without keys k and v may be null, and a tensor map may not.
   const auto or_q = [&](DevicePtr address) { return address ? address : tensors.q; };
 

@@ -82,6 +82,11 @@ enum : int32_t {  // not variables, which would be in every binary
 constexpr int32_t raw_swizzle_bytes(int32_t swizzle_bytes) { return swizzle_bytes > 32 ? swizzle_bytes / 2 : 0; }
 /// Slots of raw tiles, two steps of them: K and V in turn, or V alone. Large tiles last long, and one step does.
 constexpr int32_t raw_slots(int32_t depth, bool with_keys) { return depth > 128 || !with_keys ? 2 : 4; }
+/// Keys of a raw tile: all of a tile's or, of the largest V, half of them. Halves leave room for two slots of Q, and
+/// one arrives while warps transpose the other. Rows of other swizzles are transposed in other pieces.
+constexpr int32_t raw_keys(int32_t depth, int32_t block_n, int32_t swizzle_bytes, bool with_keys) {
+  return !with_keys && block_n == 128 && depth > 192 && swizzle_bytes == 128 ? block_n / 2 : block_n;
+}
 /// Columns of a group of fp8 products with V, whose sums a thread holds beside the output: all of them, or as many as
 /// registers are left for.
 constexpr int32_t group_columns(int32_t depth_v) { return depth_v <= 128 ? depth_v : depth_v == 192 ? 64 : 32; }
@@ -100,10 +105,15 @@ constexpr bool shares_scores(bool one_product, int32_t block_n, int32_t depth_v)
   return one_product && block_n >= 64 && depth_v % block_n == 0;
 }
 
-/// Whether groups may take turns between the registers of scores and a second tile, as wide. A group multiplies in one
-/// of them while the sums of the group before, in the other, are added to the output.
+/// Whether both tiles of registers of groups that take turns lie in the registers of scores: each in a half of them.
+/// Otherwise the second tile is behind those registers.
+constexpr bool parts_lie_in_scores(int32_t block_n) { return block_n >= 128; }
+/// The columns of such a group.
+constexpr int32_t turn_columns(int32_t block_n) { return parts_lie_in_scores(block_n) ? block_n / 2 : block_n; }
+/// Whether groups may take turns between two tiles of registers. A group multiplies in one of them while the sums of
+/// the group before, in the other, are added to the output.
 constexpr bool parts_take_turns(bool one_product, int32_t block_n, int32_t depth_v) {
-  return shares_scores(one_product, block_n, depth_v) && depth_v >= 2 * block_n;
+  return shares_scores(one_product, block_n, depth_v) && depth_v >= 2 * turn_columns(block_n);
 }
 
 /// V in columns, [depth][keys] within a page: bytes of keys in a row of a slab. A slab is a box of all depths within
@@ -224,6 +234,7 @@ constexpr HopperLayout hopper_layout(const HopperShape& shape) {
 /// Where warps make operands: the ring of raw tiles, behind the rest. Otherwise it has no slots.
 struct HopperRawRing {
   int32_t slots, slot;                // how many, and the bytes of one
+  int32_t keys;                       // of a slot
   int32_t tiles, full, empty, total;  // offsets of the slots, of a barrier each, and of the end of shared memory
 };
 constexpr HopperRawRing hopper_raw_ring(const HopperShape& shape) {
@@ -231,11 +242,12 @@ constexpr HopperRawRing hopper_raw_ring(const HopperShape& shape) {
   ring.total = hopper_layout(shape).total;
   if (!shape.restages()) return ring;
   ring.slots = raw_slots(larger(shape.depth_qk, shape.depth_v), shape.converts());
-  ring.slot = shape.block_n * (shape.transposes() ? shape.v_row() : larger(shape.qk_row(), shape.v_row()) / 2);
-  ring.tiles = align_up(ring.total, 1024);
-  ring.full = ring.tiles + ring.slots * ring.slot;
+  ring.keys = raw_keys(larger(shape.depth_qk, shape.depth_v), shape.block_n, shape.swizzle_bytes, shape.converts());
+  ring.slot = ring.keys * (shape.transposes() ? shape.v_row() : larger(shape.qk_row(), shape.v_row()) / 2);
+  ring.full = align_up(ring.total, kBarrierBytes);
   ring.empty = ring.full + ring.slots * kBarrierBytes;
-  ring.total = ring.empty + ring.slots * kBarrierBytes;
+  ring.tiles = align_up(ring.empty + ring.slots * kBarrierBytes, 1024);
+  ring.total = ring.tiles + ring.slots * ring.slot;
   return ring;
 }
 

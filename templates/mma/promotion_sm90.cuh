@@ -113,26 +113,35 @@ class Promotion<false, kShares, kType, kDepth, kKeys, kSwizzleBytes> : protected
   __device__ __forceinline__ static void promote(Scores&, Output&, const Probabilities&, uint32_t) {}
 };
 
-/// The same where parts take turns between the registers of scores and others as wide. A part is added to the output
-/// while the next one multiplies, so the tensor cores do not wait for additions. The last part is in the other
-/// registers: the next product of scores may follow it at once.
+/// The same where parts take turns between two tiles of registers. A part is added to the output while the next one
+/// multiplies, so the tensor cores do not wait for additions. Both tiles are halves of the registers of scores, or one
+/// is all of those and the other is here (contract::parts_lie_in_scores()). The last part is in the second tile: the
+/// next product of scores may take the first one at once.
 template <DType kType, int kDepth, int kKeys, int kSwizzleBytes>
 class AlternatingPromotion : protected NoRuns {
-  enum : int { kColumns = kDepth - contract::kSumRows, kPart = kKeys, kParts = kColumns / kPart };
+  enum : bool { kInScores = contract::parts_lie_in_scores(kKeys) };
+  enum : int {
+    kColumns = kDepth - contract::kSumRows,
+    kPart = contract::turn_columns(kKeys),
+    kParts = kColumns / kPart
+  };
   static_assert(kColumns % kPart == 0 && kParts >= 2, "parts to alternate");
-  float other_[kPart / 2] = {};
+  float other_[kInScores ? 1 : kPart / 2] = {};
   float sums_[contract::kSumRows / 2] = {};  // of probabilities
 
+  using Scores = float[kKeys / 2];
   using Part = float[kPart / 2];
   template <int kIndex>
-  __device__ __forceinline__ Part& part(Part& scores) {
+  __device__ __forceinline__ Part& part(Scores& scores) {
     if constexpr ((kParts - kIndex) % 2 == 0)
-      return scores;
+      return reinterpret_cast<Part&>(scores);
+    else if constexpr (kInScores)
+      return reinterpret_cast<Part&>(scores[kPart / 2]);
     else
       return other_;
   }
   template <int kIndex, int kSteps>
-  __device__ __forceinline__ void issue_part(Part& scores, const uint32_t (&probabilities)[kSteps][4],
+  __device__ __forceinline__ void issue_part(Scores& scores, const uint32_t (&probabilities)[kSteps][4],
                                              uint32_t values) {
     multiply_narrow<kType, kPart, kDepth, kKeys, kSwizzleBytes>(
         part<kIndex>(scores), probabilities, values + kIndex * kPart * contract::slab_width(kSwizzleBytes), 0);
@@ -142,7 +151,7 @@ class AlternatingPromotion : protected NoRuns {
     ptx::wgmma_commit_group();
   }
   template <int kIndex, int kCount>
-  __device__ __forceinline__ void add(Part& scores, float (&output)[kCount]) {
+  __device__ __forceinline__ void add(Scores& scores, float (&output)[kCount]) {
     Part& part = this->part<kIndex>(scores);
     ptx::pin_registers(part);
 #pragma unroll
@@ -153,13 +162,13 @@ class AlternatingPromotion : protected NoRuns {
 
  protected:
   __device__ __forceinline__ void pin() {
-    ptx::pin_registers(other_);
+    if constexpr (!kInScores) ptx::pin_registers(other_);
     ptx::pin_registers(sums_);
   }
   /// Issues all parts, and adds all but the last to the output. Leaves one group in flight: the last part. The next
-  /// product may take the registers of scores, behind a fence.
+  /// product may take the registers of scores, or the first half of them, behind a fence.
   template <int kCount, int kSteps>
-  __device__ __forceinline__ void issue(Part& scores, float (&output)[kCount],
+  __device__ __forceinline__ void issue(Scores& scores, float (&output)[kCount],
                                         const uint32_t (&probabilities)[kSteps][4], uint32_t values,
                                         bool /*accumulate*/) {
     issue_part<0>(scores, probabilities, values);
@@ -167,7 +176,7 @@ class AlternatingPromotion : protected NoRuns {
   }
   /// The last part has ended.
   template <int kCount, int kSteps>
-  __device__ __forceinline__ void promote(Part& scores, float (&output)[kCount], const uint32_t (&)[kSteps][4],
+  __device__ __forceinline__ void promote(Scores& scores, float (&output)[kCount], const uint32_t (&)[kSteps][4],
                                           uint32_t) {
     ptx::pin_registers(sums_);
 #pragma unroll
@@ -177,7 +186,7 @@ class AlternatingPromotion : protected NoRuns {
 
  private:
   template <int kIndex, int kCount, int kSteps>
-  __device__ __forceinline__ void issue_behind(Part& scores, float (&output)[kCount],
+  __device__ __forceinline__ void issue_behind(Scores& scores, float (&output)[kCount],
                                                const uint32_t (&probabilities)[kSteps][4], uint32_t values) {
     if constexpr (kIndex < kParts) {
       issue_part<kIndex>(scores, probabilities, values);

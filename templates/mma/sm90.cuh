@@ -26,15 +26,19 @@ __device__ __forceinline__ void multiply_four(float (&sums)[kCount], uint64_t a,
 
 /// scores = Q K^T: both operands K-major in slabs (contract/shared_slab.h). `queries` is the address of the warpgroup's
 /// first row in the first slab of a tile of kQueryRows. K arrives in kStages shares of its slabs; this call multiplies
-/// share kStage. `keys` is where this share of a tile of kKeys begins. The last share leaves one group in flight.
-template <DType kType, int kDepth, int kQueryRows, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1>
-__device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_t queries, uint32_t keys) {
+/// share kStage. `keys` is where this share of a tile of kKeys begins. The last share leaves one group in flight. Fewer
+/// `scores` are those of keys from kFirstKey on.
+template <DType kType, int kDepth, int kQueryRows, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1,
+          int kFirstKey = 0, int kCount>
+__device__ __forceinline__ void issue_scores(float (&scores)[kCount], uint32_t queries, uint32_t keys) {
+  static_assert(kFirstKey % contract::kSwizzleRows == 0 && kFirstKey + kCount * 2 <= kKeys, "keys of the tile");
   constexpr int kBytes = tile::kBytesOf<kType>;
   constexpr int kRowBytes = contract::slabs_of(kDepth, kBytes, kSwizzleBytes) * contract::slab_width(kSwizzleBytes);
   constexpr contract::SharedSlab kQ{kRowBytes, kSwizzleBytes, kBytes * 8, kQueryRows, false};
   constexpr contract::SharedSlab kK{kRowBytes / kStages, kSwizzleBytes, kBytes * 8, kKeys, false};
   const uint64_t a = ptx::wgmma_descriptor<kSwizzleBytes>(queries, kQ.leading_bytes(), kQ.stride_bytes());
-  const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(keys, kK.leading_bytes(), kK.stride_bytes());
+  const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(keys + kFirstKey * contract::slab_width(kSwizzleBytes),
+                                                          kK.leading_bytes(), kK.stride_bytes());
   constexpr int kAllSteps = (kDepth * kBytes + 31) / 32;  // columns past the depth are zeros
   constexpr int kStageSteps = kK.steps(), kFirst = kStage * kStageSteps;
   constexpr int kSteps = kStage + 1 < kStages ? kStageSteps : kAllSteps - kFirst;

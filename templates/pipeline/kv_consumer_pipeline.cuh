@@ -55,6 +55,7 @@ class KvConsumerPipeline {
   using KRing = typename Rings::KRing;
   using VRing = typename Rings::VRing;
   using State = typename KRing::State;
+  static_assert(!Tiles::shared_ring || Tiles::num_kv_stages >= 2, "a K and a V are held at a time");
   static constexpr int kLastK = Tiles::num_qk_stages - 1, kLastV = Tiles::num_mma_stages - 1;
 
  public:

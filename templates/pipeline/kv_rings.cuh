@@ -56,7 +56,6 @@ template <class Tiles>
 struct KvRings {
   static_assert(!Tiles::shared_ring || Tiles::num_qk_stages == Tiles::num_mma_stages,
                 "a slot of a shared ring has one number of sub-stages");
-  static_assert(!Tiles::shared_ring || Tiles::num_kv_stages >= 2, "a K and a V are held at a time");
   static constexpr bool kClusterScope = Tiles::cluster > 1;
   template <bool kIsK>
   using Ring = StagedPipeline<Tiles::num_kv_stages, kIsK ? Tiles::num_qk_stages : Tiles::num_mma_stages, kClusterScope>;

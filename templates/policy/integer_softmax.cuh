@@ -67,14 +67,19 @@ class IntegerSoftmax {
   /// Most tiles leave all references as they are. So a warp takes exponentials before it looks at the maxima, unless
   /// kRises says that references are likely to move. If a packed exponential is 448, its score may be too far above its
   /// reference. Then the warp finds the maxima, and begins again.
-  template <bool kRises, int kCount, int kSteps, class Keys>
+  ///
+  /// land_rest() waits for the second half of the scores. The first half has landed.
+  template <bool kRises, int kCount, int kSteps, class Keys, class LandRest>
   __device__ __forceinline__ void exponentiate(const float (&scores)[kCount], float scale,
-                                               uint32_t (&packed)[kSteps][4], const Keys& keys) {
+                                               uint32_t (&packed)[kSteps][4], const Keys& keys,
+                                               const LandRest& land_rest) {
     moved = false;
-    if constexpr (!kRises)
-      if (__builtin_expect(pack<false>(scores, scale, packed, keys), true)) return;
+    if constexpr (kRises)
+      land_rest();
+    else if (__builtin_expect(pack<false>(scores, scale, packed, keys, land_rest), true))
+      return;
     follow(scores, scale);
-    pack<true>(scores, scale, packed, keys);
+    pack<true>(scores, scale, packed, keys, [] {});
   }
 
   /// Multiplies the sums so far by their factors, if any row of the warp needs it.
@@ -142,9 +147,9 @@ class IntegerSoftmax {
 
   /// Packs exponentials. Returns whether none of the warp is 448 or more; they count only then.
   /// kFollowed: the references have followed these scores.
-  template <bool kFollowed, int kCount, int kSteps, class Keys>
+  template <bool kFollowed, int kCount, int kSteps, class Keys, class LandRest>
   __device__ __forceinline__ bool pack(const float (&scores)[kCount], float scale, uint32_t (&packed)[kSteps][4],
-                                       const Keys& keys) {
+                                       const Keys& keys, const LandRest& land_rest) {
     static_assert(kCount == kSteps * 16, "an operand of 32 keys holds 16 scores of a thread");
     float offset[2];
 #pragma unroll
@@ -159,6 +164,7 @@ class IntegerSoftmax {
     // 8 columns apart. So the keys of every 16 come in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15.
 #pragma unroll
     for (int i = 0; i < kSteps * 4; ++i) {
+      if (i == kSteps * 2) land_rest();
       const int at = i / 2 * 8 + i % 2 * 2, r = i % 2;
       float weights[4];
 #pragma unroll

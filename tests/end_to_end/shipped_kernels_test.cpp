@@ -394,6 +394,8 @@ TEST_F(ShippedKernels, OfEveryHopperTileCompileWithoutSpillsAndWithoutSerialised
   AttentionSchedule in_turn;
   in_turn.pv_buffers = 2;
   wanted.push_back({name_of(wide) + " in turn", plan_by_model(wide, in_turn, Arch::kSm90a).main});
+  wide.sinks = wide.lse = false;
+  wanted.push_back({name_of(wide) + " in turn within scores", plan_by_model(wide, in_turn, Arch::kSm90a).main});
   // A queue's loading thread has more to remember.
   for (const QLayout layout : {QLayout::kPadded, QLayout::kRagged}) {
     AttentionProblem problem;

@@ -134,9 +134,11 @@ TEST(HopperLayout, HasRawTilesOfHalfTheBytesBehindTheRestWhereWarpsConvertThem) 
       EXPECT_EQ(raw.slot, std::max(map.key_slot, map.value_slot) / 2);
       EXPECT_EQ(raw.tiles % 1024, 0);
       EXPECT_GE(raw.tiles, map.total);
-      EXPECT_EQ(raw.full, raw.tiles + raw.slots * raw.slot);
+      EXPECT_EQ(raw.keys, shape.block_n);
+      EXPECT_GE(raw.full, map.total) << "barriers lie ahead of the tiles, in what the alignment leaves";
       EXPECT_EQ(raw.empty, raw.full + 8 * raw.slots);
-      EXPECT_EQ(raw.total, raw.empty + 8 * raw.slots);
+      EXPECT_GE(raw.tiles, raw.empty + 8 * raw.slots);
+      EXPECT_EQ(raw.total, raw.tiles + raw.slots * raw.slot);
     }
 }
 
@@ -154,8 +156,25 @@ TEST(HopperLayout, HasRawTilesOfVAndTransposedOnesWhereQueriesAreFp8) {
       const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
       EXPECT_EQ(raw.slots, 2);
       EXPECT_EQ(raw.slot, block_n * 128);
-      EXPECT_EQ(raw.total, raw.tiles + 2 * raw.slot + 32);
+      EXPECT_EQ(raw.total, raw.tiles + 2 * raw.slot);
     }
+}
+
+TEST(HopperLayout, HasRawTilesOfHalfTheKeysOfTheLargestV) {
+  contract::HopperShape shape = tiles(2, 2, 1, false);
+  shape.depth_qk = shape.depth_v = 256, shape.block_m = shape.block_n = 128;
+  shape.q_bytes = shape.kv_bytes = 1;
+  const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
+  EXPECT_EQ(raw.keys, 64);
+  EXPECT_EQ(raw.slots, 2);
+  EXPECT_EQ(raw.slot, 64 * 256);
+  EXPECT_EQ(raw.total, 227 * 1024) << "all that a CTA may have";
+  shape.swizzle_bytes = 64;
+  EXPECT_EQ(contract::hopper_raw_ring(shape).keys, 128) << "only rows of 128 bytes";
+  shape.swizzle_bytes = 128, shape.block_n = 64;
+  EXPECT_EQ(contract::hopper_raw_ring(shape).keys, 64);
+  shape.block_n = 128, shape.depth_v = shape.depth_qk = 192;
+  EXPECT_EQ(contract::hopper_raw_ring(shape).keys, 128) << "whole tiles fit";
 }
 
 TEST(HopperLayout, SwizzlesTransposedValuesInSlabsThatKeysFill) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -139,7 +140,7 @@ TEST(HopperPromotion, LetsPartsTakeTurnsWhereRegistersAllow) {
   biased.score_mod.kind = ScoreModKind::kAlibi;
   EXPECT_EQ(buffers(biased, schedule), "1: registers have no room for a second part of P V");
   schedule.pv_promote = 1;
-  EXPECT_EQ(buffers(prefill(128, 128), schedule), alone) << "one part of 128 columns";
+  EXPECT_EQ(buffers(prefill(128, 128), schedule), untimed) << "two parts of 64 columns, in the registers of scores";
   schedule.block_n = 64;
   EXPECT_EQ(buffers(prefill(128, 128), schedule), untimed);
   schedule = hopper();
@@ -158,12 +159,36 @@ TEST(HopperPromotion, LetsPartsTakeTurnsWhereRegistersAllow) {
   EXPECT_THAT(spec_header(planned(wide, hopper())), HasSubstr("constexpr int kPvBuffers = 2;"));
 }
 
+/// The keys of a tile of heads of 256.
+int keys_of_wide(const std::function<void(AttentionProblem&)>& change, const AttentionSchedule& schedule = hopper()) {
+  AttentionProblem problem = prefill(256, 256);
+  problem.dtype = narrow().dtype;
+  change(problem);
+  return planned(problem, schedule).block_n;
+}
+
+TEST(HopperPromotion, HasPartsWithinTheScoresWhereRegistersAllow) {
+  EXPECT_EQ(keys_of_wide([](AttentionProblem&) {}), 128);
+  EXPECT_EQ(keys_of_wide([](AttentionProblem& problem) { problem.mask.kind = MaskKind::kCausal; }), 128);
+  EXPECT_EQ(keys_of_wide([](AttentionProblem& problem) { problem.lse = true; }), 64) << "sums of an LSE";
+  EXPECT_EQ(keys_of_wide([](AttentionProblem& problem) { problem.sinks = true; }), 64);
+  EXPECT_EQ(keys_of_wide([](AttentionProblem& problem) { problem.head_dim = {256, 128}; }), 64) << "not timed";
+  AttentionSchedule schedule = hopper();
+  schedule.pv_buffers = 1;
+  EXPECT_EQ(keys_of_wide([](AttentionProblem&) {}, schedule), 64);
+  schedule = hopper();
+  schedule.num_kv_stages = 3;
+  EXPECT_EQ(keys_of_wide([](AttentionProblem&) {}, schedule), 64) << "three wide tiles do not fit shared memory";
+}
+
 TEST(HopperPromotion, RefusesPartsInTurnWhereThereAreNone) {
   AttentionSchedule schedule = hopper();
   schedule.pv_buffers = 2;
+  schedule.block_n = 96;
   EXPECT_EQ(refusal(narrow(), schedule),
-            "/schedule/pv_buffers: 2: P V has no parts of 128 columns that leave the tensor cores one after the other; "
+            "/schedule/pv_buffers: 2: P V has no parts of 96 columns that leave the tensor cores one after the other; "
             "1 would do");
+  schedule.block_n = Auto<int>();
   EXPECT_EQ(
       refusal(prefill(128, 128), schedule),
       "/schedule/pv_buffers: 2: only sums of e4m3 leave the tensor cores early, and q is bf16; \"auto\" would do");

@@ -14,16 +14,19 @@
 /// attention_sm90_load.cuh has the warps that load, and attention_sm90_columns.cuh what differs where V lies in
 /// columns. attention_sm90_gather.cuh has the warps that copy keys of small pages row by row, and
 /// attention_sm90_convert.cuh those that convert or transpose fp8. attention_sm90_math.cuh has the warps that multiply,
-/// and attention_sm90_store.cuh how they store, attention_sm90_mask.cuh how they mask, attention_sm90_pass.cuh what
-/// they do for items without their rows. attention_sm90_tiles.cuh has what all share.
+/// and attention_sm90_store.cuh how they store, attention_sm90_mask.cuh how they mask, attention_sm90_values.cuh how
+/// they clean values. attention_sm90_halves.cuh has scores in halves, and attention_sm90_pass.cuh items without rows of
+/// a warpgroup. attention_sm90_tiles.cuh has what all share.
 #include "spec.h"
 
 #include "contract/attention_sm90.h"
 #include "kernels/attention/sm90/attention_sm90_gather.cuh"
+#include "kernels/attention/sm90/attention_sm90_halves.cuh"
 #include "kernels/attention/sm90/attention_sm90_load.cuh"
 #include "kernels/attention/sm90/attention_sm90_mask.cuh"
 #include "kernels/attention/sm90/attention_sm90_pass.cuh"
 #include "kernels/attention/sm90/attention_sm90_store.cuh"
+#include "kernels/attention/sm90/attention_sm90_values.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/tma.cuh"
 

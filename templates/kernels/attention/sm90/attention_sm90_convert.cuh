@@ -74,7 +74,7 @@ class WidenedTiles {
 
   /// Writes this warp's share of the tile of K or of V at `from` to the slot at `to`. kCleans: only some are kept.
   template <bool kIsV, bool kCleans>
-  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
+  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept, uint32_t /*part*/) const {
     constexpr int kSlabs = kIsV ? kSlabsV : kSlabsQk;
 #pragma unroll 1
     for (uint32_t block = warp_; block < kSlabs * kSlabBlocks; block += contract::kConvertingWarps) {
@@ -123,13 +123,13 @@ class WidenedColumns : public WidenedTiles {
   using WidenedTiles::WidenedTiles;
 
   template <bool kIsV, bool kCleans>
-  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
+  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept, uint32_t /*part*/) const {
     if constexpr (kIsV) {
       // The lane's places are computed anew for every tile. Otherwise they would hold registers through the walk.
       const uint32_t lane = ptx::opaque(lane_), row = lane % kRows, run = lane / kRows;
       write_columns<kCleans>(from + Raw::place(row, run), to + Converted::place(row, 2 * run), run, kept);
     } else {
-      WidenedTiles::write<false, kCleans>(from, to, kept);
+      WidenedTiles::write<false, kCleans>(from, to, kept, 0);
     }
   }
 
@@ -186,14 +186,14 @@ class WidenedColumns : public WidenedTiles {
 ///   rows of every 16   the elements 0 8 2 10 4 12 6 14, then 1 9 3 11 5 13 7 15: after the product,
 ///                      mma::in_natural_order() renames registers
 class TransposedTiles {
-  enum : int { kKeys = 32, kKeyBlocks = spec::kBlockN / kKeys, kDepthBlocks = spec::kHeadDimV / 16 };
+  enum : int { kKeys = 32, kKeyBlocks = RawTile::kRows / kKeys, kDepthBlocks = spec::kHeadDimV / 16 };
   // Of a transposed tile: bytes of a slab's row, pieces of one, and bytes of a slab.
   enum : int {
     kToBytes = contract::slab_width(kValueSwizzleBytes),
     kToPieces = kToBytes / contract::kPieceBytes,
     kToSlabBytes = kOutputColumns * kToBytes
   };
-  static_assert(!kTransposesV || (spec::kBlockN % kKeys == 0 && spec::kHeadDimV % 16 == 0), "whole blocks");
+  static_assert(!kTransposesV || (RawTile::kRows % kKeys == 0 && spec::kHeadDimV % 16 == 0), "whole blocks");
   static_assert(!kTransposesV || spec::kSwizzleBytes >= 32, "16 keys are a piece");
   const uint32_t warp_, lane_;
 
@@ -210,29 +210,40 @@ class TransposedTiles {
         ptx::st_shared_v4(slots + (slab + 1) * kToSlabBytes - kBytes + at, {{kOnes, kOnes, kOnes, kOnes}});
   }
 
+  /// `from` has part `part` of the tile's keys.
   template <bool /*kIsV*/, bool kCleans>
-  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept) const {
+  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept, uint32_t part) const {
     // Of stmatrix, the lane's row of 16 and piece of two: matrices have even and odd elements of 16 keys, then of 16
     // more.
     const uint32_t to_row = lane_ / 8 % 2 * 8 + lane_ % 4 * 2 + lane_ / 4 % 2, to_keys = lane_ / 16;
-    // Two reads are on their way before the first write. Masks of rows leave registers for one.
-    uint32_t pairs[2][4];
     if constexpr (kByPieces) {
-      constexpr int kAtOnce = kCleans ? 1 : 2;
+      // Four reads are on their way before the first write: a read may take as long as a product of the math warps.
+      // Masks of rows leave registers for one. The swizzle changes bits of an address that nothing else has.
+      constexpr int kPieces = RawTile::kParts, kReads = kPieces * kKeyBlocks, kAtOnce = kCleans ? 1 : kReads;
+      constexpr uint32_t kPiece = contract::kPieceBytes, kKeyBytes = 2 * kPiece;
+      uint32_t pairs[kAtOnce][4];
+      const uint32_t rows = from + raw_offset(lane_, 0);
+      const uint32_t columns = (to + offset(to_row, to_keys)) ^ part * (kKeyBlocks * kKeyBytes);
+      const uint32_t first_piece = (warp_ + part) % contract::kConvertingWarps * kPieces;  // no warp always has most
 #pragma unroll 1
-      for (uint32_t piece = warp_; piece < kDepthBlocks; piece += contract::kConvertingWarps) {
-        const uint32_t source = from + raw_offset(lane_, piece), target = to + piece * (16 * kToBytes);
+      for (uint32_t piece = first_piece; piece < kDepthBlocks; piece += contract::kConvertingWarps * kPieces) {
+        const uint32_t source = (rows ^ piece % kRowPieces * kPiece) + piece / kRowPieces * RawTile::kSlabBytes;
+        const uint32_t target = columns + piece * (16 * kToBytes);
 #pragma unroll
-        for (int first = 0; first < kKeyBlocks; first += kAtOnce) {
+        for (int first = 0; first < kReads; first += kAtOnce) {
 #pragma unroll
-          for (int n = first; n < first + kAtOnce; ++n)
-            read<kCleans>(pairs[n - first], source + n * (kKeys * kRowBytes), n * kKeys, kept);
+          for (int i = first; i < first + kAtOnce; ++i) {
+            const int n = i % kKeyBlocks;
+            read<kCleans>(pairs[i - first], (source ^ i / kKeyBlocks * kPiece) + n * (kKeys * kRowBytes),
+                          static_cast<int>(part) * RawTile::kRows + n * kKeys, kept);
+          }
 #pragma unroll
-          for (int n = first; n < first + kAtOnce; ++n)
-            store(pairs[n - first], target + offset(to_row, 2 * n + to_keys));
+          for (int i = first; i < first + kAtOnce; ++i)
+            store(pairs[i - first], (target ^ i % kKeyBlocks * kKeyBytes) + i / kKeyBlocks * (16 * kToBytes));
         }
       }
     } else {
+      uint32_t pairs[2][4];  // two reads are on their way before the first write
       constexpr uint32_t kBlocks = kKeyBlocks * kDepthBlocks;
 #pragma unroll 1
       for (uint32_t first = warp_; first < kBlocks; first += 2 * contract::kConvertingWarps) {
@@ -256,6 +267,7 @@ class TransposedTiles {
   // Whether a warp takes every third 16 elements of all keys. Addresses then differ by constants, which takes registers
   // that other tiles, and a third math warpgroup, do not leave.
   enum : bool { kByPieces = spec::kMathWarpgroups < 3 && kRowPieces == 8 && (kKeyBlocks == 2 || kKeyBlocks == 4) };
+  static_assert(!kTransposesV || RawTile::kParts == 1 || kByPieces, "parts by pieces");
 
   /// Reads a block whose first key is `key`.
   template <bool kCleans>
@@ -309,7 +321,8 @@ class OperandMaker {
     auto values = rings.v();
     ItemRing items = ItemRing::before_consumer();  // stands on the item
     int left = 0, tiles = 0;                       // key tiles of it
-    // Values come one key tile late, in the order of their use. This holds for the whole list of steps, across items.
+    // Values come as they are loaded: one key tile late, unless kValuesAtOnce. This holds for the whole list of steps,
+    // across items.
     bool pending = false;
     KeptRows before{};
     making_.begin(shared_.values());
@@ -323,11 +336,13 @@ class OperandMaker {
       }
       if constexpr (kConvertsKv)
         if (left > 0) make<false>(keys, {0, spec::kBlockN});
-      if (pending) make<true>(values, before);
+      if constexpr (!kValuesAtOnce)
+        if (pending) make<true>(values, before);
       if (left < 0) break;
       before = {0, left == tiles ? item(items).template last_keys<kHidesInTiles>() : int{spec::kBlockN}};
       if constexpr (kHidesInTiles)
         if (left == 1) before.begin = item(items).hidden_keys();
+      if constexpr (kValuesAtOnce) make<true>(values, before);
       --left;
     }
   }
@@ -337,20 +352,24 @@ class OperandMaker {
     return {shared_.item(items.index)};
   }
 
-  /// Makes the operand of the next raw tile.
+  /// Makes the operand of the next raw tile, part by part.
   template <bool kIsV, class View>
   __device__ __forceinline__ void make(View& view, const KeptRows& kept) {
     view.template acquire<0>();
-    raw_.consumer_wait();
-    const uint32_t from = shared_.raw() + raw_.state.index * raw_ring().slot, to = view.get_smem();
-    if (kept.begin == 0 && kept.end >= spec::kBlockN)
-      making_.template write<kIsV, false>(from, to, kept);
-    else
-      making_.template write<kIsV, true>(from, to, kept);
-    __syncwarp();  // other lanes have read the slot
-    raw_.release(raw_.state.index, pipeline::WarpRelease<>{lane_});
+    const uint32_t to = view.get_smem();
+#pragma unroll 1
+    for (uint32_t part = 0; part < RawTile::kParts; ++part) {
+      raw_.consumer_wait();
+      const uint32_t from = shared_.raw() + raw_.state.index * raw_ring().slot;
+      if (kept.begin == 0 && kept.end >= spec::kBlockN)
+        making_.template write<kIsV, false>(from, to, kept, part);
+      else
+        making_.template write<kIsV, true>(from, to, kept, part);
+      __syncwarp();  // other lanes have read the slot
+      raw_.release(raw_.state.index, pipeline::WarpRelease<>{lane_});
+      raw_.step();
+    }
     pipeline::SignalledByWarp{lane_}(view.get_tile().full);
-    raw_.step();
     view.commit_step();
   }
 

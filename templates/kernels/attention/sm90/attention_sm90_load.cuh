@@ -23,6 +23,16 @@ __device__ __forceinline__ Rings load_rings(const Shared& shared) {
     return {shared.kv_barriers(), shared.keys(), shared.values()};
 }
 
+/// Loads a tile of V, in as many parts as it has.
+template <class Part, class Values>
+__device__ __forceinline__ void load_parts(const contract::TensorMap& map, Values& values, KvTile tile) {
+#pragma unroll 1
+  for (int part = 0; part < RawTile::kParts; ++part) {
+    load_values<Part>(map, values, tile);
+    tile.first_key += RawTile::kRows;
+  }
+}
+
 /// The maps of q, and of k.
 using RotaryMaps = RopeMaps<kSlabsPlain, kSlabColumns>;
 __device__ __forceinline__ const contract::TensorMap& query_maps(const HopperAttentionParams& params) {
@@ -53,14 +63,15 @@ __device__ __forceinline__ void load(const KernelParams& params, const Shared& s
   auto keys = rings.k();
   auto values = rings.v();
   ItemRing items = ItemRing::producer();
-  // Values come one key tile late, in the order of their use. This holds for the whole list of steps, across items.
+  // Values come one key tile late, in the order of their use, unless kValuesAtOnce. This holds for the whole list of
+  // steps, across items.
   KvTile before{};
   bool pending = false;
-  const auto load_before = [&] {
+  const auto load_values_of = [&](const KvTile& tile) {
     if constexpr (spec::kVColumns)
-      ValueColumns::load(params.v, values, before);
+      ValueColumns::load(params.v, values, tile);
     else
-      load_values<LoadedValues>(params.v, values, before);
+      load_parts<LoadedValues>(params.v, values, tile);
   };
   auto walk = walk_of<Walks::Loading>(params);
   policy::TileCoord coord(0, 0, 0);
@@ -87,12 +98,16 @@ __device__ __forceinline__ void load(const KernelParams& params, const Shared& s
       if (j == tiles.begin) walk.look_ahead();
       tile.first_key = item.origin + j * spec::kBlockN;
       load_keys<kSlabsQk, LoadedKeys>(key_maps(params), keys, tile);
-      if (pending) load_before();
-      before = tile;
-      pending = true;
+      if constexpr (kValuesAtOnce) {
+        load_values_of(tile);
+      } else {
+        if (pending) load_values_of(before);
+        before = tile;
+        pending = true;
+      }
     }
   }
-  if (pending) load_before();
+  if (pending) load_values_of(before);
   // All copies are issued; the last steps of a ring and an output are left. CTAs of the next grid reach their wait on
   // SMs whose CTA has ended. On this SM there is no room for one before.
   ptx::griddepcontrol_launch_dependents();

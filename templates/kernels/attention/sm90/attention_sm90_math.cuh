@@ -173,7 +173,10 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     take_gathered();
     turns_.wait();
     fence();
-    issue_scores(keys);
+    if constexpr (kScoresInHalves)
+      issue_halves<false>(keys);
+    else
+      issue_scores(keys);
     turns_.pass();
     ptx::wgmma_wait_group<0>();
     end_scores(walk_.end - 1);
@@ -197,10 +200,11 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
 
   template <bool kMasked, bool kCleans>
   __device__ __forceinline__ void step(int tile) {
-    issue_both<kCleans, true>(tile);
+    constexpr bool kInHalves = kScoresLandInHalves && !kMasked;
+    issue_both<kCleans, true, kInHalves>(tile);
     end_step<kPacksAtOnce>();
     if constexpr (kMasked) mask(tile);
-    exponentiate<kMasked>(softmax_);
+    exponentiate<kMasked, kInHalves>(softmax_);
     end_step<!kPacksAtOnce>();
     rescale(softmax_, output_);
     pack();
@@ -250,7 +254,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   __device__ __forceinline__ void pass_tiles();
 
   /// kEndsRuns: a run of products may end ahead of this product with V. The last one of an item joins the run before.
-  template <bool kCleans, bool kEndsRuns>
+  /// kInHalves: the scores are still on their way.
+  template <bool kCleans, bool kEndsRuns, bool kInHalves = false>
   __device__ __forceinline__ void issue_both(int tile) {
     // A warpgroup that may have to clean values together with the others does so ahead of its turn.
     constexpr bool kLooksAhead = kCleans || !kInStages;
@@ -270,7 +275,10 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
         fence();
       }
     }
-    issue_scores(keys);
+    if constexpr (kScoresInHalves)
+      issue_halves<true>(keys);
+    else
+      issue_scores(keys);
     if constexpr (!kLooksAhead) {
       values = take_values<false>();
       take_more();
@@ -278,10 +286,31 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if constexpr (kEndsRuns && !kOneProduct) join_run();
     if constexpr (!kOneProduct) issue_output(values);
     turns_.pass();
-    if constexpr (kPartsTakeTurns) end_output<1>();
+    if constexpr (kPartsTakeTurns && !kScoresInHalves) end_output<1>();
+    if constexpr (kInHalves) return;
     ptx::wgmma_wait_group<kOneProduct ? 0 : 1>();
     end_scores(tile);
   }
+
+  // ---- scores in halves: attention_sm90_halves.cuh ----
+
+  using HalfScores = float[spec::kBlockN / 4];
+  template <int kHalf>
+  __device__ __forceinline__ HalfScores& half_scores();
+  template <int kHalf>
+  __device__ __forceinline__ void end_half_scores();
+  template <bool kBehindParts>
+  __device__ __forceinline__ void issue_halves(uint32_t keys);
+  template <bool kRises, class OnlineSoftmax>
+  __device__ __forceinline__ void exponentiate_halves(OnlineSoftmax& softmax);
+
+  // ---- tiles of V: attention_sm90_values.cuh ----
+
+  template <bool kCleans>
+  __device__ __forceinline__ uint32_t take_values();
+  __device__ __forceinline__ void clean_first(uint32_t values);
+  __device__ __forceinline__ void note_last_keys();
+  __device__ __forceinline__ bool foreign_keys() const;
 
   // ---- products ----
 
@@ -339,42 +368,6 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     policy::take_sign(Fragment{scores_}, score_mod);
     if constexpr (OpenRow::exists) open_scores(params_, item_, limits_of(item_.rows()), row(), tile, Fragment{scores_});
   }
-  /// Waits for the first sub-stage of the next tile of V. kCleans: writes zeros for keys that are not the sequence's,
-  /// in any of its sub-stages. Their probability is 0, but 0 times the bytes there may be NaN.
-  template <bool kCleans>
-  __device__ __forceinline__ uint32_t take_values() {
-    const uint32_t values = tiles_.template wait_v<0>();
-    if constexpr (kCleans && kMathCleansFirst) clean_first(values);
-    if (kCleans && last_keys_ < spec::kBlockN) {
-      tiles_.template wait_more_v<1>();
-      clear_last_keys(values, last_keys_);
-      ptx::fence_proxy_async_shared();
-      ptx::bar_sync(kCleanBarrier, kMathThreads);
-      last_keys_ = spec::kBlockN;
-    }
-    return values;
-  }
-  /// Writes zeros for keys before the sequence's start, with which an item's first tile may begin.
-  __device__ __forceinline__ void clean_first(uint32_t values) {
-    if (hidden_keys() == 0) return;
-    tiles_.template wait_more_v<1>();
-    clear_first_keys(values, hidden_keys());
-    ptx::fence_proxy_async_shared();
-    ptx::bar_sync(kCleanBarrier, kMathThreads);
-    hide(0);
-  }
-  /// The item's count is read late. Where warpgroups may have no rows, that read would stand behind a condition; there
-  /// it is read early.
-  __device__ __forceinline__ void note_last_keys() {
-    const int keys = kSkipsRows || kOthersClean ? posted_keys_ : ptx::uniform(item_.last_keys<kHidesInTiles>());
-    last_keys_ = foreign_keys() ? keys : spec::kBlockN;
-  }
-  /// Whether a tile of V may hold more than the sequence's keys. TMA fills with zeros past the end of a tensor.
-  /// Gathering and converting warps write zeros for all other keys.
-  __device__ __forceinline__ bool foreign_keys() const {
-    if constexpr (kOthersClean) return false;
-    return spec::kKvLayout != KvLayoutKind::kPadded || params_.kv_lengths != nullptr;
-  }
   /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
@@ -415,11 +408,13 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if constexpr (kHere && !kOneProduct) end_output();
   }
   /// kRises: rows may have seen no key yet, or much smaller scores.
-  template <bool kRises, class OnlineSoftmax>
+  /// kInHalves: the second half of the scores is on its way, behind the first one.
+  template <bool kRises, bool kInHalves = false, class OnlineSoftmax>
   __device__ __forceinline__ void exponentiate(OnlineSoftmax& softmax) {
+    if constexpr (kInHalves) return exponentiate_halves<kRises>(softmax);
     to_exponents(Fragment{scores_}, exponent_scale_of(params_.scale));
     if constexpr (kPacksAtOnce)
-      softmax.template exponentiate<kRises>(scores_, scale_, probabilities_, keys());
+      softmax.template exponentiate<kRises>(scores_, scale_, probabilities_, keys(), [] {});
     else
       softmax.exponentiate(scores_, scale_, keys());
   }

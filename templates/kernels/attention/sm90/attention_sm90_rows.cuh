@@ -2,6 +2,7 @@
 /// tiles that they touch one by one. These are rows of V that they clean, and rows of the output.
 #pragma once
 
+#include "kernels/attention/attention_open.cuh"
 #include "kernels/attention/sm90/attention_sm90_columns.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "mma/promotion_sm90.cuh"
@@ -30,7 +31,10 @@ constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOver
 constexpr bool kOneProduct = kNarrow && (spec::kOverlap == Overlap::kNone || spec::kOverlap == Overlap::kPingPong);
 // The parts of P V take turns between the registers of scores and others as wide. The next scores are issued behind the
 // last part, and not behind its additions.
-enum : bool { kPartsTakeTurns = spec::kPvBuffers == 2 };
+enum : bool {
+  kPartsTakeTurns = spec::kPvBuffers == 2,
+  kScoresInHalves = kPartsTakeTurns && contract::parts_lie_in_scores(spec::kBlockN)
+};
 static_assert(!kPartsTakeTurns ||
                   (spec::kPvPromote == 1 && contract::parts_take_turns(kOneProduct, spec::kBlockN, spec::kHeadDimV)),
               "several parts, each as wide as scores");
@@ -51,6 +55,8 @@ using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
 using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKeyScales, spec::kExp2Emulated>,
                                policy::RowSoftmax<spec::kRescale, spec::kExp2Emulated>>::type;
+// Exponentials of the first half of a tile's scores begin when that half has landed, where nothing else reads a score.
+enum : bool { kScoresLandInHalves = kScoresInHalves && !ScoreMod::changes_scores && !kKeyScales && !OpenRow::exists };
 constexpr bool kPacksAtOnce = kNarrow;  // that softmax makes an operand, and leaves the scores as they are
 using Halves =
     policy::Either<kKeepsHalves, mma::SharedHalves<kOutputColumns, kMathThreads>, mma::OwnHalves<kOutputColumns>>::type;

@@ -125,15 +125,17 @@ struct RawTiles : Tiles {
     num_kv_stages = raw_ring().slots,
     v_cols_per_cta = kSlabsV * kSlabColumns,
     BK0 = kTransposesV ? int{v_cols_per_cta} : kSlabsQk * kSlabColumns,
-    BK1 = spec::kBlockN
+    BK1 = raw_ring().keys,
+    k_rows_per_cta = BK1
   };
   enum : bool { shared_ring = true };
 };
 using RawRing = pipeline::StagedPipeline<kRestagesKv ? raw_ring().slots : spec::kQStages>;
 using RawProducer = pipeline::KvProducer<RawTiles>;
-/// A raw tile of K or V: its slabs have the columns of q's, of kKvDType.
+/// A raw tile of K or V, or a part of one: its slabs have the columns of q's, of kKvDType.
 struct RawTile : OwnBoxes {
-  enum : int { kRows = spec::kBlockN, kSlabs = kSlabsV };
+  enum : int { kRows = kRestagesKv ? int{raw_ring().keys} : spec::kBlockN, kSlabs = kSlabsV };
+  enum : int { kParts = spec::kBlockN / kRows };
   enum : uint32_t { row_bytes = kTransposesV ? kRowBytes : kRowBytes / 2, kSlabBytes = kRows * row_bytes };
   __device__ static int first_row() { return 0; }
   __device__ static int row_in_slot() { return 0; }
@@ -144,6 +146,10 @@ struct RawTile : OwnBoxes {
   }
 };
 static_assert(!kRestagesKv || (spec::kNumQkStages == 1 && kValueStages == 1), "operands are made whole");
+// Values that are transposed may come together with the keys of their tile, and not one tile late: that leaves more
+// time to transpose them. Two warpgroups with whole raw tiles lose 1 to 2 % by it, because their keys come later
+// (H200).
+enum : bool { kValuesAtOnce = kTransposesV && (spec::kMathWarpgroups == 3 || RawTile::kParts > 1) };
 static_assert(!kNarrow || !kSharedRing, "slots of V have rows of ones, and those of K have none");
 
 /// K as an operand, and raw V. Operands, Raw: the rings of either.

@@ -288,6 +288,38 @@ void parts(List& list) {
   add("columns", columns, Overlap::kPingPong);
 }
 
+/// Parts within the registers of scores, whose halves are products of their own, and raw tiles of V that come in
+/// halves. Sequences end in either half of a tile.
+void halves(List& list) {
+  if (!list.narrow()) return;
+  int i = 0;
+  const auto add = [&](const std::string& name, AttentionProblem problem,
+                       Overlap overlap = Overlap::kPingPong) -> CudaCase& {
+    problem = dims(problem, 256, 256);
+    problem.lse = problem.sinks = false;
+    return list.add("halves_" + name, problem, several({300, 1, 0, 129, 190, 256}, 140),
+                    [&](AttentionSchedule& schedule) {
+                      schedule.block_n = 128;
+                      schedule.pv_buffers = 2;
+                      schedule.overlap = overlap;
+                    });
+  };
+  add("dense", small(i++));
+  add("alone", causal(small(i++)), Overlap::kNone);
+  add("pages", causal(paged(small(i++), 16)));
+  add("large_pages", paged(small(i++), 256));
+  add("window", windowed(small(i++), 70, 9));
+  add("softcap", causal(capped(small(i++), 20)));
+  add("alibi", with_alibi(small(i++, 2, 2)));
+  add("starts", causal(left_padded(paged(small(i++), 64))));
+  add("packed", causal(small(i++, 8, 2)));
+  add("negative_scale", small(i++)).change = [](AttentionCase& call) { call.scale = -0.3f; };
+  add("rising", small(i++)).options.q_magnitude = 20;  // references move in either half
+  AttentionProblem columns = causal(paged(small(i++), 128));
+  columns.v_layout = VLayout::kColumns;
+  add("columns", columns);
+}
+
 /// Exponentials by a polynomial: the coarse one of e4m3, and the finer one under an LSE. Rows that see no key ahead of
 /// others, and scores far below the largest.
 void emulated(List& list) {
@@ -339,6 +371,7 @@ std::vector<CudaCase> hopper_fp8_cases() {
     hopper_fp8_cases_test::unpromoted(list);
     hopper_fp8_cases_test::runs(list);
     hopper_fp8_cases_test::parts(list);
+    hopper_fp8_cases_test::halves(list);
     for (CudaCase& test : list.take()) cases.push_back(std::move(test));
   }
   return cases;

@@ -76,6 +76,14 @@ void add_fp8_queries(std::vector<AttentionCall>& calls) {
   AttentionSchedule parts = fp8_schedule(Overlap::kNone, 3);
   parts.pv_promote = 1, parts.pv_buffers = 2;
   calls.push_back({"attention_sm90_fp8_parts_in_turn", wide, shape, parts, kThreeCtas});
+  // Raw tiles come in halves, and scores in halves of registers. A tile has 128 keys, and slots of two of them are all
+  // that fits.
+  AttentionSchedule halves = fp8_schedule(Overlap::kPingPong);
+  halves.block_n = 128, halves.pv_buffers = 2;
+  AttentionShape twice = shape;
+  for (int& length : twice.kv_lens) length *= 2;
+  calls.push_back({"attention_sm90_fp8_halves", fp8_problem({1, 1}, DType::kE4m3, ScaleKind::kPerTensor, 256), twice,
+                   halves, kThreeCtas});
   const AttentionSchedule intra = fp8_schedule(Overlap::kIntra, 3);
   AttentionSchedule runs = intra;
   runs.pv_promote = 2;
