@@ -85,7 +85,10 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
                   {DType::kF16, DType::kBf16, DType::kTf32, DType::kE4m3, DType::kE5m2, DType::kMxfp8, DType::kMxfp4,
                    DType::kNvfp4});
   if (bits_of(problem.dtype.a) != 16) blackwell.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
-  blackwell.takes("/problem/groups/kind", problem.groups.kind, {GroupKind::kNone});
+  blackwell.takes("/problem/groups/kind", problem.groups.kind,
+                  {GroupKind::kNone, GroupKind::kRows, GroupKind::kMasked});
+  if (problem.groups.scatter) blackwell.refuse("/problem/groups/scatter", "true", "false");
+  if (problem.groups.pointers) blackwell.refuse("/problem/groups/pointers", "true", "false");
   if (result_columns(problem) != problem.n)
     blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "every epilogue without gates");
   if (quantizes(problem))
@@ -95,16 +98,24 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
     if (!value.is_auto()) blackwell.takes(path, value.value(), built);
   };
   check_slab(problem, schedule, violations);
+  if (problem.groups.gather && !schedule.swizzle.is_auto())
+    blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B, Swizzle::k64B, Swizzle::k32B});
   takes("/schedule/block_m", schedule.block_m, {contract::kBlackwellGemmRows});
   if (!schedule.split_mode.is_auto())
     blackwell.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kTurnstile});
-  if (!schedule.scheduler.is_auto())
+  // How many tiles groups have is known on the device alone.
+  const bool grouped = problem.groups.any();
+  if (!schedule.scheduler.is_auto() && grouped)
+    blackwell.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kPersistent});
+  else if (!schedule.scheduler.is_auto())
     blackwell.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kPersistent, Scheduler::kQueued});
+  if (const int parts = schedule.split_k.value_or(1); grouped && parts > 1)
+    blackwell.refuse("/schedule/split_k", fmt::format("{} parts of k of groups", parts), "1");
   takes("/schedule/k_group", schedule.k_group, {1, 2, 4});
   takes("/schedule/store_stages", schedule.store_stages, {1, kMostStoreStages});
   takes("/schedule/split_k", schedule.split_k, {1, 2, 4, 8});
   takes("/schedule/cta_group", schedule.cta_group, {1, 2});
-  takes("/schedule/clc_depth", schedule.clc_depth, {0, 1, 2, 3});
+  takes("/schedule/clc_depth", schedule.clc_depth, grouped ? std::vector<int>{0} : std::vector<int>{0, 1, 2, 3});
   const ClusterShape cluster = schedule.cluster.value_or({schedule.cta_group.value_or(1), 1});
   const bool pair = schedule.cta_group.value_or(1) == 2;
   if (!is_one_of(cluster.m, {1, 2, 4}) || !is_one_of(cluster.n, {1, 2, 4}) ||
@@ -112,6 +123,9 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
     blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n),
                      pair ? "[2, 1], [2, 2], [2, 4], [4, 1], [4, 2] with cta_group 2"
                           : "[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [1, 4], [2, 4]");
+  else if (problem.groups.gather && (cluster.m != (pair ? 2 : 1) || cluster.n != 1))
+    blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}] with gather", cluster.m, cluster.n),
+                     pair ? "[2, 1] with cta_group 2" : "[1, 1], and [2, 1] with cta_group 2");
 }
 
 void check_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
@@ -199,6 +213,8 @@ std::vector<SharedRegion> blackwell_map(const GemmSpec& spec) {
   add_barriers("tile empty", barriers.item_empty, barriers.item_wanted, "all have read it");
   add_barriers("tile wanted", barriers.item_wanted, barriers.count, "loads of the one before have begun");
   add("tensor address", layout.tensor_address, layout.total, 0, "where the tensor memory begins");
+  add("groups", layout.total, static_cast<int>(shared_bytes(spec)), 0,
+      fmt::format("the rows and tiles of {} groups", spec.most_groups));
   return regions;
 }
 
@@ -219,7 +235,8 @@ TensorMemoryMap blackwell_tensor_memory(const GemmSpec& spec) {
 }
 
 std::uint32_t blackwell_shared_bytes(const GemmSpec& spec) {
-  return static_cast<std::uint32_t>(contract::blackwell_gemm_layout(blackwell_gemm_shape_of(spec)).total);
+  return static_cast<std::uint32_t>(
+      contract::blackwell_gemm_shared_bytes(blackwell_gemm_shape_of(spec), spec.most_groups));
 }
 
 std::vector<KernelRole> blackwell_roles(const GemmSpec&) {

@@ -61,10 +61,11 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
   spec.store_stages = schedule.store_stages.value_or(2);
   // Pairs are for many tiles. There, CTAs that finish early take items of CTAs that have not begun.
-  const bool queued = schedule.scheduler.value_or(schedule.clc_depth.value_or(0) > 0 ||
-                                                          (form.ctas == 2 && !own_tile && form.split_k == 1)
-                                                      ? Scheduler::kQueued
-                                                      : Scheduler::kPersistent) == Scheduler::kQueued;
+  const bool queued =
+      schedule.scheduler.value_or(schedule.clc_depth.value_or(0) > 0 ||
+                                          (form.ctas == 2 && !own_tile && form.split_k == 1 && !spec.is_grouped())
+                                      ? Scheduler::kQueued
+                                      : Scheduler::kPersistent) == Scheduler::kQueued;
   spec.scheduler = queued ? Scheduler::kQueued : Scheduler::kPersistent;
   spec.clc_depth = schedule.clc_depth.value_or(queued ? kClcDepth : 0);
 
@@ -101,13 +102,20 @@ double clusters_that_fit(int ctas, int num_sms) {
   return std::max(1.0, std::floor(num_sms * share / ctas));
 }
 
+/// Tiles along one side of a product; of_groups: the mean of a group's. Groups end, on average, in the middle of a
+/// tile.
+double tiles_along(double count, double of_tile, bool of_groups) {
+  return of_groups && 2 * count > of_tile ? count / of_tile + 0.5 : std::ceil(count / of_tile);
+}
+
 Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms, const GemmRates& machine) {
   const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
   const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);
-  const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
-  const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m));
-  const double tile_columns = std::ceil(columns / (spec.block_n * spec.cluster_n));
-  const double work = tile_rows * tile_columns * spec.split_k;  // of clusters
+  const double groups = std::max(1, extent.groups), m = extent.rows_of_group();
+  const double rows = spec.swap_ab ? extent.n : m, columns = spec.swap_ab ? m : extent.n;
+  const double tile_rows = tiles_along(rows, spec.block_m * spec.cluster_m, extent.groups > 1 && !spec.swap_ab);
+  const double tile_columns = tiles_along(columns, spec.block_n * spec.cluster_n, extent.groups > 1 && spec.swap_ab);
+  const double work = groups * tile_rows * tile_columns * spec.split_k;  // of clusters
   const double at_once = clusters_that_fit(spec.cluster(), num_sms), rounds = std::ceil(work / at_once);
   const double slab_bytes = spec.slab_bytes;
   const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / slab_bytes) / spec.split_k);
@@ -144,8 +152,7 @@ Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms, cons
                         std::max(0.0, tile_columns * spec.block_n * spec.cluster_n - columns);
   const double row_bytes =
       extent.k * (bits_of(spec.a) / 8.0 + (shape.scale_atoms > 0 ? 1.0 / scale_vector(spec.a) : 0));
-  const double bytes = (static_cast<double>(extent.m) + extent.n + padded / 4) * row_bytes +
-                       static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
+  const double bytes = groups * ((m + extent.n + padded / 4) * row_bytes + m * extent.n * bits_of(spec.d) / 8.0);
   const double busy = std::min(1.0, work * spec.cluster() / (kEnoughSms * num_sms));
   times.memory_us = bytes / (machine.bytes_per_us * busy);
   const double sm_us = times.sm / machine.clock_mhz, memory_us = times.memory_us + kFirst / machine.clock_mhz;
@@ -160,7 +167,8 @@ std::vector<GemmTile> blackwell_gemm_tiles(const GemmSpec& base, const GemmProbl
   std::vector<GemmTile> tiles;
   for (const Form& form : kForms) {
     // Parts of k change the order of sums. A row's result would then depend on the number of rows.
-    if (problem.batch_invariant && form.split_k > 1) continue;
+    // A CTA of groups walks many tiles, and CTAs with parts of k have one.
+    if ((problem.batch_invariant || problem.groups.any()) && form.split_k > 1) continue;
     tiles.push_back({filled(form, base, schedule)});
   }
   return tiles;
@@ -193,7 +201,9 @@ void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, 
           : spec.accumulators > 1 ? "one is stored while the other is added to"
                                   : "sums and scales leave no room for two");
   resolve("scheduler", schedule.scheduler, spec.scheduler,
-          queued ? "CTAs that are done take over what others have not begun" : "few tiles: each CTA knows its own");
+          queued              ? "CTAs that are done take over what others have not begun"
+          : spec.is_grouped() ? "the device alone knows how many tiles groups have"
+                              : "few tiles: each CTA knows its own");
   resolve("clc_depth", schedule.clc_depth, spec.clc_depth,
           queued ? "one answer is read while the next is on its way" : "no CTA asks for tiles");
   resolve("split_k", schedule.split_k, spec.split_k,
@@ -205,11 +215,12 @@ void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, 
 std::optional<Predicted> predict_blackwell_gemm(const GemmSpec& spec, const GemmProblem& problem,
                                                 const GemmShape& shape, const MachineClass& machine) {
   if (!machine.timeline || !machine.gemm) return std::nullopt;
-  const Times times = times_of(spec, {shape.m, problem.n, problem.k, 0}, machine.timeline->sms, *machine.gemm);
+  const GemmExtent extent = extent_of(problem, shape);
+  const Times times = times_of(spec, extent, machine.timeline->sms, *machine.gemm);
   const auto us = [&](double clocks) { return clocks / machine.gemm->clock_mhz; };
   Predicted timeline;
-  timeline.microseconds = shape.m > 0 ? times.total_us : 0;
-  timeline.operations = 2.0 * shape.m * problem.n * problem.k;
+  timeline.microseconds = extent.m > 0 ? times.total_us : 0;
+  timeline.operations = 2.0 * extent.m * problem.n * problem.k;
   timeline.clock_ghz = machine.gemm->clock_mhz / 1e3;
   timeline.machine = machine.timeline;
   timeline.terms = {{"products", us(times.tensor), "tensor cores, of the busiest SM"},

@@ -27,7 +27,7 @@ struct GemmSpec {
   int slab_bytes = 128;              // of k in a slot
   Swizzle swizzle = Swizzle::k128B;  // of the operands in shared memory: contract/shared_slab.h
   int promotion = 0;                 // slabs of k between two additions to f32 sums; 0: none
-  // hopper
+  // hopper and blackwell
   int k_group = 1, store_stages = 2;
   Roles roles = Roles::kCooperative;
   int math_warpgroups = 2;
@@ -104,7 +104,7 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   field("stages", spec.stages, any{}, "slots of the operands' ring");
   field("slab_bytes", spec.slab_bytes, any{}, "bytes of k in a slot");
   field("swizzle", spec.swizzle, any{}, "shared-memory swizzle of the operands");
-  if (spec.family != Family::kBlackwell) {
+  if (spec.family != Family::kBlackwell || spec.is_grouped()) {
     field("groups", spec.groups, any{}, "whether rows belong to groups, each with a right operand of its own");
     field("bounds", spec.bounds, any{}, "what the bounds of groups say");
     field("most_groups", spec.most_groups, any{}, "groups for which shared memory has room");

@@ -67,6 +67,7 @@ void open_fields(const Lines& lines, AttentionSpec& spec) {
   if (lines.contains("pv_buffers")) spec.pv_buffers = 2;
 }
 void open_fields(const Lines& lines, GemmSpec& spec) {
+  if (lines.contains("groups")) spec.groups = GroupKind::kRows;
   spec.quantizes = lines.contains("quantizes");
   spec.scatter = lines.contains("scatter");
   spec.pointers = lines.contains("pointers");

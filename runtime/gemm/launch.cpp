@@ -131,9 +131,9 @@ void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const 
   if (kernel.groups.any()) params.k = kernel.k;  // without k there is no slab, and nothing of a stand-in is read
 }
 
-void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
+void set_operands(contract::BlackwellGemmGroupedParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
                   const GemmTensors& tensors, const GemmMatrices& of) {
-  const BlackwellGemmTensorMaps maps = blackwell_tensor_maps_of(spec, tensors, of);
+  const BlackwellGemmTensorMaps maps = blackwell_tensor_maps_of(spec, tensors, of, kernel.groups);
   encode(*kernel.device, params.a, maps.a);
   encode(*kernel.device, params.b, maps.b);
   encode(*kernel.device, params.d, maps.d);
@@ -142,6 +142,7 @@ void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kerne
     encode(*kernel.device, params.scales_b, maps.scales_b);
   }
   set_mapped(params, kernel, spec, tensors, of);
+  set_groups(params.groups, kernel, tensors, of);
   // Sums that are added slab by slab are zeros where there is no slab, and no scale is read then.
   if (spec.promotion > 0) params.k = kernel.k;
 }
@@ -259,10 +260,10 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   GemmTensors given = tensors;
   if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
   if (spec.family == Family::kBlackwell) {
-    contract::BlackwellGemmParams params{};
+    contract::BlackwellGemmGroupedParams params{};
     set_operands(params, kernel, spec, given, of);
     set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
-    launch(params, sizeof params);
+    launch(params, spec.has_bounds() ? sizeof params : sizeof(contract::BlackwellGemmParams));
     return;
   }
   with_parameters<contract::GemmParams>(kernel, spec, of, [&](auto& params, std::size_t bytes) {

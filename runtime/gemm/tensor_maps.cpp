@@ -124,7 +124,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
 }
 
 BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,
-                                                 const GemmMatrices& of) noexcept {
+                                                 const GemmMatrices& of, const GemmGroups& groups) noexcept {
   const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
   const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);
   const bool swap = spec.swap_ab;
@@ -132,9 +132,12 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   const auto operand = [&](const Matrix& given, TileSide side, int sharers) {
     const Matrix matrix = as_bytes(given);
     const contract::SharedSlab slab = shared_slab(spec, side);
+    const bool of_b = (side == TileSide::kRows) == swap;
+    const int box_columns = slab.width() * 8 / bits_of(matrix.dtype);
     // Sharers bring some rows of each strip each or, with m or n innermost, some k of each box.
-    return map_of(matrix, slab.width() * 8 / bits_of(matrix.dtype),
-                  (slab.mn_major ? slab.depth() : slab.rows) / sharers, spec.swizzle);
+    const int box_rows = spec.gather && !of_b ? 1 : (slab.mn_major ? slab.depth() : slab.rows) / sharers;
+    return of_b && groups.has_bounds() ? map_of_each(matrix, groups.count, box_columns, box_rows, spec.swizzle)
+                                       : map_of(matrix, box_columns, box_rows, spec.swizzle);
   };
   BlackwellGemmTensorMaps maps;
   maps.a = operand(rows, TileSide::kRows, boxes.a_sharers);

@@ -21,6 +21,6 @@ struct BlackwellGemmTensorMaps {
   bool has_scales = false;
 };
 BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,
-                                                 const GemmMatrices& matrices) noexcept;
+                                                 const GemmMatrices& matrices, const GemmGroups& groups) noexcept;
 
 }  // namespace kernelwright::detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "contract/block_scales.h"
+#include "contract/gemm_groups.h"
 #include "contract/gemm_launch.h"
 #include "contract/integers.h"
 #include "contract/shared_slab.h"
@@ -37,6 +38,13 @@ struct BlackwellGemmParams {
   float alpha, beta;
   int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
   GemmLaunchParams launch;
+};
+
+/// The same with groups of rows that have bounds. The map of the problem's b then has the group as its outermost
+/// dimension, (k, n, group) or (n, k, group). Rows of a and d are those of all groups, one behind the other. bias and
+/// the scales of b are [group][..] without gaps. With gather, the map of the problem's a has boxes of one row.
+struct BlackwellGemmGroupedParams : BlackwellGemmParams {
+  GemmGroupsParams groups;
 };
 
 // Warps 0-3 take accumulators out of tensor memory. Warp 4 multiplies, 5 loads, 6 asks for tiles, 7 gathers scales.
@@ -187,6 +195,14 @@ constexpr BlackwellGemmLayout blackwell_gemm_layout(const BlackwellGemmShape& sh
   const int32_t least = kSharedBytes / (most_ctas + 1) - kReservedBytes + 16;
   if (layout.total < least) layout.total = least / 16 * 16;
   return layout;
+}
+
+/// Dynamic shared memory, with the table of groups behind the rest. `groups`: for which the table has room.
+constexpr int32_t blackwell_gemm_groups_offset(const BlackwellGemmShape& shape) {
+  return blackwell_gemm_layout(shape).total;
+}
+constexpr int32_t blackwell_gemm_shared_bytes(const BlackwellGemmShape& shape, int32_t groups) {
+  return blackwell_gemm_groups_offset(shape) + (gemm_group_table(groups).total + 15) / 16 * 16;
 }
 
 }  // namespace kernelwright::contract

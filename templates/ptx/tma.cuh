@@ -228,6 +228,16 @@ __device__ __forceinline__ void cp_async_bulk_tensor_3d_pair(uint32_t shared, co
       : "memory");
 }
 
+__device__ __forceinline__ void cp_async_bulk_tensor_3d_pair_multicast(uint32_t shared, const TensorMap& map, int x,
+                                                                       int y, int z, uint32_t barrier, uint16_t ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.cta_group::"
+      "2 "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared),
+      "l"(map_address(map)), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(ctas)
+      : "memory");
+}
+
 __device__ __forceinline__ void cp_async_bulk_tensor_4d_pair(uint32_t shared, const TensorMap& map, int x, int y, int z,
                                                              int w, uint32_t barrier) {
   asm volatile(

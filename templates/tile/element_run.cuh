@@ -64,6 +64,17 @@ class ElementRun {
     }
   }
 
+  /// f32 only: reads eight elements of `all`, each at a place of its own. `place(i)`: where element i is, or -1.
+  template <class Place>
+  __device__ __forceinline__ void load_each(const Place& place, const float* all) {
+    static_assert(kType == DType::kF32);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const int at = place(i);
+      words_[i] = ptx::ld_global_u32_if(all + at, at >= 0);
+    }
+  }
+
   __device__ __forceinline__ float value(int i) const {
     if constexpr (kType == DType::kF32)
       return __uint_as_float(words_[i]);

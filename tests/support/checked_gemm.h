@@ -9,8 +9,8 @@ namespace kernelwright::test {
 
 class CheckedGemm : public testing::Test {
  protected:
-  explicit CheckedGemm(emulator::Completion completion = emulator::Completion::kEager)
-      : engine_(make_checking_engine(4, completion, 1)) {}
+  explicit CheckedGemm(emulator::Completion completion = emulator::Completion::kEager, Arch arch = Arch::kSm90a)
+      : engine_(make_checking_engine(4, completion, 1, arch)) {}
   void SetUp() override {
     if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   }

@@ -5,13 +5,17 @@
 #include "spec.h"
 
 #include "contract/gemm_launch.h"
+#include "contract/words.h"
 #include "policy/either.cuh"
 
 namespace kernelwright {
 
 namespace spec_defaults {
 // Not variables, which would be in every binary.
-enum : bool { kQuantizes = false, kPowerOfTwo = false, kScatter = false, kPointers = false };
+enum : bool { kQuantizes = false, kPowerOfTwo = false, kGather = false, kScatter = false, kPointers = false };
+enum : int { kMostGroups = 0 };
+// Of Blackwell's kernels without groups. An enumerator has no type of another enum, so readers cast to it.
+enum : int { kGroups = static_cast<int>(GroupKind::kNone), kBounds = static_cast<int>(GroupBounds::kStarts) };
 }  // namespace spec_defaults
 
 // A constant of the Spec's own text hides the one of the same name here.
@@ -29,9 +33,9 @@ enum : bool { kScalesColumns = spec::kQuantizes && !spec::kSwapAb, kSwapsScales 
 // Groups of kind k have slices of k instead, which bounds in memory give: kSlicesK. Their matrices d lie as those of a
 // batch do: kStacked.
 enum : bool {
-  kAnyGroups = spec::kGroups != GroupKind::kNone,
-  kBatched = spec::kGroups == GroupKind::kBatch,
-  kSlicesK = spec::kGroups == GroupKind::kK,
+  kAnyGroups = static_cast<GroupKind>(spec::kGroups) != GroupKind::kNone,
+  kBatched = static_cast<GroupKind>(spec::kGroups) == GroupKind::kBatch,
+  kSlicesK = static_cast<GroupKind>(spec::kGroups) == GroupKind::kK,
   kManyB = kAnyGroups && !kSlicesK,
   kStacked = kBatched || kSlicesK,
   kHasBounds = kAnyGroups && !kBatched

@@ -36,11 +36,13 @@ std::vector<Spec> specs() {
   placed.groups = GroupKind::kRows, placed.scatter = placed.pointers = true;
   GemmSpec tcgen05;
   tcgen05.family = Family::kBlackwell, tcgen05.arch = Arch::kSm103a;
+  GemmSpec grouped = tcgen05;
+  grouped.groups = GroupKind::kMasked, grouped.bounds = GroupBounds::kCounts, grouped.gather = true;
   CombineSpec combine;
   combine.lse_apart = true;
   return {AttentionSpec{}, latent,      rotary,          narrow,           scored,        bias,           blackwell,
           GemmSpec{},      gemm,        tcgen05,         combine,          CombineSpec{}, QuantizeSpec{}, KvWriteSpec{},
-          RowOpSpec{},     RouteSpec{}, RouteSortSpec{}, MoeCombineSpec{}, placed};
+          RowOpSpec{},     RouteSpec{}, RouteSortSpec{}, MoeCombineSpec{}, placed,        grouped};
 }
 
 TEST(ReadSpec, ReadsBackWhatSpecsWrite) {

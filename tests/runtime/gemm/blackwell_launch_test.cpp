@@ -34,7 +34,7 @@ LoadedGemm loaded(const GemmProblem& problem, const GemmSchedule& schedule) {
 BlackwellGemmTensorMaps maps_of(const GemmProblem& problem, const GemmSchedule& schedule, const GemmTensors& tensors) {
   const LoadedGemm kernel = loaded(problem, schedule);
   const GemmSpec& spec = kernel.variant_for(tensors.m).spec;
-  return detail::blackwell_tensor_maps_of(spec, tensors, detail::matrices_of(kernel, spec, tensors));
+  return detail::blackwell_tensor_maps_of(spec, tensors, detail::matrices_of(kernel, spec, tensors), problem.groups);
 }
 std::string refusal(const GemmProblem& problem, const GemmSchedule& schedule, const GemmTensors& tensors) {
   const LoadedGemm kernel = loaded(problem, schedule);
@@ -70,6 +70,33 @@ TEST(BlackwellGemmTensorMaps, OfAClusterAreSharesOfWhatItsCtasRead) {
   const BlackwellGemmTensorMaps pairs = maps_of(mlp(), tile(128, 2, {4, 2}), some_operands());
   EXPECT_THAT(box(pairs.a), ElementsAre(64, 64));
   EXPECT_THAT(box(pairs.b), ElementsAre(64, 32)) << "a half, shared by two pairs";
+}
+
+TEST(BlackwellGemmTensorMaps, OfGroupsHaveAMatrixForEach) {
+  GemmProblem problem = mlp();
+  problem.groups = {GroupKind::kRows, 8, GroupBounds::kStarts};
+  GemmTensors tensors = some_operands();
+  tensors.b_stride = 328;
+  const BlackwellGemmTensorMaps maps = maps_of(problem, tile(128), tensors);
+  EXPECT_THAT(dims(maps.a), ElementsAre(320, 100)) << "rows of all groups";
+  EXPECT_THAT(dims(maps.b), ElementsAre(320, 512, 8));
+  EXPECT_THAT(box(maps.b), ElementsAre(64, 128, 1));
+  EXPECT_EQ(maps.b.strides_bytes[1], 512u * 328 * 2);
+  GemmSchedule swapped = tile(32);
+  swapped.swap_ab = true;
+  EXPECT_THAT(dims(maps_of(problem, swapped, tensors).a), ElementsAre(320, 512, 8));
+}
+
+TEST(BlackwellGemmTensorMaps, OfGatheredRowsBringOneRowEach) {
+  GemmProblem problem = mlp();
+  problem.groups = {GroupKind::kRows, 8, GroupBounds::kStarts, true};
+  GemmTensors tensors = some_operands();
+  tensors.source_rows = 40;
+  const BlackwellGemmTensorMaps maps = maps_of(problem, tile(128, 2, {2, 1}), tensors);
+  EXPECT_THAT(dims(maps.a), ElementsAre(320, 40));
+  EXPECT_THAT(box(maps.a), ElementsAre(64, 1));
+  EXPECT_THAT(box(maps.b), ElementsAre(64, 64, 1));
+  EXPECT_THAT(dims(maps.d), ElementsAre(512, 100));
 }
 
 TEST(BlackwellGemmTensorMaps, OfOtherLayoutsAreCutAlongK) {
@@ -313,6 +340,27 @@ TEST(BlackwellGemmNotes, NameRolesAndMemory) {
   EXPECT_EQ(notes.shared[0].name, "A");
   EXPECT_EQ(notes.shared[0].stage_bytes, 128u * 128);
   EXPECT_EQ(notes.shared.back().offset + notes.shared.back().bytes, shared_bytes(spec));
+}
+
+struct BlackwellGemmGroupsLaunchTest : GemmLaunches<contract::BlackwellGemmGroupedParams> {
+  BlackwellGemmGroupsLaunchTest() : GemmLaunches(Arch::kSm100a, 148) {}
+};
+
+TEST_F(BlackwellGemmGroupsLaunchTest, PassesTheBoundsAndWhereRowsOfDGo) {
+  Engine engine(options());
+  GemmProblem problem = mlp();
+  problem.groups = {GroupKind::kMasked, 5, GroupBounds::kCounts};
+  GemmTensors tensors = some_operands();
+  tensors.bounds = 0x900000, tensors.status = 0xa00000, tensors.d_stride = 520;
+  engine.prepare(problem, tile(64, 2, {2, 1})).launch(tensors, some_stream());
+  const contract::BlackwellGemmGroupedParams params = launched();
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.groups.bounds), 0x900000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.groups.status), 0xa00000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.groups.d), 0x400000u);
+  EXPECT_EQ(params.groups.d_stride, 520);
+  EXPECT_EQ(params.groups.count, 5);
+  EXPECT_EQ(params.groups.capacity, 20);
+  EXPECT_EQ(launch_config().grid[0], 5u * 8 * 2) << "a tile of a pair for each group at most, and 8 of columns";
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 ///     warps 0-3   take sums out of tensor memory, a row each thread, finish them and store; of one tile while the next
 ///                 is multiplied
 ///     warp 4      one thread multiplies; with block-scaled formats it also copies scales to tensor memory
-///     warp 5      one thread loads
+///     warp 5      one thread loads; where rows are gathered, all lanes
 ///     warp 6      one thread asks for tiles, if they are queued
 ///     warp 7      gathers scales of the columns of narrow tiles
 ///
@@ -19,9 +19,13 @@
 /// each slab's products have an accumulator of their own. The storing warps multiply them by their scales and add them
 /// up, in f32.
 ///
+/// With groups, rows of the problem's a and d belong to groups, and each group has a matrix b of its own. A CTA walks
+/// the tiles of all groups (policy/group_table.cuh). A tile may begin at any row. It loads rows of the next group too,
+/// but does not store them.
+///
 /// split_k: parts of k are items of their own. The CTAs of a tile's parts take turns, in the order of k
 /// (gemm_sm100_store.cuh).
-#include "kernels/gemm/sm100/gemm_sm100_load.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_gather.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_mma.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_store.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
@@ -40,11 +44,17 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
   Input::init(shared.input(), kGathers ? 2 : 1, kConsumers);  // and a fence for all barriers
 }
 
+/// Called by all threads, which meet behind it. A template, as are GroupTable's constants.
+template <class Table>
+__device__ __forceinline__ void make_table_of_groups(const EntryParams& params, const Shared& shared) {
+  Table(shared.groups(), groups_of(params)).make(groups_of(params), contract::kBlackwellGemmThreads);
+}
+
 }  // namespace
 }  // namespace kernelwright
 
 extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellGemmThreads, 1)
-    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::BlackwellGemmParams params) {
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::EntryParams params) {
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
@@ -60,15 +70,19 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   } else if (kParts > 1 && warp == kItemWarp && cluster_rank() == 0 && ptx::elect_one()) {
     take_first_item(params, shared);
   }
+  if constexpr (kGrouped) {
+    ptx::griddepcontrol_wait();  // a launch ahead may write the bounds
+    make_table_of_groups<Groups>(params, shared);
+  }
   ptx::sync_ctas<kClusterSize>();
   const uint32_t tensor = ptx::ld_shared_u32(shared.tensor_address()), rank = cluster_rank();
-  const Work work(params, first_item(shared));
+  const AnyWork work(params, shared, first_item(shared));
   if (warp < kMmaWarp) {
     TileStore(params, shared, work, tensor, rank, warp).run();
   } else if (warp == kMmaWarp) {
     if (leads(rank) && ptx::elect_one()) Multiplier(shared, work, tensor, rank).run();
   } else if (warp == kLoadWarp) {
-    if (ptx::elect_one()) Loader(params, shared, work, rank).run();
+    load_operands<spec::kGather>(params, shared, work, rank);
   } else if (warp == kItemWarp) {
     if (kQueued && ptx::elect_one()) ask_for_items(shared, work, rank);
   } else if constexpr (kGathers) {

@@ -12,11 +12,19 @@ namespace {
 constexpr int kElementsPerMapped = Product::TypeA::is_fp4 ? 2 : 1;
 
 /// Loads a box of an operand, for all CTAs of `ctas` where kSharers CTAs share it. `full`: the barrier of the CTA that
-/// multiplies.
-template <int kSharers>
-__device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap& map, int x, int y, uint32_t full,
-                                         uint16_t ctas) {
-  if constexpr (kPair && kSharers > 1)
+/// multiplies. kMany: each group has a matrix of its own.
+template <bool kMany, int kSharers>
+__device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap& map, int x, int y, int group,
+                                         uint32_t full, uint16_t ctas) {
+  if constexpr (kMany && kPair && kSharers > 1)
+    ptx::cp_async_bulk_tensor_3d_pair_multicast(to, map, x, y, group, full, ctas);
+  else if constexpr (kMany && kPair)
+    ptx::cp_async_bulk_tensor_3d_pair(to, map, x, y, group, full);
+  else if constexpr (kMany && kSharers > 1)
+    ptx::cp_async_bulk_tensor_3d_multicast(to, map, x, y, group, full, ctas);
+  else if constexpr (kMany)
+    ptx::cp_async_bulk_tensor_3d(to, map, x, y, group, full);
+  else if constexpr (kPair && kSharers > 1)
     ptx::cp_async_bulk_tensor_2d_pair_multicast(to, map, x, y, full, ctas);
   else if constexpr (kPair)
     ptx::cp_async_bulk_tensor_2d_pair(to, map, x, y, full);
@@ -27,9 +35,10 @@ __device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap&
 }
 /// Loads this CTA's share, number `share` of kSharers, of an operand's slab from row `row` on. Slab: kASlab or kBSlab.
 template <bool kOfA, int kSharers>
-__device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap& map, int k, int row, int share,
-                                          uint32_t full, uint16_t ctas) {
+__device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap& map, int k, int row, int group,
+                                          int share, uint32_t full, uint16_t ctas) {
   constexpr contract::SharedSlab kSlab = kOfA ? kASlab : kBSlab;
+  constexpr bool kMany = kOfA ? kManyOfRows : kManyOfColumns;
   // A CTA loads some of the k of each box of rows, or some of the rows of each strip of k.
   constexpr int kShare = (kSlab.mn_major ? kSlab.depth() : kSlab.rows) / kSharers;
   static_assert(kShare % 8 == 0, "shares of whole patterns of the swizzle");
@@ -37,10 +46,10 @@ __device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap
   for (int i = 0; i < kSlab.parts(); ++i) {
     const uint32_t part = to + static_cast<uint32_t>(i * kSlab.part_bytes() + share * (kShare * kSlab.width()));
     if constexpr (kSlab.mn_major)
-      load_box<kSharers>(part, map, row + i * kSlab.width_elements(), k + share * kShare, full, ctas);
+      load_box<kMany, kSharers>(part, map, row + i * kSlab.width_elements(), k + share * kShare, group, full, ctas);
     else
-      load_box<kSharers>(part, map, k + i * (kSlab.width_elements() / kElementsPerMapped), row + share * kShare, full,
-                         ctas);
+      load_box<kMany, kSharers>(part, map, k + i * (kSlab.width_elements() / kElementsPerMapped), row + share * kShare,
+                                group, full, ctas);
   }
 }
 /// Loads atoms of scales, for this CTA alone.
@@ -59,18 +68,17 @@ enum class Operand { kConstant, kOther };
 /// Role of one thread: keeps the ring full, across the ends of tiles.
 class Loader {
  public:
-  __device__ __forceinline__ Loader(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
-                                    uint32_t rank)
+  __device__ __forceinline__ Loader(const EntryParams& params, const Shared& shared, const AnyWork& work, uint32_t rank)
       : params_(params), shared_(shared), work_(work), rank_(rank) {}
 
   __device__ __forceinline__ void run() const {
-    int early = kParts == 1 && params_.launch.constant_b ? load_weights_ahead()
-                                                         : 0;  // groups of slabs whose weights are already on their way
-    if constexpr (kParts == 1) ptx::griddepcontrol_wait();     // else the thread that took the first item has waited
+    // Groups of slabs whose weights are already on their way. With groups, bounds say which weights come first.
+    int early = !kWaitsAtStart && params_.launch.constant_b ? load_weights_ahead() : 0;
+    if constexpr (!kWaitsAtStart) ptx::griddepcontrol_wait();
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
     for_each_item<true>(shared_, work_, [&](int index) {
       if (kQueued && rank_ == 0) shared_.item_wanted().arrive();
-      const Item item = work_.at(index, rank_);
+      const Item item = work_.at<true>(index, rank_);
 #pragma unroll 1
       for (int slab = item.slabs.begin; slab < item.slabs.end; slab += spec::kKGroup) {
         const auto stage = input.acquire();
@@ -85,14 +93,14 @@ class Loader {
     input.drain();  // so no commit of a product arrives at a CTA that has exited
   }
 
- private:
+ protected:
   using ProducerStage = pipeline::ProducerStage<Input>;
 
   /// Loads weights of the first item, as many as the ring holds. Returns the number of groups of slabs.
   __device__ __forceinline__ int load_weights_ahead() const {
     const ItemWalk<true> items(shared_, work_);
     if (!items.begins()) return 0;
-    const Item item = work_.at(items.index(), rank_);
+    const Item item = work_.at<true>(items.index(), rank_);
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
     int groups = 0;
 #pragma unroll 1
@@ -120,12 +128,12 @@ class Loader {
       const auto to = stage.get_tile(j);
       const int k = (slab + j) * kSlabDepth / kElementsPerMapped;  // TMA brings zeros past the end
       if constexpr (kOfRows) {
-        load_slab<true, kBoxes.a_sharers>(to.a(), params_.a, k, item.row, static_cast<int>(rank_n(rank_)), full,
-                                          sharers_of_a(rank_));
+        load_slab<true, kBoxes.a_sharers>(to.a(), params_.a, k, item.row, group_of(item),
+                                          static_cast<int>(rank_n(rank_)), full, sharers_of_a(rank_));
       } else {
         constexpr int kOwn = kColumns / kCtas;  // this CTA's columns of a product
         load_slab<false, kBoxes.b_sharers>(to.b(), params_.b, k,
-                                           item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn,
+                                           item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn, group_of(item),
                                            static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
       }
       if constexpr (kBlockScaled && kWhich == Operand::kOther) {
@@ -135,14 +143,14 @@ class Loader {
     }
   }
 
-  const BlackwellGemmParams& params_;
+  const EntryParams& params_;
   const Shared& shared_;
-  const Work& work_;
+  const AnyWork& work_;
   const uint32_t rank_;
 };
 
 /// Role of a warp: copies the scales of a tile's few columns to the first rows of the atoms. A lane has a column.
-__device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
+__device__ __forceinline__ void gather_scales(const EntryParams& params, const Shared& shared, const AnyWork& work,
                                               uint32_t rank) {
   const uint32_t lane = threadIdx.x % 32;
   const Payload payload = shared.payload();
@@ -160,7 +168,7 @@ __device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params,
                              static_cast<int>(params.scale_b_stride));
   pipeline::InputProducer<Input> input(shared.input(), payload);
   for_each_item<false>(shared, work, [&](int index) {
-    const Item item = work.at(index, rank);
+    const Item item = work.at<false>(index, rank);
     const int column = item.column + static_cast<int>(lane), within = column % kAtomRows;
     const bool exists = lane < kColumns && column < params.n;
     const uint32_t* const from =

@@ -10,7 +10,7 @@ namespace {
 /// the products that read it have ended, in every CTA that loads into it.
 class Multiplier {
  public:
-  __device__ __forceinline__ Multiplier(const Shared& shared, const Work& work, uint32_t tensor, uint32_t rank)
+  __device__ __forceinline__ Multiplier(const Shared& shared, const AnyWork& work, uint32_t tensor, uint32_t rank)
       : shared_(shared),
         work_(work),
         rank_(rank),
@@ -20,7 +20,7 @@ class Multiplier {
 
   __device__ __forceinline__ void run() {
     for_each_item<true>(shared_, work_, [&](int index) {
-      const Item item = work_.at(index, rank_);
+      const WholeItem item = item_at(index);
       const int groups = item.slabs.groups();
       if (kParts > 1 && groups == 0) return;  // there is nothing to add
       if constexpr (kBlockScaled && !kGathers)
@@ -33,6 +33,13 @@ class Multiplier {
   }
 
  private:
+  /// Products of all groups have the same slabs, and no other part of an item matters: nothing is searched for.
+  __device__ __forceinline__ WholeItem item_at(int index) const {
+    if constexpr (kGrouped)
+      return {0, 0, work_.slabs_of(0), 0, 0};
+    else
+      return work_.at<true>(index, rank_);
+  }
   /// The CTAs that hold the sums of these products.
   __device__ __forceinline__ Commit commit_sums() const { return {static_cast<uint16_t>(((1 << kCtas) - 1) << rank_)}; }
   __device__ __forceinline__ Commit commit_slot() const { return {loaders_for(rank_)}; }
@@ -70,7 +77,7 @@ class Multiplier {
   }
 
   const Shared& shared_;
-  const Work& work_;
+  const AnyWork& work_;
   const uint32_t rank_;
   Product::Scales scales_;
   pipeline::InputConsumer<Input> input_;

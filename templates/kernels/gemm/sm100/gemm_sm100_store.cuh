@@ -3,6 +3,7 @@
 /// Parts of k take turns at a tile (split_k > 1, policy/turnstile.cuh), and the last one finishes it.
 #pragma once
 
+#include "kernels/gemm/sm100/gemm_sm100_copy.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_epilogue.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
 #include "ptx/tma.cuh"
@@ -21,7 +22,7 @@ class TileStore {
   using Turnstile = policy::Turnstile<kParts>;
 
  public:
-  __device__ __forceinline__ TileStore(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
+  __device__ __forceinline__ TileStore(const EntryParams& params, const Shared& shared, const AnyWork& work,
                                        uint32_t tensor, uint32_t rank, uint32_t warp)
       : params_(params),
         shared_(shared),
@@ -33,7 +34,7 @@ class TileStore {
 
   __device__ __forceinline__ void run() {
     if constexpr (kPerSlab) ptx::griddepcontrol_wait();  // the storing warps read scales before the first sums
-    for_each_item<false>(shared_, work_, [&](int index) { store(work_.at(index, rank_)); });
+    for_each_item<false>(shared_, work_, [&](int index) { store(work_.at<false>(index, rank_)); });
     if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();  // TMA reads shared memory: it must not go before that
   }
 
@@ -53,7 +54,7 @@ class TileStore {
       held = kParts == 1 ? stage.release_later() : stage.keep();
       ptx::tcgen05_ld(held.tensor + lanes(), values[0]);
     }
-    const RowEpilogue epilogue(params_, row);
+    const RowEpilogue epilogue(params_, item, row);
     if constexpr (kParts > 1) turnstile(item).wait();
     // Two chunks a round: with the epilogue of all chunks unrolled, compilation would take seconds longer. Sums in
     // registers cannot have a run-time index.
@@ -148,6 +149,9 @@ class TileStore {
     const uint32_t slab = shared_.output(warp_, stage_);
     stage_ = stage_ + 1 == kStages ? 0 : stage_ + 1;
     Slab::put(slab, lane_, values);
+    if constexpr (kGrouped) {
+      if (copies(slab, chunk, item)) return;
+    }
     ptx::fence_proxy_async_shared();
     __syncwarp();
     if (lane_ == 0) {
@@ -157,9 +161,21 @@ class TileStore {
     }
   }
 
-  const BlackwellGemmParams& params_;
+  /// A slab at a group's end: what lies behind the group's rows is not this tile's to write. Lanes copy the rows, and
+  /// the result is true.
+  __device__ __forceinline__ bool copies(uint32_t slab, int chunk, const Item& item) const {
+    const int row = item.row + static_cast<int>(warp_) * kWarpRows, column = item.column + chunk * kChunk;
+    const int last = spec::kSwapAb ? column + kChunk : row + kWarpRows;
+    if (ptx::uniform(last > (spec::kSwapAb ? columns_end(params_, item) : rows_end(params_, item))) == 0) return false;
+    __syncwarp();
+    copy_slab(params_, slab, row, column, item, lane_);
+    if (lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
+    return true;
+  }
+
+  const EntryParams& params_;
   const Shared& shared_;
-  const Work& work_;
+  const AnyWork& work_;
   const uint32_t rank_, warp_, lane_;
   pipeline::OutputConsumer<Output> output_;
   uint32_t stage_ = 0;  // of the next slab

@@ -10,15 +10,32 @@
 #include "pipeline/output_tile_pipeline.cuh"
 #include "pipeline/phased_barrier.cuh"
 #include "pipeline/tile_pipeline.cuh"
+#include "policy/either.cuh"
+#include "policy/group_table.cuh"
 #include "policy/tile_raster.cuh"
+#include "ptx/barrier.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/launch.cuh"
 #include "tile/element.cuh"
+
+// Behind the others, so that kernels without groups are the same binaries as before there were any.
+#include "kernels/gemm/gemm_defaults.cuh"
 
 namespace kernelwright {
 namespace {
 
 using contract::BlackwellGemmParams;
+
+// With groups: rows of the problem's a and d belong to groups, and each group has a matrix b of its own.
+enum : bool {
+  kGrouped = kHasBounds,
+  kMasked = static_cast<GroupKind>(spec::kGroups) == GroupKind::kMasked,
+  kGathersRows = spec::kGather,             // rows of the problem's a lie where the launch says
+  kManyOfRows = kGrouped && spec::kSwapAb,  // operands of the tile that have a matrix for each group
+  kManyOfColumns = kGrouped && !spec::kSwapAb
+};
+/// What the entry takes.
+using EntryParams = policy::Either<kGrouped, contract::BlackwellGemmGroupedParams, BlackwellGemmParams>::type;
 
 // Types of the tile's operands: with swap_ab, its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
@@ -35,7 +52,9 @@ constexpr int kClusterM = spec::kClusterM, kClusterN = spec::kClusterN, kCluster
 static_assert(kClusterM % kCtas == 0, "CTAs of a pair lie above each other");
 constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
 static_assert(!kQueued || spec::kSplitK == 1, "parts of a tile begin in their order");
-constexpr int kParts = spec::kSplitK;            // parts of k
+constexpr int kParts = spec::kSplitK;  // parts of k
+/// Whether what a CTA reads at the kernel's start comes from a launch ahead, for which a thread then waits.
+enum : bool { kWaitsAtStart = kParts > 1 || kGrouped };
 constexpr bool kPerSlab = spec::kPromotion > 0;  // a slab's products have scales that threads apply
 using Product = mma::SlabProduct<kRowsDType, kColumnsDType, spec::kBlockN, kCtas, kAMnMajor, kBMnMajor,
                                  spec::kSlabBytes, spec::kSwizzleBytes>;
@@ -72,6 +91,12 @@ static_assert(!kBlockScaled || spec::kSlabBytes == contract::kBlackwellGemmSlabB
               "a slab has whole atoms of scales");
 static_assert(!kPerSlab || kSlabDepth == 128, "a slab has a scale");
 constexpr int kScaleAtoms = kShape.scale_atoms;
+static_assert(kGrouped == kAnyGroups && !spec::kPointers, "groups of rows with bounds; one tensor of all b");
+static_assert(!kGrouped || (kParts == 1 && !kQueued && !kBlockScaled && !kLeftMnMajor),
+              "a CTA walks many tiles, which it finds by the bounds; rows of a have k innermost");
+using Groups =
+    policy::GroupTable<static_cast<GroupKind>(spec::kGroups), static_cast<GroupBounds>(spec::kBounds),
+                       spec::kMostGroups, spec::kSwapAb ? kColumns * kClusterN : kRows * kClusterM, spec::kPointers>;
 
 constexpr uint32_t kABytes = contract::blackwell_gemm_a_bytes(kShape),
                    kBBytes = contract::blackwell_gemm_b_bytes(kShape);
@@ -172,8 +197,15 @@ struct Shared {
 
   __device__ uint32_t first_item() const { return base + kLayout.first_item; }
   __device__ uint32_t tensor_address() const { return base + kLayout.tensor_address; }
+  __device__ uint32_t groups() const { return base + contract::blackwell_gemm_groups_offset(kShape); }
 };
 static_assert(kBarriers.empty == kBarriers.full + Input::num_group_stages, "a ring's barriers, as it counts them");
+
+/// The launch's groups. Kernels without groups do not call it.
+template <class Params>
+__device__ __forceinline__ const contract::GemmGroupsParams& groups_of(const Params& params) {
+  return params.groups;
+}
 
 /// A range of slabs of k.
 struct Part {
@@ -181,11 +213,16 @@ struct Part {
   __device__ int groups() const { return (end - begin + spec::kKGroup - 1) / spec::kKGroup; }
 };
 /// A CTA's tile: its first row and column, the part of k, and its place in the workspace.
-struct Item {
+struct WholeItem {
   int row, column;
   Part slabs;
   int part, place;
 };
+/// With groups: also whose b it is, and where the rows and columns end that it may write.
+struct GroupedItem : WholeItem {
+  int group, row_end, column_end;
+};
+using Item = policy::Either<kGrouped, GroupedItem, WholeItem>::type;
 
 /// The work of the launch. Every role derives the same. An item is a part of a cluster's tile; all parts of a tile
 /// follow each other.
@@ -195,7 +232,8 @@ struct Work {
   int first;                  // the cluster's first item
   bool turned;
 
-  __device__ __forceinline__ Work(const BlackwellGemmParams& params, int first_item) : first(first_item) {
+  __device__ __forceinline__ Work(const BlackwellGemmParams& params, const Shared&, int first_item)
+      : first(first_item) {
     constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN;
     const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
     turned = params.launch.bands_of_n;
@@ -209,6 +247,7 @@ struct Work {
     const int groups = (slabs + spec::kKGroup - 1) / spec::kKGroup;
     return {groups * part / kParts * spec::kKGroup, min(slabs, groups * (part + 1) / kParts * spec::kKGroup)};
   }
+  template <bool kAlone>
   __device__ __forceinline__ Item at(int index, uint32_t rank) const {
     const int number = index / kParts, part = index % kParts;
     const policy::TileRaster::Tile tile = raster.at(number);
@@ -218,6 +257,96 @@ struct Work {
             number * kClusterSize + static_cast<int>(rank)};
   }
 };
+
+/// The same of groups. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM are. The
+/// table of groups must have been made, and the CTA synchronised. A template, so that kernels without groups have none
+/// of its constants.
+template <class Table>
+struct GroupedWork {
+  int first;
+
+  __device__ __forceinline__ GroupedWork(const EntryParams& params, const Shared& shared, int first_item)
+      : first(first_item),
+        groups_(shared.groups(), groups_of(params)),
+        slabs_((params.k + kSlabDepth - 1) / kSlabDepth),
+        band_(params.launch.band),
+        turned_(params.launch.bands_of_n),
+        others_(spec::kSwapAb ? params.m : params.n),
+        tiles_of_others_((others_ + kOtherTile - 1) / kOtherTile),
+        count_(groups_.tiles() * tiles_of_others_) {}
+  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ Part slabs_of(int) const { return {0, slabs_}; }
+  /// kAlone: one thread calls it, else all lanes of a warp. The compiler does not know that words of shared memory are
+  /// the same in all lanes: a reduction tells it.
+  template <bool kAlone>
+  __device__ __forceinline__ Item at(int index, uint32_t rank) const {
+    typename Table::Item item;
+    if constexpr (kAlone) {
+      item = groups_.find(index, tiles_of_others_);
+    } else {
+      item = groups_.find_by_warp(index, tiles_of_others_);
+      for (int* const word : {&item.group, &item.first, &item.end, &item.tiles, &item.within})
+        *word = ptx::uniform(*word);
+    }
+    const int rows = spec::kSwapAb ? tiles_of_others_ : item.tiles;
+    const int columns = spec::kSwapAb ? item.tiles : tiles_of_others_;
+    const policy::TileRaster raster{turned_ ? columns : rows, turned_ ? rows : columns, band_};
+    const policy::TileRaster::Tile tile = raster.at(item.within);
+    const int row = ((turned_ ? tile.column : tile.row) * kClusterM + static_cast<int>(rank_m(rank))) * kRows;
+    const int column = ((turned_ ? tile.row : tile.column) * kClusterN + static_cast<int>(rank_n(rank))) * kColumns;
+    if constexpr (spec::kSwapAb)
+      return {{row, item.first + column, slabs_of(0), 0, 0}, item.group, others_, item.end};
+    else
+      return {{item.first + row, column, slabs_of(0), 0, 0}, item.group, item.end, others_};
+  }
+
+ private:
+  // The other side of a cluster's tile, whose extent the launch gives: columns of d.
+  enum : int { kOtherTile = spec::kSwapAb ? kRows * kClusterM : kColumns * kClusterN };
+
+  const Table groups_;
+  const int slabs_, band_;
+  const bool turned_;
+  const int others_, tiles_of_others_, count_;
+};
+using AnyWork = policy::Either<kGrouped, GroupedWork<Groups>, Work>::type;
+
+// Templates, because an item without groups has no such members.
+/// Whose matrix b an item multiplies by; without groups 0.
+template <class AnyItem>
+__device__ __forceinline__ int group_of(const AnyItem& item) {
+  if constexpr (kGrouped)
+    return item.group;
+  else
+    return 0;
+}
+/// Where the rows and columns end that an item may read or write.
+template <class AnyItem>
+__device__ __forceinline__ int rows_end(const EntryParams& params, const AnyItem& item) {
+  if constexpr (kGrouped)
+    return item.row_end;
+  else
+    return params.m;
+}
+template <class AnyItem>
+__device__ __forceinline__ int columns_end(const EntryParams& params, const AnyItem& item) {
+  if constexpr (kGrouped)
+    return item.column_end;
+  else
+    return params.n;
+}
+
+/// The row of the problem's a, and of its scales, that row `row` of d is made of. -1: none, if the row does not exist
+/// or, with gather, is of zeros.
+__device__ __forceinline__ int source_row(const EntryParams& params, int row, bool exists) {
+  if constexpr (kGathersRows) {
+    const contract::GemmGroupsParams& groups = groups_of(params);
+    const int source = static_cast<int>(ptx::ld_global_u32_if(ptx::opaque(groups.gather) + row, exists));
+    return exists && static_cast<uint32_t>(source) < static_cast<uint32_t>(groups.source_rows) ? source : -1;
+  } else {
+    return exists ? row : -1;
+  }
+}
 
 }  // namespace
 }  // namespace kernelwright

@@ -10,6 +10,8 @@
 /// The answer comes to every CTA of the cluster at once. The answer "no" comes at the end, or when the hardware needs
 /// the SM for other work. This cluster then stops; other items may still be undone. No bit of an item depends on which
 /// cluster makes it.
+///
+/// With groups, items are dealt out too. How many there are is known from the table of groups, on the device.
 #pragma once
 
 #include "kernels/gemm/sm100/gemm_sm100_tiles.cuh"
@@ -31,7 +33,7 @@ class ItemWalk {
   ItemQueue<kAlone> queue_;
 
  public:
-  __device__ __forceinline__ ItemWalk(const Shared& shared, const Work& work)
+  __device__ __forceinline__ ItemWalk(const Shared& shared, const AnyWork& work)
       : count_(work.count()), index_(work.first), queue_(shared) {}
 
   __device__ __forceinline__ int index() const { return index_; }
@@ -55,7 +57,7 @@ class ItemWalk {
 
 /// Takes the cluster's first item. One thread of the first CTA calls this before all threads of the cluster meet. After
 /// that, first_item() has the item.
-__device__ __forceinline__ void take_first_item(const BlackwellGemmParams& params, const Shared& shared) {
+__device__ __forceinline__ void take_first_item(const EntryParams& params, const Shared& shared) {
   ptx::st_shared_u32(shared.first_item(), policy::take_item(params.turnstile));
 }
 __device__ __forceinline__ int first_item(const Shared& shared) {
@@ -69,7 +71,7 @@ __device__ __forceinline__ int first_item(const Shared& shared) {
 
 /// Calls role(index) for each item of the CTA.
 template <bool kAlone, class Role>
-__device__ __forceinline__ void for_each_item(const Shared& shared, const Work& work, const Role& role) {
+__device__ __forceinline__ void for_each_item(const Shared& shared, const AnyWork& work, const Role& role) {
   ItemWalk<kAlone> items(shared, work);
   if (!items.begins()) return;
 #pragma unroll 1
@@ -78,7 +80,7 @@ __device__ __forceinline__ void for_each_item(const Shared& shared, const Work& 
 }
 
 /// Role of one thread of each CTA: makes the first CTA ask for items, and arms this CTA's barrier for the answers.
-__device__ __forceinline__ void ask_for_items(const Shared& shared, const Work& work, uint32_t rank) {
+__device__ __forceinline__ void ask_for_items(const Shared& shared, const AnyWork& work, uint32_t rank) {
   if constexpr (kQueued) {
     ItemWalk<true> items(shared, work);
     auto wanted = pipeline::PipelineState<1>::consumer();  // of the one barrier: a phase for each item

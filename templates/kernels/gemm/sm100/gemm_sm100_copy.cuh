@@ -1,0 +1,52 @@
+/// Results of gemm_sm100 that TMA does not store: lanes copy rows of d from a slab in shared memory, 16 bytes at a
+/// time.
+#pragma once
+
+#include "kernels/gemm/sm100/gemm_sm100_tiles.cuh"
+#include "ptx/memory.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// What a warp stores at once, as rows of d: a slab of 32 rows of the tile, or with swap_ab of 32 columns of d.
+struct StoredSlab {
+  int rows, row_bytes;
+  bool swizzled;
+
+  __device__ static constexpr StoredSlab of() {
+    const int columns = contract::blackwell_gemm_store_columns(kShape), bytes = tile::kBytesOf<spec::kDDType>;
+    if (spec::kSwapAb) return {columns, contract::kBlackwellGemmWarpRows * bytes, false};
+    return {contract::kBlackwellGemmWarpRows, columns * bytes, true};
+  }
+};
+
+/// Copies those rows and columns of a slab that exist. `row` and `column` of the tile are its first. Called by all
+/// lanes of a warp, once all of them have written the slab.
+__device__ __forceinline__ void copy_slab(const EntryParams& params, uint32_t slab, int row, int column,
+                                          const Item& item, uint32_t lane) {
+  if constexpr (kGrouped) {
+    constexpr StoredSlab kSlab = StoredSlab::of();
+    constexpr int kBytes = tile::kBytesOf<spec::kDDType>, kPieceElements = contract::kPieceBytes / kBytes;
+    constexpr int kPieces = kSlab.row_bytes / contract::kPieceBytes;  // of a row
+    // Rows and columns of d.
+    const int first = spec::kSwapAb ? column : row, left = spec::kSwapAb ? row : column;
+    const int end = spec::kSwapAb ? columns_end(params, item) : rows_end(params, item);
+    const int right = spec::kSwapAb ? rows_end(params, item) : columns_end(params, item);
+    const contract::GemmGroupsParams& groups = groups_of(params);
+    unsigned char* const d = static_cast<unsigned char*>(groups.d);
+#pragma unroll 4
+    for (int step = 0; step < (kSlab.rows * kPieces + 31) / 32; ++step) {
+      const int i = step * 32 + static_cast<int>(lane), at = i / kPieces, piece = i % kPieces;
+      // As tile::LaneRows puts them.
+      const int pattern = kSlab.swizzled ? at * kSlab.row_bytes / 128 % kPieces : 0;
+      const int from = left + piece * kPieceElements;
+      const bool exists = at < kSlab.rows && first + at < end && from < right;
+      const ptx::Vector16 value =
+          ptx::ld_shared_v4(slab + static_cast<uint32_t>(exists ? at * kSlab.row_bytes + (piece ^ pattern) * 16 : 0));
+      ptx::st_global_v4_if(d + ((first + at) * groups.d_stride + from) * kBytes, value, exists);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright

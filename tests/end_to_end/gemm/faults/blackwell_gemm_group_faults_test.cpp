@@ -1,0 +1,111 @@
+// Deliberate mistakes in how gemm_sm100 walks groups, gathers their rows. The emulator must find
+// each. Needs NVRTC.
+#include "end_to_end/gemm/faults/blackwell_gemm_faults.h"
+
+namespace kernelwright::blackwell_gemm_group_faults_test {
+namespace {
+
+enum class Form {
+  kRows,  // e4m3 with f32 scales of blocks, a CTA by itself
+  kPair,  // bf16, pairs of CTAs with gathered rows and tokens' scales
+};
+
+struct Fault {
+  const char* name;
+  Form form;
+  std::vector<test::TemplateEdit> edits;
+  const char* found;
+};
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+
+const Fault kFaults[] = {
+    {"bounds_read_ahead_of_the_launch_before",
+     Form::kRows,
+     {drop("KERNELWRIGHT_ENTRY", "griddepcontrol_wait")},
+     "missing griddepcontrol.wait"},
+    {"tiles_from_a_table_that_is_not_there", Form::kRows, {drop("KERNELWRIGHT_ENTRY", "sync_ctas #2")}, "race"},
+    {"rows_behind_a_groups_end_stored", Form::kRows, {change("copies", "uniform", "== 0", ">= 0")}, "wrong result"},
+    {"slabs_copied_before_all_lanes_wrote", Form::kRows, {drop("copies", "__syncwarp")}, "race between lanes"},
+    {"copied_slabs_not_counted", Form::kRows, {drop("copies", "cp_async_bulk_commit_group")}, "race"},
+    {"pieces_in_the_order_of_no_swizzle",
+     Form::kRows,
+     {change("copy_slab", "ld_shared_v4", "(piece ^ pattern)", "piece")},
+     "wrong result"},
+    {"rows_of_the_first_group",
+     Form::kRows,
+     {change("GroupedWork::at", "return #2", "item.first + row", "row")},
+     "wrong result"},
+    {"matrix_of_the_first_group",
+     Form::kRows,
+     {change("Loader::load", "rank_m", "group_of(item)", "0")},
+     "wrong result"},
+    {"scales_of_the_first_group",
+     Form::kRows,
+     {change("SlabScales", "columns_ group_of", "group_of(item)", "0")},
+     "wrong result"},
+    {"the_first_row_gathered_for_all",
+     Form::kPair,
+     {change("source_row", "source_rows", "? source : -1", "? 0 : -1")},
+     "wrong result"},
+    {"slots_of_gathered_rows_not_armed", Form::kPair, {drop("GatherLoader::run", "begin stage")}, "deadlock"},
+    {"gathered_rows_complete_at_home",
+     Form::kPair,
+     {change("GatherLoader::gather", "leaders", "leaders(stage.full(), rank_)", "stage.full()")},
+     "deadlock"},
+    {"four_rows_for_all_lanes",
+     Form::kPair,
+     {change("copy_of", "lane_", "static_cast<int>(lane_)", "0")},
+     "wrong result"},
+};
+
+GemmCase case_of(Form form) {
+  GemmShape shape{"groups", 300, true};
+  shape.group_rows = {140, 0, 33, 21, 70};
+  if (form == Form::kPair) {
+    GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 136, 400, "acc", ScaleKind::kPerToken);
+    problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts, true};
+    shape.source_rows = 90;
+    return make_gemm_inputs(problem, shape, {.seed = 3});
+  }
+  GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 200, 400, "acc", ScaleKind::kPerBlock);
+  problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts};
+  return make_gemm_inputs(problem, shape, {.seed = 3});
+}
+GemmSchedule schedule_of(Form form) {
+  GemmSchedule schedule;
+  schedule.family = Family::kBlackwell;
+  schedule.block_n = 64;
+  schedule.cta_group = form == Form::kPair ? 2 : 1;
+  schedule.cluster = ClusterShape{form == Form::kPair ? 2 : 1, 1};
+  schedule.stages = 3;
+  return schedule;
+}
+test::Findings findings_of(Form form, const std::vector<test::TemplateEdit>& edits) {
+  return test::run_with_edits("gemm_sm100", case_of(form), schedule_of(form), edits, Arch::kSm100a, 2);
+}
+
+class BlackwellGemmGroupFaults : public testing::TestWithParam<Fault> {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+};
+
+TEST_P(BlackwellGemmGroupFaults, AreFound) {
+  const test::Findings findings = findings_of(GetParam().form, GetParam().edits);
+  EXPECT_THAT(findings.found, testing::Contains(GetParam().found)) << findings.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(, BlackwellGemmGroupFaults, testing::ValuesIn(kFaults),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(BlackwellGemmGroups, HaveNoFindingWithoutAMistake) {
+  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  for (const Form form : {Form::kRows, Form::kPair}) {
+    const test::Findings findings = findings_of(form, {});
+    EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright::blackwell_gemm_group_faults_test
