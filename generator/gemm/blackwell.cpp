@@ -39,6 +39,7 @@ std::vector<int> columns_that_fit(const GemmSpec& spec) {
     const int share = columns / spec.cta_group;
     if (columns % (8 * spec.cluster_m) != 0) return;
     if (columns_innermost(spec) && share % box_columns(spec) != 0) return;
+    if (spec.gated && bits_of(spec.d) == 8 && columns % 32 != 0) return;
     fitting.push_back(columns);
   };
   if (is_block_scaled(spec.a))
@@ -64,6 +65,8 @@ std::string why_these_columns(const GemmSpec& spec) {
   because(spec.promotion > 0, "threads hold the sums of a row while scales of blocks multiply");
   because(spec.cta_group == 2, "two CTAs have half of them each");
   because(spec.cluster_m > spec.cta_group, fmt::format("{} CTAs load shares of whole groups of 8", spec.cluster_m));
+  because(spec.gated && bits_of(spec.d) == 8,
+          fmt::format("rows of {} have whole 16 bytes, and two columns make one", to_string(spec.d)));
   because(columns_innermost(spec),
           fmt::format("layout \"{}\" is loaded by the {}", to_string(spec.layout), box_columns(spec)));
   return why.empty() ? "" : ": " + why;
@@ -79,7 +82,7 @@ int nearest_of(const std::vector<int>& fitting, int wanted) {
 
 void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch>,
                      Violations& violations) {
-  check_row("/problem/n", problem.n, problem.dtype.d, "d", violations);
+  check_result_rows(problem, violations);
   FamilyRules blackwell(Family::kBlackwell, violations);
   blackwell.takes("/problem/dtype/a", problem.dtype.a,
                   {DType::kF16, DType::kBf16, DType::kTf32, DType::kE4m3, DType::kE5m2, DType::kMxfp8, DType::kMxfp4,
@@ -89,8 +92,6 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
                   {GroupKind::kNone, GroupKind::kRows, GroupKind::kMasked});
   if (problem.groups.scatter) blackwell.refuse("/problem/groups/scatter", "true", "false");
   if (problem.groups.pointers) blackwell.refuse("/problem/groups/pointers", "true", "false");
-  if (result_columns(problem) != problem.n)
-    blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "every epilogue without gates");
   if (quantizes(problem))
     blackwell.refuse("/problem/epilogue", "quantize(...)", "every epilogue whose result is only rounded");
   blackwell.has_only(schedule, kBlackwellFields);

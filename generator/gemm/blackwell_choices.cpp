@@ -132,7 +132,8 @@ Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms, cons
   const double promoted = spec.promotion > 0 ? 2.0 * spec.block_n + kBarrier : 0;
   const double instructions =
       3 + (spec.activation != Activation::kNone ? 8 : 0) + (spec.adds_c ? 4 : 0) + (spec.bias ? 1 : 0);
-  const double stored = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
+  const double result_bits = bits_of(spec.d) * (spec.gated ? 0.5 : 1);  // of a column of the product
+  const double stored = spec.block_m * spec.block_n * result_bits / 8.0 / machine.store_bytes;
   const double drain = instructions * spec.block_n, end = std::max(drain, stored) + kTile;
   const double of_epilogue = slabs * promoted + end;
 
@@ -152,7 +153,7 @@ Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms, cons
                         std::max(0.0, tile_columns * spec.block_n * spec.cluster_n - columns);
   const double row_bytes =
       extent.k * (bits_of(spec.a) / 8.0 + (shape.scale_atoms > 0 ? 1.0 / scale_vector(spec.a) : 0));
-  const double bytes = groups * ((m + extent.n + padded / 4) * row_bytes + m * extent.n * bits_of(spec.d) / 8.0);
+  const double bytes = groups * ((m + extent.n + padded / 4) * row_bytes + m * extent.n * result_bits / 8.0);
   const double busy = std::min(1.0, work * spec.cluster() / (kEnoughSms * num_sms));
   times.memory_us = bytes / (machine.bytes_per_us * busy);
   const double sm_us = times.sm / machine.clock_mhz, memory_us = times.memory_us + kFirst / machine.clock_mhz;

@@ -136,6 +136,8 @@ void check_slab(const GemmProblem& problem, const GemmSchedule& schedule, std::v
 void plan_slab(const GemmProblem& problem, const GemmSchedule& schedule, GemmSpec& spec);
 /// Checks that CTAs that load shares of `side` of a slab load whole groups of 8 rows.
 void check_shares(const GemmSpec& spec, TileSide side, int sharers, std::vector<Violation>& violations);
+/// Checks that rows of d begin at 16-byte boundaries, from which TMA stores them.
+void check_result_rows(const GemmProblem& problem, std::vector<Violation>& violations);
 /// What explain says of block_k and swizzle.
 void explain_slab(const GemmSpec& spec, const GemmSchedule& schedule, std::vector<Choice>& choices);
 

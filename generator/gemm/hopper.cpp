@@ -46,16 +46,6 @@ int stored_columns(const GemmSpec& spec) {
   return std::max(contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns()), spec.scaled_columns());
 }
 
-/// TMA stores rows of d from 16-byte boundaries.
-void check_result_rows(const GemmProblem& problem, Violations& violations) {
-  if (const int columns = result_columns(problem), step = 128 / bits_of(problem.dtype.d); columns == problem.n)
-    check_row("/problem/n", columns, problem.dtype.d, "d", violations);
-  else if (columns % step != 0)
-    violations.push_back({"/problem/n", fmt::format("{} gates and ups leave rows of d, {}, off their 16-byte "
-                                                    "boundaries; it takes a multiple of {}",
-                                                    problem.n, to_string(problem.dtype.d), 2 * step)});
-}
-
 /// Which columns a tile may have, so that it ends with whole rows of what TMA stores and with whole scales.
 void check_stored_columns(const GemmSpec& spec, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
@@ -99,6 +89,15 @@ void check_stored_columns(const GemmSpec& spec, Violations& violations) {
 bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec) && spec.product_columns() > 0; }
 
 }  // namespace
+
+void check_result_rows(const GemmProblem& problem, Violations& violations) {
+  if (const int columns = result_columns(problem), step = 128 / bits_of(problem.dtype.d); columns == problem.n)
+    check_row("/problem/n", columns, problem.dtype.d, "d", violations);
+  else if (columns % step != 0)
+    violations.push_back({"/problem/n", fmt::format("{} gates and ups leave rows of d, {}, off their 16-byte "
+                                                    "boundaries; it takes a multiple of {}",
+                                                    problem.n, to_string(problem.dtype.d), 2 * step)});
+}
 
 void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch>,
                   Violations& violations) {

@@ -143,8 +143,10 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   maps.a = operand(rows, TileSide::kRows, boxes.a_sharers);
   maps.b = operand(columns, TileSide::kColumns, boxes.b_sharers);
   const int stored = contract::blackwell_gemm_store_columns(shape);
-  maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows, stored, Swizzle::kNone)
-                : map_of(of.d, stored, contract::kBlackwellGemmWarpRows, swizzle_of(stored * shape.d_bytes));
+  const int halves = spec.gated ? 2 : 1;  // two columns of the product make one of d
+  maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows / halves, stored, Swizzle::kNone)
+                : map_of(of.d, stored / halves, contract::kBlackwellGemmWarpRows,
+                         swizzle_of(stored / halves * shape.d_bytes));
   maps.has_scales = shape.scale_atoms > 0;
   if (!maps.has_scales) return maps;
   const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);

@@ -1,4 +1,4 @@
-/// Which groups the blackwell family takes, and how it plans them.
+/// Which groups the blackwell family takes, and how it plans them and gates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,19 +33,22 @@ std::string refusal(const Change& change) {
   return "";
 }
 
-TEST(BlackwellGroupsPlan, RowsMaskedAndGatherAreServed) {
+TEST(BlackwellGroupsPlan, RowsMaskedGatherAndGatesAreServed) {
   for (const Arch arch : {Arch::kSm100a, Arch::kSm103a})
     for (const GroupKind kind : {GroupKind::kRows, GroupKind::kMasked})
-      for (const bool gather : {false, true}) {
-        for (const GemmVariant& variant : plan_gemm(experts(kind, gather), {}, arch).variants) {
-          EXPECT_EQ(variant.spec.family, Family::kBlackwell);
-          EXPECT_EQ(variant.spec.gather, gather);
-          EXPECT_EQ(variant.spec.most_groups, 128);
-          EXPECT_EQ(variant.spec.scheduler, Scheduler::kPersistent);
-          EXPECT_EQ(variant.spec.split_k, 1);
-          EXPECT_FALSE(takes_all_sms(variant.spec)) << "a budget of SMs holds";
+      for (const bool gather : {false, true})
+        for (const char* epilogue : {"acc", "silu(gate) * up"}) {
+          GemmProblem problem = experts(kind, gather);
+          problem.epilogue = epilogue;
+          for (const GemmVariant& variant : plan_gemm(problem, {}, arch).variants) {
+            EXPECT_EQ(variant.spec.family, Family::kBlackwell);
+            EXPECT_EQ(variant.spec.gather, gather);
+            EXPECT_EQ(variant.spec.most_groups, 128);
+            EXPECT_EQ(variant.spec.scheduler, Scheduler::kPersistent);
+            EXPECT_EQ(variant.spec.split_k, 1);
+            EXPECT_FALSE(takes_all_sms(variant.spec)) << "a budget of SMs holds";
+          }
         }
-      }
 }
 
 TEST(BlackwellGroupsPlan, FewRowsAreSwappedAndManyHavePairs) {

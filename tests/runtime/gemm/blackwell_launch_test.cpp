@@ -99,6 +99,18 @@ TEST(BlackwellGemmTensorMaps, OfGatheredRowsBringOneRowEach) {
   EXPECT_THAT(dims(maps.d), ElementsAre(512, 100));
 }
 
+TEST(BlackwellGemmTensorMaps, OfGatesStoreHalfAsManyColumns) {
+  GemmProblem problem = mlp();
+  problem.epilogue = "silu(gate) * up";
+  const BlackwellGemmTensorMaps maps = maps_of(problem, tile(128), some_operands());
+  EXPECT_THAT(dims(maps.d), ElementsAre(256, 100));
+  EXPECT_THAT(box(maps.d), ElementsAre(32, 32));
+  EXPECT_EQ(maps.d.swizzle, Swizzle::k64B);
+  GemmSchedule swapped = tile(32);
+  swapped.swap_ab = true;
+  EXPECT_THAT(box(maps_of(problem, swapped, some_operands()).d), ElementsAre(16, 32));
+}
+
 TEST(BlackwellGemmTensorMaps, OfOtherLayoutsAreCutAlongK) {
   GemmProblem problem = mlp();
   problem.layout = OperandLayout::kTn;

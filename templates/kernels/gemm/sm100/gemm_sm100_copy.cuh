@@ -2,21 +2,24 @@
 /// time.
 #pragma once
 
+#include "kernels/gemm/gemm_epilogue.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_tiles.cuh"
 #include "ptx/memory.cuh"
 
 namespace kernelwright {
 namespace {
 
-/// What a warp stores at once, as rows of d: a slab of 32 rows of the tile, or with swap_ab of 32 columns of d.
+/// What a warp stores at once, as rows of d: a slab of 32 rows of the tile, or with swap_ab of 32 columns of d. With
+/// gates, d has half as many columns.
 struct StoredSlab {
   int rows, row_bytes;
   bool swizzled;
 
   __device__ static constexpr StoredSlab of() {
     const int columns = contract::blackwell_gemm_store_columns(kShape), bytes = tile::kBytesOf<spec::kDDType>;
-    if (spec::kSwapAb) return {columns, contract::kBlackwellGemmWarpRows * bytes, false};
-    return {contract::kBlackwellGemmWarpRows, columns * bytes, true};
+    const int halves = kGated ? 2 : 1;
+    if (spec::kSwapAb) return {columns, contract::kBlackwellGemmWarpRows / halves * bytes, false};
+    return {contract::kBlackwellGemmWarpRows, columns / halves * bytes, true};
   }
 };
 
@@ -29,9 +32,10 @@ __device__ __forceinline__ void copy_slab(const EntryParams& params, uint32_t sl
     constexpr int kBytes = tile::kBytesOf<spec::kDDType>, kPieceElements = contract::kPieceBytes / kBytes;
     constexpr int kPieces = kSlab.row_bytes / contract::kPieceBytes;  // of a row
     // Rows and columns of d.
-    const int first = spec::kSwapAb ? column : row, left = spec::kSwapAb ? row : column;
+    const int halves = kGated ? 2 : 1;
+    const int first = spec::kSwapAb ? column : row, left = (spec::kSwapAb ? row : column) / halves;
     const int end = spec::kSwapAb ? columns_end(params, item) : rows_end(params, item);
-    const int right = spec::kSwapAb ? rows_end(params, item) : columns_end(params, item);
+    const int right = (spec::kSwapAb ? rows_end(params, item) : columns_end(params, item)) / halves;
     const contract::GemmGroupsParams& groups = groups_of(params);
     unsigned char* const d = static_cast<unsigned char*>(groups.d);
 #pragma unroll 4

@@ -1,5 +1,5 @@
-/// The epilogue of gemm_sm100: scales of tensors and tokens, then activation(alpha acc + bias) + beta c. A thread has a
-/// row of the tile, in f32 registers.
+/// The epilogue of gemm_sm100: scales of tensors and tokens, then activation(alpha acc + bias) + beta c, or products of
+/// gates and ups. A thread has a row of the tile, in f32 registers.
 #pragma once
 
 #include "kernels/gemm/gemm_epilogue.cuh"
@@ -53,9 +53,18 @@ class RowEpilogue : policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type 
     if constexpr (spec::kBias && spec::kSwapAb) bias_ = addend(params.bias, ahead() + row);
   }
 
-  /// Finishes columns from `column` on.
+  /// Finishes columns from `column` on. With gates, results are the first half of the values then.
   template <int kCount>
   __device__ __forceinline__ void apply(float (&values)[kCount], int column) const {
+    if constexpr (kGated)
+      apply_gates(values, column);
+    else
+      apply_each(values, column);
+  }
+
+ private:
+  template <int kCount>
+  __device__ __forceinline__ void apply_each(float (&values)[kCount], int column) const {
     constexpr int kRun = Addends::count;
     static_assert(kCount % kRun == 0);
 #pragma unroll
@@ -86,7 +95,64 @@ class RowEpilogue : policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type 
     }
   }
 
- private:
+  /// Makes products of gates and ups from columns from `column` on. Of two runs of 8 columns, the first has gates.
+  ///
+  /// With swap_ab, of two runs of 8 rows the first has gates, and rows are those of lanes. Two lanes that are 8 apart
+  /// exchange a sum for each two columns. Then the lane of the gate makes the result of the first column, and the other
+  /// lane that of the second one. All lanes call it.
+  template <int kCount>
+  __device__ __forceinline__ void apply_gates(float (&values)[kCount], int column) const {
+    if constexpr (spec::kSwapAb) {
+      const bool up = threadIdx.x % 16 >= 8;
+      const float bias = __shfl_xor_sync(0xffffffff, bias_, 8), gate_bias = up ? bias : bias_;
+      const float up_bias = up ? bias_ : bias;
+#pragma unroll
+      for (int first = 0; first < kCount; first += 8) {
+        float own[8];
+        scale_run(own, values, first, column);
+#pragma unroll
+        for (int i = 0; i < 8; i += 2) {
+          const float other = __shfl_xor_sync(0xffffffff, up ? own[i] : own[i + 1], 8);
+          values[(first + i) / 2] =
+              finished_pair(up ? other : own[i], up ? own[i + 1] : other, params_.alpha, gate_bias, up_bias);
+        }
+      }
+    } else {
+      static_assert(kCount % 16 == 0, "whole runs of gates and ups");
+#pragma unroll
+      for (int first = 0; first < kCount; first += 16) {
+        float gates[8], ups[8];
+        scale_run(gates, values, first, column);
+        scale_run(ups, values, first + 8, column);
+        tile::ElementRun<spec::kCDType> bias[2];
+        if constexpr (spec::kBias) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const int at = column + first + i * 8;
+            bias[i].load(static_cast<const Storage*>(params_.bias) + ahead() + at, end(params_) - at);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          values[first / 2 + i] = finished_pair(gates[i], ups[i], params_.alpha, spec::kBias ? bias[0].value(i) : 0,
+                                                spec::kBias ? bias[1].value(i) : 0);
+      }
+    }
+  }
+
+  /// Sums of 8 columns, times the scales of tensors or tokens.
+  template <int kCount>
+  __device__ __forceinline__ void scale_run(float (&values)[8], const float (&sums)[kCount], int first,
+                                            int column) const {
+    tile::ElementRun<DType::kF32> scales;
+    if constexpr (kPerToken) load_scales(scales, column + first, end(params_) - column - first);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      values[i] = sums[first + i];
+      if constexpr (kPerTensor || kPerToken) values[i] *= scale_;
+      if constexpr (kPerToken) values[i] *= scales.value(i);
+    }
+  }
   /// Scales of single columns: of rows of the problem's b, or with swap_ab of its a.
   template <class Run>
   __device__ __forceinline__ void load_scales(Run& scales, int at, int left) const {
@@ -113,10 +179,11 @@ class RowEpilogue : policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type 
   float scale_ = 1, bias_ = 0;
 };
 
-/// f32 scales of 128 elements of k: those of one slab's products in the thread's row of an item.
+/// f32 scales of 128 elements of k: those of one slab's products in the thread's row of an item. With gates, 128 gates
+/// and the ups between them have a scale for each kind: first lie those of all gates, then of all ups.
 class SlabScales {
-  static constexpr int kOfColumns = spec::kSwapAb ? (kColumns + 31) / 32 : 1;  // registers of a lane
-  static constexpr int kBlock = 128;                                           // rows of the problem's b to a scale
+  static constexpr int kOfColumns = spec::kSwapAb ? (kColumns + 31) / 32 : kGated ? 2 : 1;  // registers of a lane
+  static constexpr int kBlock = 128;  // rows of the problem's b to a scale
 
  public:
   struct Factors {
@@ -130,7 +197,7 @@ class SlabScales {
     const int lane = static_cast<int>(threadIdx.x % 32);
     if constexpr (spec::kSwapAb) {
       if constexpr (kGrouped) row_ += group_of(item) * blocks_of(params.m) * params.scale_a_stride;
-      row_ += row / kBlock * params.scale_a_stride;
+      row_ += block_of(row, params.m) * params.scale_a_stride;
       row_step_ = 1;
       column_step_ = params.scale_b_stride;
       left_ = columns_end(params, item) - item.column - lane;
@@ -151,8 +218,9 @@ class SlabScales {
       }
       row_step_ = params.scale_a_stride;
       if constexpr (kGrouped) columns_ += group_of(item) * blocks_of(params.n) * params.scale_b_stride;
-      columns_ += item.column / kBlock * params.scale_b_stride;
+      columns_ += block_of(item.column, params.n) * params.scale_b_stride;
       column_step_ = 1, left_ = params.n - item.column;  // the rows' block exists
+      if constexpr (kGated) ups_ = blocks_of(params.n) / 2 * params.scale_b_stride;
     }
   }
   __device__ __forceinline__ Factors read(int slab) const {
@@ -163,6 +231,9 @@ class SlabScales {
       if constexpr (kGathersRows && spec::kSwapAb)
         factors.columns[i] =
             __uint_as_float(ptx::ld_global_u32_if(columns_ + slab * column_step_ + sources_[i], sources_[i] >= 0));
+      else if constexpr (kGated && !spec::kSwapAb)
+        factors.columns[i] =
+            __uint_as_float(ptx::ld_global_u32_if(columns_ + slab * column_step_ + i * ups_, left_ > 0));
       else
         factors.columns[i] =
             __uint_as_float(ptx::ld_global_u32_if(columns_ + slab * column_step_ + i * 32, left_ > i * 32));
@@ -174,11 +245,20 @@ class SlabScales {
     if constexpr (spec::kSwapAb)
       return factors.row * __shfl_sync(0xffffffff, factors.columns[column / 32], column % 32);
     else
-      return factors.row * factors.columns[0];
+      return factors.row * factors.columns[kGated ? column / 8 % 2 : 0];
   }
 
  private:
-  __device__ __forceinline__ static int64_t blocks_of(int rows) { return (rows + kBlock - 1) / kBlock; }
+  /// Blocks of `rows` rows of the problem's b, and that of row `row` of them. Of a tile's first one, with gates, the
+  /// block of its gates.
+  __device__ __forceinline__ static int64_t blocks_of(int rows) {
+    if constexpr (kGated) return 2 * ((rows + 2 * kBlock - 1) / (2 * kBlock));
+    return (rows + kBlock - 1) / kBlock;
+  }
+  __device__ __forceinline__ static int64_t block_of(int row, int rows) {
+    if constexpr (kGated) return row / (2 * kBlock) + row / 8 % 2 * (blocks_of(rows) / 2);
+    return row / kBlock;
+  }
   /// Scales of masked groups lie one group behind the other, and their rows are counted from the group's first one.
   __device__ __forceinline__ static int64_t first_scale(const EntryParams& params, const Item& item) {
     if constexpr (kMasked) {
@@ -192,6 +272,7 @@ class SlabScales {
   const float* row_;
   const float* columns_;
   int64_t row_step_, column_step_;
+  int64_t ups_ = 0;  // from a scale of gates to that of their ups
   int left_;
   bool row_exists_;
   int sources_[kGathersRows && spec::kSwapAb ? kOfColumns : 1];

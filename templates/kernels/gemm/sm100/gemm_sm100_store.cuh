@@ -16,9 +16,10 @@ namespace {
 class TileStore {
   static constexpr int kChunk = contract::blackwell_gemm_store_columns(kShape);  // columns stored at once
   static constexpr int kChunks = kColumns / kChunk, kStages = spec::kStoreStages;
+  enum : int { kResults = kGated ? kChunk / 2 : kChunk };  // of a lane: the chunk's first ones
   static constexpr int kWarpRows = contract::kBlackwellGemmWarpRows;
   using Chunk = float[kChunk];
-  using Slab = tile::LaneRows<spec::kDDType, spec::kSwapAb, kChunk>;
+  using Slab = tile::LaneRows<spec::kDDType, spec::kSwapAb, kResults>;
   using Turnstile = policy::Turnstile<kParts>;
 
  public:
@@ -148,7 +149,8 @@ class TileStore {
     __syncwarp();
     const uint32_t slab = shared_.output(warp_, stage_);
     stage_ = stage_ + 1 == kStages ? 0 : stage_ + 1;
-    Slab::put(slab, lane_, values);
+    Slab::put(slab, kGated && spec::kSwapAb ? lane_of_gates(lane_) : lane_,
+              reinterpret_cast<const float(&)[kResults]>(values));
     if constexpr (kGrouped) {
       if (copies(slab, chunk, item)) return;
     }
@@ -156,11 +158,17 @@ class TileStore {
     __syncwarp();
     if (lane_ == 0) {
       const int row = item.row + static_cast<int>(warp_) * kWarpRows, column = item.column + chunk * kChunk;
-      ptx::cp_async_bulk_tensor_2d_store(params_.d, spec::kSwapAb ? row : column, spec::kSwapAb ? column : row, slab);
+      ptx::cp_async_bulk_tensor_2d_store(params_.d, (spec::kSwapAb ? row : column) / (kGated ? 2 : 1),
+                                         spec::kSwapAb ? column : row, slab);
       ptx::cp_async_bulk_commit_group();
     }
   }
 
+  /// Where a lane of swapped gates and ups begins in its slab, whose rows have 16 columns of d. Lanes of gates have the
+  /// even rows, and lanes of ups the odd ones.
+  __device__ __forceinline__ static uint32_t lane_of_gates(uint32_t lane) {
+    return lane % 8 + lane / 16 * 8 + lane / 8 % 2 * 16;
+  }
   /// A slab at a group's end: what lies behind the group's rows is not this tile's to write. Lanes copy the rows, and
   /// the result is true.
   __device__ __forceinline__ bool copies(uint32_t slab, int chunk, const Item& item) const {

@@ -1,13 +1,14 @@
-// Deliberate mistakes in how gemm_sm100 walks groups, gathers their rows. The emulator must find
-// each. Needs NVRTC.
+// Deliberate mistakes in how gemm_sm100 walks groups, gathers their rows and multiplies gates with ups. The emulator
+// must find each. Needs NVRTC.
 #include "end_to_end/gemm/faults/blackwell_gemm_faults.h"
 
 namespace kernelwright::blackwell_gemm_group_faults_test {
 namespace {
 
 enum class Form {
-  kRows,  // e4m3 with f32 scales of blocks, a CTA by itself
-  kPair,  // bf16, pairs of CTAs with gathered rows and tokens' scales
+  kRows,     // e4m3 with f32 scales of blocks, a CTA by itself
+  kPair,     // bf16, pairs of CTAs with gathered rows and tokens' scales
+  kSwapped,  // masked rows, swapped, with gates
 };
 
 struct Fault {
@@ -56,6 +57,14 @@ const Fault kFaults[] = {
      Form::kPair,
      {change("copy_of", "lane_", "static_cast<int>(lane_)", "0")},
      "wrong result"},
+    {"lanes_exchange_what_they_keep",
+     Form::kSwapped,
+     {change("apply_gates", "other own __shfl_xor_sync", "up ? own[i] : own[i + 1]", "up ? own[i + 1] : own[i]")},
+     "wrong result"},
+    {"gates_of_columns_for_ups",
+     Form::kSwapped,
+     {change("lane_of_gates", "return", "lane / 8 % 2 * 16", "(1 - lane / 8 % 2) * 16")},
+     "wrong result"},
 };
 
 GemmCase case_of(Form form) {
@@ -67,6 +76,12 @@ GemmCase case_of(Form form) {
     shape.source_rows = 90;
     return make_gemm_inputs(problem, shape, {.seed = 3});
   }
+  if (form == Form::kSwapped) {
+    GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 304, 200, "silu(gate) * up");
+    problem.groups = {GroupKind::kMasked, 5, GroupBounds::kCounts};
+    shape.group_rows = {40, 0, 33, 21, 60};
+    return make_gemm_inputs(problem, shape, {.seed = 3});
+  }
   GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 200, 400, "acc", ScaleKind::kPerBlock);
   problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts};
   return make_gemm_inputs(problem, shape, {.seed = 3});
@@ -74,7 +89,8 @@ GemmCase case_of(Form form) {
 GemmSchedule schedule_of(Form form) {
   GemmSchedule schedule;
   schedule.family = Family::kBlackwell;
-  schedule.block_n = 64;
+  schedule.block_n = form == Form::kSwapped ? 32 : 64;
+  schedule.swap_ab = form == Form::kSwapped;
   schedule.cta_group = form == Form::kPair ? 2 : 1;
   schedule.cluster = ClusterShape{form == Form::kPair ? 2 : 1, 1};
   schedule.stages = 3;
@@ -101,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(, BlackwellGemmGroupFaults, testing::ValuesIn(kFaults),
 
 TEST(BlackwellGemmGroups, HaveNoFindingWithoutAMistake) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form : {Form::kRows, Form::kPair}) {
+  for (const Form form : {Form::kRows, Form::kPair, Form::kSwapped}) {
     const test::Findings findings = findings_of(form, {});
     EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
   }
