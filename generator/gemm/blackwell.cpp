@@ -90,7 +90,6 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   if (bits_of(problem.dtype.a) != 16) blackwell.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
   blackwell.takes("/problem/groups/kind", problem.groups.kind,
                   {GroupKind::kNone, GroupKind::kRows, GroupKind::kMasked});
-  if (problem.groups.scatter) blackwell.refuse("/problem/groups/scatter", "true", "false");
   if (problem.groups.pointers) blackwell.refuse("/problem/groups/pointers", "true", "false");
   if (quantizes(problem))
     blackwell.refuse("/problem/epilogue", "quantize(...)", "every epilogue whose result is only rounded");

@@ -136,7 +136,7 @@ void set_operands(contract::BlackwellGemmGroupedParams& params, const LoadedGemm
   const BlackwellGemmTensorMaps maps = blackwell_tensor_maps_of(spec, tensors, of, kernel.groups);
   encode(*kernel.device, params.a, maps.a);
   encode(*kernel.device, params.b, maps.b);
-  encode(*kernel.device, params.d, maps.d);
+  if (maps.has_d) encode(*kernel.device, params.d, maps.d);
   if (maps.has_scales) {
     encode(*kernel.device, params.scales_a, maps.scales_a);
     encode(*kernel.device, params.scales_b, maps.scales_b);

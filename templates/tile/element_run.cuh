@@ -64,14 +64,19 @@ class ElementRun {
     }
   }
 
-  /// f32 only: reads eight elements of `all`, each at a place of its own. `place(i)`: where element i is, or -1.
+  /// Reads eight elements of `all`, each at a place of its own. `place(i)`: where element i is; less than 0: nowhere.
   template <class Place>
-  __device__ __forceinline__ void load_each(const Place& place, const float* all) {
-    static_assert(kType == DType::kF32);
+  __device__ __forceinline__ void load_each(const Place& place, const void* all) {
+    const char* const bytes = static_cast<const char*>(all);
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      const int at = place(i);
-      words_[i] = ptx::ld_global_u32_if(all + at, at >= 0);
+      const int64_t at = place(i);
+      if constexpr (kBytes == 4)
+        words_[i] = ptx::ld_global_u32_if(bytes + at * kBytes, at >= 0);
+      else if (i % 2 == 0)
+        words_[i / 2] = ptx::ld_global_u16_if(bytes + at * kBytes, at >= 0);
+      else
+        words_[i / 2] |= ptx::ld_global_u16_if(bytes + at * kBytes, at >= 0) << 16;
     }
   }
 

@@ -37,7 +37,8 @@ std::vector<Spec> specs() {
   GemmSpec tcgen05;
   tcgen05.family = Family::kBlackwell, tcgen05.arch = Arch::kSm103a;
   GemmSpec grouped = tcgen05;
-  grouped.groups = GroupKind::kMasked, grouped.bounds = GroupBounds::kCounts, grouped.gather = true;
+  grouped.groups = GroupKind::kMasked, grouped.bounds = GroupBounds::kCounts;
+  grouped.gather = grouped.scatter = true;
   CombineSpec combine;
   combine.lse_apart = true;
   return {AttentionSpec{}, latent,      rotary,          narrow,           scored,        bias,           blackwell,

@@ -99,6 +99,15 @@ TEST(BlackwellGemmTensorMaps, OfGatheredRowsBringOneRowEach) {
   EXPECT_THAT(dims(maps.d), ElementsAre(512, 100));
 }
 
+TEST(BlackwellGemmTensorMaps, RowsThatAreScatteredNeedNoMap) {
+  GemmProblem problem = mlp();
+  EXPECT_TRUE(maps_of(problem, tile(128), some_operands()).has_d);
+  problem.groups = {GroupKind::kRows, 8, GroupBounds::kStarts, false, true};
+  GemmTensors tensors = some_operands();
+  tensors.result_rows = 70;
+  EXPECT_FALSE(maps_of(problem, tile(128), tensors).has_d);
+}
+
 TEST(BlackwellGemmTensorMaps, OfGatesStoreHalfAsManyColumns) {
   GemmProblem problem = mlp();
   problem.epilogue = "silu(gate) * up";

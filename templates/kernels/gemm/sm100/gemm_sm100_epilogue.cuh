@@ -4,26 +4,35 @@
 
 #include "kernels/gemm/gemm_epilogue.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_tiles.cuh"
+#include "policy/scattered_row.cuh"
 #include "tile/element_run.cuh"
 
 namespace kernelwright {
 namespace {
 
 /// Where the columns of an item end, and how many elements the groups ahead of its own have of a vector of the
-/// problem's b. A base class, so that kernels without groups are the binaries that they were before there were any.
+/// problem's b. Also the row of d and c that a thread's row becomes, -1: none; with swap_ab columns become rows. A base
+/// class, so that kernels without groups are the binaries that they were before there were any.
 struct PlaceInGroups {
   const int columns_end_;
   const int64_t ahead_;
-  __device__ __forceinline__ PlaceInGroups(const EntryParams& params, const Item& item)
+  int to_;
+  __device__ __forceinline__ PlaceInGroups(const EntryParams& params, const Item& item, int row)
       : columns_end_(columns_end(params, item)),
-        ahead_(int64_t{group_of(item)} * (spec::kSwapAb ? params.m : params.n)) {}
+        ahead_(int64_t{group_of(item)} * (spec::kSwapAb ? params.m : params.n)),
+        to_(row) {
+    if constexpr (spec::kScatter && !spec::kSwapAb)
+      to_ = policy::scattered_row(groups_of(params), row, row < rows_end(params, item));
+  }
   __device__ __forceinline__ int end(const EntryParams&) const { return columns_end_; }
   __device__ __forceinline__ int64_t ahead() const { return ahead_; }
+  __device__ __forceinline__ int to() const { return to_; }
 };
 struct PlaceInWhole {
-  __device__ __forceinline__ PlaceInWhole(const EntryParams&, const Item&) {}
+  __device__ __forceinline__ PlaceInWhole(const EntryParams&, const Item&, int) {}
   __device__ __forceinline__ int end(const EntryParams& params) const { return params.n; }
   __device__ __forceinline__ int ahead() const { return 0; }
+  __device__ __forceinline__ int to() const { return 0; }
 };
 
 /// A thread's row of an item. A launch ahead may have written the global memory that this class reads. That launch has
@@ -36,9 +45,10 @@ class RowEpilogue : policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type 
   using Storage = tile::Storage<spec::kCDType>;
 
  public:
+  using Place::to;
   /// `row`: a row as the kernel counts them; it may lie past the end.
   __device__ __forceinline__ RowEpilogue(const EntryParams& params, const Item& item, int row)
-      : Place(params, item), params_(params), row_(row), exists_(row < rows_end(params, item)) {
+      : Place(params, item, row), params_(params), row_(row), exists_(row < rows_end(params, item)) {
     if constexpr (kPerTensor) {
       scale_ = of_f32(params.scale_a, kManyOfRows ? group_of(item) : 0, true);
       scale_ *= of_f32(params.scale_b, kManyOfColumns ? group_of(item) : 0, true);
@@ -77,7 +87,16 @@ class RowEpilogue : policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type 
         bias.load(static_cast<const Storage*>(params_.bias) + ahead() + at, left);
       if constexpr (spec::kAddsC) {
         const Storage* const from = static_cast<const Storage*>(params_.c);
-        if constexpr (spec::kSwapAb)
+        if constexpr (spec::kScatter && spec::kSwapAb)
+          c.load_each(
+              [&](int i) -> int64_t {
+                const int to = policy::scattered_row(groups_of(params_), at + i, i < left);
+                return exists_ && to >= 0 ? to * params_.c_stride + row_ : -1;
+              },
+              from);
+        else if constexpr (spec::kScatter)
+          c.load(from + to() * params_.c_stride + at, to() >= 0 ? left : 0);
+        else if constexpr (spec::kSwapAb)
           c.load_strided(from + at * params_.c_stride + row_, params_.c_stride, exists_ ? left : 0);
         else
           c.load(from + row_ * params_.c_stride + at, exists_ ? left : 0);

@@ -83,7 +83,7 @@ class TileStore {
         if constexpr (kParts > 1) exchange(own, item, chunk);
         if (kParts > 1 && !last) continue;
         epilogue.apply(own, item.column + chunk * kChunk);
-        put(own, chunk, item);
+        put(own, chunk, item, epilogue.to());
       }
     if constexpr (kParts > 1) turnstile(item).pass();
   }
@@ -143,16 +143,16 @@ class TileStore {
 
   // ---- results ----
 
-  /// Writes to shared memory, from where TMA stores. Rows and columns past the end are not stored.
-  __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item) {
-    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+  /// Writes to shared memory, from where TMA stores. Rows and columns past the end are not stored. `to`: copy_slab().
+  __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item, int to) {
+    if (!spec::kScatter && lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
     __syncwarp();
     const uint32_t slab = shared_.output(warp_, stage_);
     stage_ = stage_ + 1 == kStages ? 0 : stage_ + 1;
     Slab::put(slab, kGated && spec::kSwapAb ? lane_of_gates(lane_) : lane_,
               reinterpret_cast<const float(&)[kResults]>(values));
     if constexpr (kGrouped) {
-      if (copies(slab, chunk, item)) return;
+      if (copies(slab, chunk, item, to)) return;
     }
     ptx::fence_proxy_async_shared();
     __syncwarp();
@@ -169,15 +169,16 @@ class TileStore {
   __device__ __forceinline__ static uint32_t lane_of_gates(uint32_t lane) {
     return lane % 8 + lane / 16 * 8 + lane / 8 % 2 * 16;
   }
-  /// A slab at a group's end: what lies behind the group's rows is not this tile's to write. Lanes copy the rows, and
-  /// the result is true.
-  __device__ __forceinline__ bool copies(uint32_t slab, int chunk, const Item& item) const {
+  /// Lanes copy a slab at a group's end, and the result is true: what lies behind the group's rows is not this tile's
+  /// to write. They copy every slab whose rows are scattered.
+  __device__ __forceinline__ bool copies(uint32_t slab, int chunk, const Item& item, int to) const {
     const int row = item.row + static_cast<int>(warp_) * kWarpRows, column = item.column + chunk * kChunk;
     const int last = spec::kSwapAb ? column + kChunk : row + kWarpRows;
-    if (ptx::uniform(last > (spec::kSwapAb ? columns_end(params_, item) : rows_end(params_, item))) == 0) return false;
+    const int end = spec::kSwapAb ? columns_end(params_, item) : rows_end(params_, item);
+    if (ptx::uniform(spec::kScatter || last > end) == 0) return false;
     __syncwarp();
-    copy_slab(params_, slab, row, column, item, lane_);
-    if (lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
+    copy_slab(params_, slab, row, column, item, lane_, to);
+    if (!spec::kScatter && lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
     return true;
   }
 

@@ -5,35 +5,14 @@
 
 #include <cstring>
 
-#include "support/checked_gemm.h"
+#include "end_to_end/gemm/emulator/blackwell_tiles.h"
 
 namespace kernelwright::blackwell_groups_test {
 namespace {
 
+using namespace test::blackwell;
 using test::gemm_problem;
 using testing::HasSubstr;
-
-/// One of each way in which the kernel walks tiles of groups.
-struct BlackwellTile {
-  const char* name;
-  int block_n, cta_group = 1;
-  ClusterShape cluster = {1, 1};
-  bool swap_ab = false;
-};
-constexpr BlackwellTile kAlone = {"alone", 64}, kPair = {"pair", 64, 2, {2, 1}}, kCluster = {"cluster", 64, 1, {2, 2}},
-                        kSwapped = {"swapped", 32, 1, {1, 1}, true},
-                        kSwappedPair = {"swapped_pair", 32, 2, {2, 1}, true},
-                        kSwappedCluster = {"swapped_cluster", 32, 2, {4, 2}, true};
-constexpr BlackwellTile kTiles[] = {kAlone, kPair, kCluster, kSwapped, kSwappedCluster};
-
-GemmSchedule schedule_of(const BlackwellTile& tile) {
-  GemmSchedule schedule;
-  schedule.family = Family::kBlackwell;
-  schedule.block_n = tile.block_n, schedule.cta_group = tile.cta_group, schedule.cluster = tile.cluster;
-  schedule.swap_ab = tile.swap_ab;
-  schedule.stages = 4;
-  return schedule;
-}
 
 GemmProblem grouped(GemmProblem problem, GroupBounds bounds, int count) {
   problem.groups.kind = bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
@@ -62,16 +41,7 @@ GemmShape rows_of(std::vector<int> group_rows, int m) {
   return shape;
 }
 
-class BlackwellGroups : public test::CheckedGemm {
- protected:
-  explicit BlackwellGroups(emulator::Completion completion = emulator::Completion::kEager)
-      : CheckedGemm(completion, Arch::kSm100a) {}
-  void expect_each_right(const GemmProblem& problem, const GemmShape& shape, const BlackwellTile& tile,
-                         int padding = 0) {
-    SCOPED_TRACE(tile.name);
-    expect_right(problem, shape, schedule_of(tile), {.seed = 5, .padding = padding});
-  }
-};
+class BlackwellGroups : public test::CheckedBlackwellGemm {};
 
 TEST_F(BlackwellGroups, EmptyOnesAndUnalignedStarts) {
   const GemmShape shape = rows_of({0, 17, 1, 0, 170, 15, 0}, 220);
@@ -267,9 +237,9 @@ TEST_F(BlackwellGroups, AsPlanned) {
 }
 
 /// Machines on which copies land, and warps run, in another order.
-class BlackwellGroupsInAnyOrder : public BlackwellGroups {
+class BlackwellGroupsInAnyOrder : public test::CheckedBlackwellGemm {
  protected:
-  BlackwellGroupsInAnyOrder() : BlackwellGroups(emulator::Completion::kRandom) {}
+  BlackwellGroupsInAnyOrder() : CheckedBlackwellGemm(emulator::Completion::kRandom) {}
 };
 
 TEST_F(BlackwellGroupsInAnyOrder, AreRight) {

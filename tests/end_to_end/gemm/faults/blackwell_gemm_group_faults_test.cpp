@@ -9,6 +9,7 @@ enum class Form {
   kRows,     // e4m3 with f32 scales of blocks, a CTA by itself
   kPair,     // bf16, pairs of CTAs with gathered rows and tokens' scales
   kSwapped,  // masked rows, swapped, with gates
+  kScatter,  // bf16, scattered rows
 };
 
 struct Fault {
@@ -57,6 +58,11 @@ const Fault kFaults[] = {
      Form::kPair,
      {change("copy_of", "lane_", "static_cast<int>(lane_)", "0")},
      "wrong result"},
+    {"rows_scattered_in_their_order",
+     Form::kScatter,
+     {change("copy_slab", "places __shfl_sync at #1", "at % 32", "0")},
+     "wrong result"},
+    {"slabs_over_some_still_copied", Form::kScatter, {drop("TileStore::put", "__syncwarp #1")}, "race between lanes"},
     {"lanes_exchange_what_they_keep",
      Form::kSwapped,
      {change("apply_gates", "other own __shfl_xor_sync", "up ? own[i] : own[i + 1]", "up ? own[i + 1] : own[i]")},
@@ -82,6 +88,12 @@ GemmCase case_of(Form form) {
     shape.group_rows = {40, 0, 33, 21, 60};
     return make_gemm_inputs(problem, shape, {.seed = 3});
   }
+  if (form == Form::kScatter) {
+    GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kF32, 200, 200);
+    problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts, false, true};
+    shape.result_rows = 310;
+    return make_gemm_inputs(problem, shape, {.seed = 3});
+  }
   GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 200, 400, "acc", ScaleKind::kPerBlock);
   problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts};
   return make_gemm_inputs(problem, shape, {.seed = 3});
@@ -94,6 +106,7 @@ GemmSchedule schedule_of(Form form) {
   schedule.cta_group = form == Form::kPair ? 2 : 1;
   schedule.cluster = ClusterShape{form == Form::kPair ? 2 : 1, 1};
   schedule.stages = 3;
+  if (form == Form::kScatter) schedule.store_stages = 1;
   return schedule;
 }
 test::Findings findings_of(Form form, const std::vector<test::TemplateEdit>& edits) {
@@ -117,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(, BlackwellGemmGroupFaults, testing::ValuesIn(kFaults),
 
 TEST(BlackwellGemmGroups, HaveNoFindingWithoutAMistake) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form : {Form::kRows, Form::kPair, Form::kSwapped}) {
+  for (const Form form : {Form::kRows, Form::kPair, Form::kSwapped, Form::kScatter}) {
     const test::Findings findings = findings_of(form, {});
     EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
   }
