@@ -90,7 +90,6 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   if (bits_of(problem.dtype.a) != 16) blackwell.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
   blackwell.takes("/problem/groups/kind", problem.groups.kind,
                   {GroupKind::kNone, GroupKind::kRows, GroupKind::kMasked});
-  if (problem.groups.pointers) blackwell.refuse("/problem/groups/pointers", "true", "false");
   if (quantizes(problem))
     blackwell.refuse("/problem/epilogue", "quantize(...)", "every epilogue whose result is only rounded");
   blackwell.has_only(schedule, kBlackwellFields);
@@ -98,7 +97,12 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
     if (!value.is_auto()) blackwell.takes(path, value.value(), built);
   };
   check_slab(problem, schedule, violations);
-  if (problem.groups.gather && !schedule.swizzle.is_auto())
+  if (problem.groups.pointers) {  // threads copy matrices to their own CTA, in lines of 128 bytes
+    if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
+    if (const int whole = 128 * 8 / bits_of(problem.dtype.a); !schedule.block_k.is_auto())
+      blackwell.takes("/schedule/block_k", schedule.block_k.value(), {whole});
+    takes("/schedule/cta_group", schedule.cta_group, {1});
+  } else if (problem.groups.gather && !schedule.swizzle.is_auto())
     blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B, Swizzle::k64B, Swizzle::k32B});
   takes("/schedule/block_m", schedule.block_m, {contract::kBlackwellGemmRows});
   if (!schedule.split_mode.is_auto())
@@ -123,6 +127,8 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
     blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n),
                      pair ? "[2, 1], [2, 2], [2, 4], [4, 1], [4, 2] with cta_group 2"
                           : "[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [1, 4], [2, 4]");
+  else if (problem.groups.pointers && (cluster.m != 1 || cluster.n != 1))
+    blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}] with pointers", cluster.m, cluster.n), "[1, 1]");
   else if (problem.groups.gather && (cluster.m != (pair ? 2 : 1) || cluster.n != 1))
     blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}] with gather", cluster.m, cluster.n),
                      pair ? "[2, 1] with cta_group 2" : "[1, 1], and [2, 1] with cta_group 2");
@@ -239,7 +245,8 @@ std::uint32_t blackwell_shared_bytes(const GemmSpec& spec) {
       contract::blackwell_gemm_shared_bytes(blackwell_gemm_shape_of(spec), spec.most_groups));
 }
 
-std::vector<KernelRole> blackwell_roles(const GemmSpec&) {
+std::vector<KernelRole> blackwell_roles(const GemmSpec& spec) {
+  if (spec.pointers) return {{4, "store"}, {1, "mma"}, {1, "load"}, {2, "copy"}};
   return {{4, "store"}, {1, "mma"}, {1, "load"}, {1, "tiles"}, {1, "scales"}};
 }
 

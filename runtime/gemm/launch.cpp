@@ -134,8 +134,8 @@ void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const 
 void set_operands(contract::BlackwellGemmGroupedParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
                   const GemmTensors& tensors, const GemmMatrices& of) {
   const BlackwellGemmTensorMaps maps = blackwell_tensor_maps_of(spec, tensors, of, kernel.groups);
-  encode(*kernel.device, params.a, maps.a);
-  encode(*kernel.device, params.b, maps.b);
+  if (maps.has_a) encode(*kernel.device, params.a, maps.a);
+  if (maps.has_b) encode(*kernel.device, params.b, maps.b);
   if (maps.has_d) encode(*kernel.device, params.d, maps.d);
   if (maps.has_scales) {
     encode(*kernel.device, params.scales_a, maps.scales_a);

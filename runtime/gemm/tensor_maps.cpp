@@ -140,8 +140,9 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
                                        : map_of(matrix, box_columns, box_rows, spec.swizzle);
   };
   BlackwellGemmTensorMaps maps;
-  maps.a = operand(rows, TileSide::kRows, boxes.a_sharers);
-  maps.b = operand(columns, TileSide::kColumns, boxes.b_sharers);
+  maps.has_a = !(spec.pointers && swap), maps.has_b = !spec.pointers || swap;
+  if (maps.has_a) maps.a = operand(rows, TileSide::kRows, boxes.a_sharers);
+  if (maps.has_b) maps.b = operand(columns, TileSide::kColumns, boxes.b_sharers);
   const int stored = contract::blackwell_gemm_store_columns(shape);
   maps.has_d = !spec.scatter;
   const int halves = spec.gated ? 2 : 1;  // two columns of the product make one of d

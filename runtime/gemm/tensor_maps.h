@@ -19,7 +19,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
 struct BlackwellGemmTensorMaps {
   TensorMapRequest a, b, d, scales_a, scales_b;
   bool has_scales = false;
-  bool has_d = true;  // else threads copy rows of d
+  bool has_a = true, has_b = true, has_d = true;  // else threads copy the operand, or rows of d
 };
 BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,
                                                  const GemmMatrices& matrices, const GemmGroups& groups) noexcept;

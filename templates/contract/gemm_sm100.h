@@ -42,7 +42,8 @@ struct BlackwellGemmParams {
 
 /// The same with groups of rows that have bounds. The map of the problem's b then has the group as its outermost
 /// dimension, (k, n, group) or (n, k, group). Rows of a and d are those of all groups, one behind the other. bias and
-/// the scales of b are [group][..] without gaps. With gather, the map of the problem's a has boxes of one row.
+/// the scales of b are [group][..] without gaps. With gather, the map of the problem's a has boxes of one row. With
+/// pointers there is no map of its b.
 struct BlackwellGemmGroupedParams : BlackwellGemmParams {
   GemmGroupsParams groups;
 };
@@ -150,7 +151,7 @@ struct BlackwellGemmLayout {
 /// Indices of mbarriers, with the threads that arrive. In a pair, only the first CTA waits for full slots and free
 /// accumulators. Both CTAs arrive on these barriers of the first CTA.
 struct BlackwellGemmBarriers {
-  int32_t full;               // [stages / k_group] TMA, and the warp that gathers scales
+  int32_t full;               // [stages / k_group] TMA, and the warp that gathers scales or the threads that copy b
   int32_t empty;              // [stages / k_group] tcgen05.commit of each CTA (or pair) for which this CTA loads
   int32_t accumulator_full;   // [accumulators] tcgen05.commit
   int32_t accumulator_empty;  // [accumulators] 4 warps of each CTA of the pair

@@ -69,8 +69,6 @@ TEST(BlackwellGroupsPlan, TheRestIsRefusedByName) {
   EXPECT_THAT(refusal([](auto& p, auto&) { p.groups.kind = GroupKind::kBatch; }),
               HasSubstr("/problem/groups/kind: \"batch\" is not built yet for the blackwell family; it has none, rows, "
                         "masked"));
-  EXPECT_THAT(refusal([](auto& p, auto&) { p.groups.pointers = true; }),
-              HasSubstr("/problem/groups/pointers: true is not built yet for the blackwell family; it has false"));
   EXPECT_THAT(
       refusal([](auto&, auto& s) { s.scheduler = Scheduler::kQueued; }),
       HasSubstr("/schedule/scheduler: \"queued\" is not built yet for the blackwell family; it has persistent"));

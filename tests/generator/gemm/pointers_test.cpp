@@ -56,18 +56,31 @@ TEST(GemmPointersPlan, FieldsThatDoNotFitAreRefused) {
                 c.schedule.swizzle = Swizzle::k64B;
               }),
               Contains(HasSubstr("/schedule/swizzle: ")));
-  EXPECT_THAT(refusals([](GemmConfig& c) { c.schedule.family = Family::kBlackwell; }, Arch::kSm100a),
-              Contains(HasSubstr("blackwell")));
+  const auto blackwell = [](auto change) {
+    return refusals(
+        [&](GemmConfig& c) {
+          c.schedule.family = Family::kBlackwell;
+          change(c.schedule);
+        },
+        Arch::kSm100a);
+  };
+  EXPECT_THAT(blackwell([](GemmSchedule& s) {
+                s.cluster = ClusterShape{1, 2};
+              }),
+              Contains(HasSubstr("/schedule/cluster: [1, 2] with pointers")));
+  EXPECT_THAT(blackwell([](GemmSchedule& s) { s.swizzle = Swizzle::k64B; }),
+              Contains(HasSubstr("/schedule/swizzle: ")));
+  EXPECT_THAT(blackwell([](GemmSchedule& s) { s.cta_group = 2; }), Contains(HasSubstr("/schedule/cta_group: 2")));
 }
 
-TEST(GemmPointersPlan, HopperAndPortableServe) {
-  for (const GemmVariant& variant : plan_by_model(experts().problem, {}, Arch::kSm90a).variants) {
-    EXPECT_EQ(variant.spec.family, Family::kHopper);
-    EXPECT_TRUE(variant.spec.pointers);
-    EXPECT_EQ(variant.spec.cluster_m, 1);
-  }
-  for (const Arch arch : {Arch::kSm80, Arch::kSm100a})
-    EXPECT_EQ(plan_by_model(experts().problem, {}, arch).variants.back().spec.family, Family::kPortable);
+TEST(GemmPointersPlan, EveryFamilyServes) {
+  for (const auto& [arch, family] : {std::pair{Arch::kSm90a, Family::kHopper}, {Arch::kSm100a, Family::kBlackwell}})
+    for (const GemmVariant& variant : plan_by_model(experts().problem, {}, arch).variants) {
+      EXPECT_EQ(variant.spec.family, family);
+      EXPECT_TRUE(variant.spec.pointers);
+      EXPECT_EQ(variant.spec.cluster(), 1);
+    }
+  EXPECT_EQ(plan_by_model(experts().problem, {}, Arch::kSm80).variants.back().spec.family, Family::kPortable);
 }
 
 }  // namespace

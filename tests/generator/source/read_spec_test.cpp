@@ -38,7 +38,7 @@ std::vector<Spec> specs() {
   tcgen05.family = Family::kBlackwell, tcgen05.arch = Arch::kSm103a;
   GemmSpec grouped = tcgen05;
   grouped.groups = GroupKind::kMasked, grouped.bounds = GroupBounds::kCounts;
-  grouped.gather = grouped.scatter = true;
+  grouped.gather = grouped.scatter = grouped.pointers = true;
   CombineSpec combine;
   combine.lse_apart = true;
   return {AttentionSpec{}, latent,      rotary,          narrow,           scored,        bias,           blackwell,

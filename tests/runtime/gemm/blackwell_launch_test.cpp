@@ -108,6 +108,17 @@ TEST(BlackwellGemmTensorMaps, RowsThatAreScatteredNeedNoMap) {
   EXPECT_FALSE(maps_of(problem, tile(128), tensors).has_d);
 }
 
+TEST(BlackwellGemmTensorMaps, MatricesByPointersNeedNoMap) {
+  GemmProblem problem = mlp();
+  problem.groups = {GroupKind::kRows, 8, GroupBounds::kStarts, false, false, true};
+  GemmSchedule schedule = tile(64);
+  EXPECT_TRUE(maps_of(problem, schedule, some_operands()).has_a);
+  EXPECT_FALSE(maps_of(problem, schedule, some_operands()).has_b);
+  schedule.swap_ab = true;
+  EXPECT_FALSE(maps_of(problem, schedule, some_operands()).has_a);
+  EXPECT_TRUE(maps_of(problem, schedule, some_operands()).has_b);
+}
+
 TEST(BlackwellGemmTensorMaps, OfGatesStoreHalfAsManyColumns) {
   GemmProblem problem = mlp();
   problem.epilogue = "silu(gate) * up";

@@ -10,6 +10,7 @@
 ///     warp 5      one thread loads; where rows are gathered, all lanes
 ///     warp 6      one thread asks for tiles, if they are queued
 ///     warp 7      gathers scales of the columns of narrow tiles
+///     6 and 7     copy matrices b, if the launch gives pointers to them
 ///
 /// In a pair of CTAs (cta_group 2) the CTAs share each product. It has 256 rows: each CTA's shared memory holds 128 of
 /// them and half of b's rows. The first CTA multiplies for both; the other roles run in each CTA as without pairs. CTAs
@@ -26,6 +27,7 @@
 /// split_k: parts of k are items of their own. The CTAs of a tile's parts take turns, in the order of k
 /// (gemm_sm100_store.cuh).
 #include "kernels/gemm/sm100/gemm_sm100_gather.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_matrices.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_mma.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_store.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
@@ -41,7 +43,7 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
     ItemQueue<true>::init(shared);
     shared.item_wanted().init();
   }
-  Input::init(shared.input(), kGathers ? 2 : 1, kConsumers);  // and a fence for all barriers
+  Input::init(shared.input(), kGathers ? 2 : 1 + kCopyThreads, kConsumers);  // and a fence for all barriers
 }
 
 /// Called by all threads, which meet behind it. A template, as are GroupTable's constants.
@@ -65,8 +67,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
     ptx::tcgen05_relinquish_alloc_permit<kCtas>();
   } else if (warp == kLoadWarp && ptx::elect_one()) {
     init_barriers(shared);
-    ptx::prefetch_tensormap(params.a);
-    ptx::prefetch_tensormap(params.b);
+    if constexpr (!(spec::kPointers && spec::kSwapAb)) ptx::prefetch_tensormap(params.a);
+    if constexpr (!spec::kPointers || spec::kSwapAb) ptx::prefetch_tensormap(params.b);
   } else if (kParts > 1 && warp == kItemWarp && cluster_rank() == 0 && ptx::elect_one()) {
     take_first_item(params, shared);
   }
@@ -83,10 +85,12 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
     if (leads(rank) && ptx::elect_one()) Multiplier(shared, work, tensor, rank).run();
   } else if (warp == kLoadWarp) {
     load_operands<spec::kGather>(params, shared, work, rank);
-  } else if (warp == kItemWarp) {
+  } else if (!spec::kPointers && warp == kItemWarp) {
     if (kQueued && ptx::elect_one()) ask_for_items(shared, work, rank);
   } else if constexpr (kGathers) {
     gather_scales(params, shared, work, rank);
+  } else if constexpr (spec::kPointers) {
+    copy_matrices<spec::kPointers>(params, shared, work);
   }
   ptx::sync_ctas<kClusterSize>();  // now no thread reads tensor memory, and no arrival is on its way to another CTA
   if (warp == kMmaWarp) ptx::tcgen05_dealloc<kCtas>(tensor, kTensorColumns.allocated);

@@ -114,8 +114,8 @@ class Loader {
   /// Arms the slot, where this CTA multiplies. Loads the operand that no launch ahead writes.
   __device__ __forceinline__ void begin(const ProducerStage& stage, const Item& item, int slab) const {
     // The first CTA of a pair expects the bytes that both load. Copies of the other CTA may complete before that.
-    if (leads(rank_)) stage.expect_bytes(kCtas * Input::group_bytes);
-    load<Operand::kConstant>(stage, slab, item);
+    if (leads(rank_)) stage.expect_bytes(kCtas * (Input::group_bytes - kCopiedBytes));
+    if constexpr (!spec::kPointers) load<Operand::kConstant>(stage, slab, item);
   }
 
   /// Loads a group of slabs of one operand. The problem's b may be constant; scales are not.

@@ -71,6 +71,7 @@ class Multiplier {
   /// Called behind the waits for the slot and for the accumulator.
   __device__ __forceinline__ void issue(uint32_t sums, const pipeline::TilesOf<Payload>& from,
                                         uint32_t accumulate) const {
+    if constexpr (spec::kPointers) ptx::fence_proxy_async_shared();  // threads have copied what products read
     ptx::tcgen05_fence_after_thread_sync();
     if constexpr (kBlockScaled) Product::copy_scales(scales_, from.scales_a(), from.scales_b());
     Product::issue(sums, from.a(), from.b(), accumulate, scales_);

@@ -91,7 +91,8 @@ static_assert(!kBlockScaled || spec::kSlabBytes == contract::kBlackwellGemmSlabB
               "a slab has whole atoms of scales");
 static_assert(!kPerSlab || kSlabDepth == 128, "a slab has a scale");
 constexpr int kScaleAtoms = kShape.scale_atoms;
-static_assert(kGrouped == kAnyGroups && !spec::kPointers, "groups of rows with bounds; one tensor of all b");
+static_assert(kGrouped == kAnyGroups, "groups of rows with bounds");
+static_assert(!spec::kPointers || (kGrouped && kClusterSize == 1), "threads copy matrices b to their own CTA");
 static_assert(!kGrouped || (kParts == 1 && !kQueued && !kBlockScaled && !kLeftMnMajor),
               "a CTA walks many tiles, which it finds by the bounds; rows of a have k innermost");
 using Groups =
@@ -108,6 +109,10 @@ using Payload = pipeline::BlockScaledTilePayload<kABytes, kBBytes, kScaleABytes,
                                                  kScaleABytes + (kGathers ? 0 : kScaleBBytes), spec::kStages>;
 using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup, (kClusterSize > 1)>;
 using Output = pipeline::OutputTilePipeline<spec::kAccumulators, kColumns, kCtas>;
+
+/// Bytes of a group of slots that threads copy, where matrices b lie where the launch says. TMA brings the others.
+enum : uint32_t { kCopiedBytes = spec::kPointers ? (spec::kSwapAb ? kABytes : kBBytes) * spec::kKGroup : 0 };
+enum : uint32_t { kCopyThreads = spec::kPointers ? 64 : 0 };  // warps 6 and 7
 
 constexpr uint32_t kMmaWarp = 4, kLoadWarp = 5, kItemWarp = 6;
 static_assert(Output::kWarps == kMmaWarp, "warps 0 to 3 reach lanes 0 to 127");

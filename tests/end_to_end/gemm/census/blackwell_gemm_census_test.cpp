@@ -42,7 +42,8 @@ Census expected_of(const GemmSpec& spec) {
   const int columns = columns_mn ? shared_slab(spec, TileSide::kColumns).parts() : 1;
   const int scales_a = shape.scale_atoms > 0 ? 1 : 0;
   const int scales_b = scales_a > 0 && !contract::blackwell_gemm_gathers(shape) ? 1 : 0;
-  const int weights = spec.swap_ab ? rows : columns, sources = spec.swap_ab ? columns : rows;
+  const int matrices = spec.swap_ab ? rows : columns, weights = spec.pointers ? 0 : matrices,
+            sources = spec.swap_ab ? columns : rows;
   const int others = spec.gather ? 0 : sources;
   census["global.tile::gather4"] = spec.gather ? spec.k_group * sources : 0;
   census["global.tile.mbarrier"] = spec.k_group * (places * weights + others + scales_a + scales_b);
@@ -53,7 +54,10 @@ Census expected_of(const GemmSpec& spec) {
       shared_in_pairs(boxes.a_sharers, rows, spec.swap_ab) + shared_in_pairs(boxes.b_sharers, columns, !spec.swap_ab);
   census["clusterlaunchcontrol.try_cancel"] = spec.scheduler == Scheduler::kQueued ? 1 : 0;
   census["atom."] = spec.split_k > 1 ? 1 : 0;  // the cluster's first item
-  for (const char* none : {"wgmma.", "mma.sync", "cp.async.c", "ld.local", "st.local"}) census[none] = 0;
+  // Two warps copy 8 lines of 128 bytes at a time.
+  const contract::SharedSlab matrix = shared_slab(spec, spec.swap_ab ? TileSide::kRows : TileSide::kColumns);
+  census["cp.async.cg"] = spec.pointers ? spec.k_group * matrix.parts() * ((matrix.part_bytes() / 128 + 7) / 8) : 0;
+  for (const char* none : {"wgmma.", "mma.sync", "cp.async.ca", "ld.local", "st.local"}) census[none] = 0;
   return census;
 }
 

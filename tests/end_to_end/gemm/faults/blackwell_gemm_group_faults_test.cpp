@@ -6,10 +6,11 @@ namespace kernelwright::blackwell_gemm_group_faults_test {
 namespace {
 
 enum class Form {
-  kRows,     // e4m3 with f32 scales of blocks, a CTA by itself
-  kPair,     // bf16, pairs of CTAs with gathered rows and tokens' scales
-  kSwapped,  // masked rows, swapped, with gates
-  kScatter,  // bf16, scattered rows
+  kRows,      // e4m3 with f32 scales of blocks, a CTA by itself
+  kPair,      // bf16, pairs of CTAs with gathered rows and tokens' scales
+  kSwapped,   // masked rows, swapped, with gates
+  kScatter,   // bf16, scattered rows
+  kPointers,  // e4m3 with f32 scales of blocks, matrices by pointers
 };
 
 struct Fault {
@@ -63,6 +64,19 @@ const Fault kFaults[] = {
      {change("copy_slab", "places __shfl_sync at #1", "at % 32", "0")},
      "wrong result"},
     {"slabs_over_some_still_copied", Form::kScatter, {drop("TileStore::put", "__syncwarp #1")}, "race between lanes"},
+    {"copied_matrices_without_a_fence",
+     Form::kPointers,
+     {drop("Multiplier::issue", "fence_proxy_async_shared")},
+     "missing proxy fence"},
+    {"copied_matrices_not_told_of", Form::kPointers, {drop("MatrixCopier::run", "arrive_with_copies")}, "deadlock"},
+    {"copies_not_waited_for",
+     Form::kPointers,
+     {change("init_barriers", "init kConsumers", "+ kCopyThreads", "+ 32")},
+     "race"},
+    {"matrices_in_the_order_of_no_swizzle",
+     Form::kPointers,
+     {change("MatrixCopier::run", "to line_", "swizzle_of_row(line_, kLineBytes)", "swizzle_of_row(0, kLineBytes)")},
+     "wrong result"},
     {"lanes_exchange_what_they_keep",
      Form::kSwapped,
      {change("apply_gates", "other own __shfl_xor_sync", "up ? own[i] : own[i + 1]", "up ? own[i + 1] : own[i]")},
@@ -95,7 +109,7 @@ GemmCase case_of(Form form) {
     return make_gemm_inputs(problem, shape, {.seed = 3});
   }
   GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 200, 400, "acc", ScaleKind::kPerBlock);
-  problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts};
+  problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts, false, false, form == Form::kPointers};
   return make_gemm_inputs(problem, shape, {.seed = 3});
 }
 GemmSchedule schedule_of(Form form) {
@@ -130,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(, BlackwellGemmGroupFaults, testing::ValuesIn(kFaults),
 
 TEST(BlackwellGemmGroups, HaveNoFindingWithoutAMistake) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form : {Form::kRows, Form::kPair, Form::kSwapped, Form::kScatter}) {
+  for (const Form form : {Form::kRows, Form::kPair, Form::kSwapped, Form::kScatter, Form::kPointers}) {
     const test::Findings findings = findings_of(form, {});
     EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
   }
