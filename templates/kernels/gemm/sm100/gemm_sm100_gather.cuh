@@ -30,8 +30,7 @@ class GatherLoader : Loader {
 #pragma unroll 1
       for (int slab = item.slabs.begin; slab < item.slabs.end; slab += spec::kKGroup) {
         const auto stage = input.acquire();
-        if (lane_ == 0) begin(stage, item, slab);
-        __syncwarp();  // the slot is armed
+        if (lane_ == 0) begin(stage, item, slab);  // other lanes' copies may complete before that
         gather(stage, slab, rows);
       }
     });

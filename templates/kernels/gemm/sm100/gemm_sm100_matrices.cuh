@@ -54,8 +54,7 @@ class MatrixCopier {
         }
         stage.arrive_with_copies();
       }
-    });
-    input_.drain();
+    });  // the loading warp drains the ring
   }
 
  private:

@@ -34,9 +34,12 @@ class TileStore {
         output_(shared.accumulators(), tensor + kTensorColumns.accumulators) {}
 
   __device__ __forceinline__ void run() {
-    if constexpr (kPerSlab) ptx::griddepcontrol_wait();  // the storing warps read scales before the first sums
+    // The storing warps read scales before the first sums. With groups the CTA has waited.
+    if constexpr (kPerSlab && !kGrouped) ptx::griddepcontrol_wait();
     for_each_item<false>(shared_, work_, [&](int index) { store(work_.at<false>(index, rank_)); });
-    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();  // TMA reads shared memory: it must not go before that
+    if constexpr (!spec::kScatter) {
+      if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();  // TMA reads shared memory: it must not go before that
+    }
   }
 
  private:
@@ -145,7 +148,9 @@ class TileStore {
 
   /// Writes to shared memory, from where TMA stores. Rows and columns past the end are not stored. `to`: copy_slab().
   __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item, int to) {
-    if (!spec::kScatter && lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+    if constexpr (!spec::kScatter) {
+      if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+    }
     __syncwarp();
     const uint32_t slab = shared_.output(warp_, stage_);
     stage_ = stage_ + 1 == kStages ? 0 : stage_ + 1;

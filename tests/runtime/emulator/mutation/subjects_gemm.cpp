@@ -74,6 +74,29 @@ void add_groups(std::vector<GemmCall>& calls, GemmProblem problem, const GemmPro
   calls.push_back({"portable_gemm_gathers", gathered, kRows, portable});
 }
 
+/// The same on Blackwell, where TMA gathers rows, two warps copy matrices by pointers, and pairs have tiles of groups.
+void add_blackwell_groups(std::vector<GemmCall>& calls, GemmProblem problem, const GemmProblem& blocks,
+                          const GemmSchedule& plain, const GemmSchedule& pair) {
+  constexpr int kRows = 150;
+  problem.groups = {GroupKind::kRows, 3, GroupBounds::kStarts};
+  // Groups have more rows than a tile: a warp stores a slab by TMA and copies the next one.
+  calls.push_back({"gemm_sm100_of_groups", problem, 3 * 140, plain});
+  GemmProblem other = problem;
+  other.groups.gather = true;
+  calls.push_back({"gemm_sm100_gathers", other, 3 * 270, pair});
+  GemmSchedule swapped = plain;
+  swapped.block_n = 32, swapped.swap_ab = true;
+  other = blocks;
+  other.groups = problem.groups;
+  other.groups.pointers = true;
+  calls.push_back({"gemm_sm100_by_pointers", other, kRows, swapped});
+  other = problem;
+  other.groups.scatter = true;
+  GemmSchedule one_slab = plain;
+  one_slab.block_n = 128, one_slab.store_stages = 1;
+  calls.push_back({"gemm_sm100_scatters", other, kRows, one_slab});
+}
+
 /// gemm_sm100 in the forms that differ in synchronisation: a single CTA, a pair, CTAs that load for each other, tiles
 /// that pairs get by cluster launch control. Also scales that are copied to tensor memory or gathered first, slabs that
 /// threads add up, and parts of k.
@@ -116,6 +139,7 @@ void add_blackwell(std::vector<GemmCall>& calls) {
   GemmSchedule slabs = plain;
   slabs.accumulator_stages = 2;
   calls.push_back({"gemm_sm100_slabs", of(DType::kE4m3, 200, 656), 200, slabs});
+  add_blackwell_groups(calls, problem, of(DType::kE4m3, 200, 656), plain, pair);
   GemmSchedule parts = plain;
   parts.split_k = 2;
   problem.k = 584;  // rings go round within a part
