@@ -35,9 +35,10 @@ class BlackwellGates : public test::CheckedGemm {
 };
 
 TEST_F(BlackwellGates, EveryTileAndForm) {
+  const auto of = [](const char* epilogue) { return gemm_problem(DType::kBf16, DType::kBf16, 304, 72, epilogue); };
   for (const GemmSchedule& schedule : {tile(112), tile(64, false, 2), tile(32, true)})
-    for (const char* epilogue : {kSilu, kLines, kClamped})
-      expect_right(gemm_problem(DType::kBf16, DType::kBf16, 304, 72, epilogue), {"", 83, true}, schedule);
+    expect_right(of(kLines), {"", 83, true}, schedule);
+  for (const char* epilogue : {kSilu, kClamped}) expect_right(of(epilogue), {"", 83, true}, tile(32, true));
 }
 
 TEST_F(BlackwellGates, WideNarrowAndTransposed) {
@@ -68,12 +69,12 @@ TEST_F(BlackwellGates, ScalesOfBlocks) {
 TEST_F(BlackwellGates, OfGroups) {
   GemmShape shape{"", 129, true};
   shape.group_rows = {33, 0, 16, 61};
-  for (const GemmSchedule& schedule : {tile(64, false, 2), tile(32, true)})
-    for (const ScaleKind scales : {ScaleKind::kPerBlock, ScaleKind::kPerToken}) {
-      GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, 304, 272, kSilu, scales);
-      problem.groups = {GroupKind::kRows, 4, GroupBounds::kStarts};
-      expect_right(problem, shape, schedule);
-    }
+  for (const bool swap_ab : {false, true}) {
+    const ScaleKind scales = swap_ab ? ScaleKind::kPerBlock : ScaleKind::kPerToken;
+    GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, 304, 272, kSilu, scales);
+    problem.groups = {GroupKind::kRows, 4, GroupBounds::kStarts};
+    expect_right(problem, shape, swap_ab ? tile(32, true) : tile(64, false, 2));
+  }
   GemmProblem masked = gemm_problem(DType::kBf16, DType::kBf16, 96, 72, kClamped);
   masked.groups = {GroupKind::kMasked, 3, GroupBounds::kCounts};
   shape = {"", 120, true};
