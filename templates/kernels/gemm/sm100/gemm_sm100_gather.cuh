@@ -9,7 +9,8 @@
 namespace kernelwright {
 namespace {
 
-/// A template, so that kernels that gather no rows have none of its constants. kSlab: the operand's, kASlab or kBSlab.
+/// A template, so that kernels that gather no rows have none of its constants. kOfA: rows of the problem's a are rows
+/// of the tile, else its columns.
 template <bool kOfA>
 class GatherLoader : Loader {
   enum : int { kRowsOfCopy = 4, kCopies = (kOfA ? kASlab : kBSlab).rows / kRowsOfCopy, kOfLane = (kCopies + 31) / 32 };

@@ -180,7 +180,7 @@ class TileStore {
     const int row = item.row + static_cast<int>(warp_) * kWarpRows, column = item.column + chunk * kChunk;
     const int last = spec::kSwapAb ? column + kChunk : row + kWarpRows;
     const int end = spec::kSwapAb ? columns_end(params_, item) : rows_end(params_, item);
-    if (ptx::uniform(spec::kScatter || last > end) == 0) return false;
+    if (!spec::kScatter && last <= end) return false;  // of all lanes alike
     __syncwarp();
     copy_slab(params_, slab, row, column, item, lane_, to);
     if (!spec::kScatter && lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
