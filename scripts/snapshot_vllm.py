@@ -7,7 +7,7 @@ dataclasses, members of enums. Nothing of vLLM is imported, so neither torch nor
     scripts/snapshot_vllm.py tree --latents > tests/golden/vllm/latents/0.24.0.json
     scripts/snapshot_vllm.py tree --layers > tests/golden/vllm/layers/0.24.0.json
 
---latents: what latent.py relies on, which serves fewer versions. --layers: the same of linears.py, norms.py, experts.py and model.py.
+--latents: what latent.py and prompts.py rely on, which serve fewer versions. --layers: the same of linears.py, norms.py, experts.py and model.py.
 """
 import server_snapshots
 from server_snapshots import parameters  # noqa: F401, the test reads it here
@@ -26,10 +26,17 @@ NAMES = {
 }
 
 MLA = "vllm/model_executor/layers/attention/mla_attention.py"
+PREFILL = "vllm/v1/attention/backends/mla/prefill/"
 LATENT_NAMES = {
     BACKEND: ("AttentionBackend", "AttentionCGSupport", "AttentionType", "MLAAttentionImpl"),
     MLA: ("MLAAttention", "MLACommonBackend", "MLACommonDecodeMetadata", "MLACommonImpl", "MLACommonMetadata",
-          "MLACommonMetadataBuilder", "QueryLenSupport"),
+          "MLACommonMetadataBuilder", "MLACommonPrefillMetadata", "QueryLenSupport"),
+    PREFILL + "base.py": ("MLADimensions", "MLAPrefillBackend"),
+    PREFILL + "flash_attn.py": ("FlashAttnPrefillBackend",),
+    PREFILL + "registry.py": ("MLAPrefillBackendEnum", "register_mla_prefill_backend"),
+    PREFILL + "selector.py": ("MLAPrefillSelectorConfig", "_get_mla_prefill_backend_priorities", "get_mla_prefill_backend"),
+    "vllm/config/attention.py": ("AttentionConfig.backend", "AttentionConfig.mla_prefill_backend"),
+    "vllm/config/__init__.py": ("get_current_vllm_config_or_none",),
     "vllm/platforms/cuda.py": ("CudaPlatformBase",),
     "vllm/v1/attention/selector.py": ("AttentionSelectorConfig",),
 }

@@ -38,6 +38,7 @@ class Problem(NamedTuple):
     kv_dtype: str = ""  # "": that of the queries
     scales: str = "none"  # of fp8 keys and values
     batch_invariant: bool = False  # a query's bits depend on no other query
+    rope: int = 0  # elements of a head's rotary part, which a launch gives apart
 
     def config(self):
         """What Engine.prepare() takes."""
@@ -53,6 +54,8 @@ class Problem(NamedTuple):
             problem["mask"] = {"kind": "sliding_window", "window": {"left": self.left, "right": self.right}}
         if self.page_size:
             problem["kv_layout"]["page_size"] = self.page_size
+        if self.rope:
+            problem["rope"] = {"width": self.rope, "dtype": self.dtype}
         if self.softcap:
             problem["score_mod"] = {"kind": "softcap", "cap": self.softcap}
         if self.alibi:

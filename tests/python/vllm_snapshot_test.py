@@ -45,7 +45,7 @@ def constant(name):
 
 
 SNAPSHOTS, LATENTS, LAYERS = snapshots(GOLDEN), snapshots(GOLDEN / "latents"), snapshots(GOLDEN / "layers")
-OURS = {node.name: node for file in ("attention.py", "latent.py", "linears.py", "experts.py") for node in parsed(file).body
+OURS = {node.name: node for file in ("attention.py", "latent.py", "prompts.py", "linears.py", "experts.py") for node in parsed(file).body
         if isinstance(node, ast.ClassDef)}
 BASES = {"KernelwrightBackend": "AttentionBackend", "KernelwrightMetadataBuilder": "AttentionMetadataBuilder",
          "KernelwrightImpl": "AttentionImpl"}
@@ -90,30 +90,37 @@ class Snapshots(unittest.TestCase):
         self.assertGreater(checked, 30)
 
     def test_methods_of_latents_take_what_vllm_gives(self):
-        mla = script().MLA
+        mla, prefill = script().MLA, script().PREFILL
         bases = {"KernelwrightLatentBackend": ((mla, "MLACommonBackend"), (BACKEND, "AttentionBackend")),
                  "KernelwrightLatentMetadataBuilder": ((mla, "MLACommonMetadataBuilder"),),
-                 "KernelwrightLatentImpl": ((mla, "MLACommonImpl"), (BACKEND, "MLAAttentionImpl"))}
-        own, checked = ("problem", "write_problem"), 0  # no method of vLLM's
+                 "KernelwrightLatentImpl": ((mla, "MLACommonImpl"), (BACKEND, "MLAAttentionImpl")),
+                 "KernelwrightPrefillBackend": ((prefill + "base.py", "MLAPrefillBackend"),)}
+        own, checked = ("problem", "problems", "write_problem"), 0  # no method of vLLM's
+        overridden = ("__init__", "_concat_k_nope_k_pe")
         for version, files in LATENTS.items():
             for ours, theirs in bases.items():
                 methods = {name: of for file, base in reversed(theirs) for name, of in files[file][base]["methods"].items()}
                 for node in OURS[ours].body:
                     if not isinstance(node, ast.FunctionDef) or node.name in own or node.args.vararg:
                         continue
-                    if node.name.startswith("_") and node.name != "__init__":
+                    if node.name.startswith("_") and node.name not in overridden:
                         continue
                     with self.subTest(version=version, method=f"{ours}.{node.name}"):
                         self.assertIn(node.name, methods)
                         found = script().parameters(node)
                         self.assertEqual(found, methods[node.name][:len(found)])
                     checked += 1
-            fields = [field for name in ("MLACommonMetadata", "MLACommonDecodeMetadata") for field in files[mla][name]["fields"]]
-            self.assertLessEqual({"num_decodes", "max_seq_len", "decode", "block_table", "seq_lens"}, set(fields))
-            self.assertIn("UNIFORM", files[mla]["QueryLenSupport"]["fields"])
+            for name, wanted in (("MLACommonMetadata", {"num_decodes", "max_seq_len", "max_query_len", "query_start_loc", "decode"}),
+                                 ("MLACommonDecodeMetadata", {"block_table", "seq_lens"}),
+                                 ("MLACommonPrefillMetadata", {"query_start_loc", "max_query_len", "chunked_context"}),
+                                 ("QueryLenSupport", {"UNIFORM", "VARLEN"}),
+                                 ("MLACommonMetadataBuilder", {"query_len_support", "reorder_batch_threshold"})):
+                self.assertLessEqual(wanted, set(files[mla][name]["fields"]), name)
+            self.assertIn("CUSTOM", files[prefill + "registry.py"]["MLAPrefillBackendEnum"]["fields"])
+            self.assertEqual(files[prefill + "selector.py"]["_get_mla_prefill_backend_priorities"], ["device_capability"])
             chosen = files["vllm/platforms/cuda.py"]["CudaPlatformBase"]["methods"]["get_attn_backend_cls"]
             self.assertEqual(chosen[:3], ["cls", "selected_backend", "attn_selector_config"])
-        self.assertGreater(checked, 8)
+        self.assertGreater(checked, 16)
 
     def test_methods_of_layers_take_what_vllm_gives(self):
         names = script()

@@ -398,7 +398,8 @@ class Contract(unittest.TestCase):
 
 
 class Latents(unittest.TestCase):
-    """Decodes over latents and writes of their cache: forward_mqa() and do_kv_cache_update() of the class that vLLM builds."""
+    """Decodes over latents and writes of their cache: forward_mqa() and do_kv_cache_update() of the class that vLLM builds. Whole
+    steps are in vllm_latents_test.py."""
 
     HEADS, LENGTHS = 3, (37, 1, 90, 64)
 
@@ -425,7 +426,7 @@ class Latents(unittest.TestCase):
 
     def check(self, queries=1, dtype=torch.bfloat16, kv_cache_dtype="auto", page=16, tolerance=2.0**-7):
         impl = self.impl_of(kv_cache_dtype)
-        self.latent.prepare([impl], dtype, page, queries, torch.device(DEVICE))
+        self.latent.prepare([types.SimpleNamespace(impl=impl)], dtype, page, queries, torch.device(DEVICE))
         scale = torch.tensor(0.02, device=DEVICE)
         pages = sum(-(-length // page) for length in self.LENGTHS) + 3
         fp8 = kv_cache_dtype != "auto"
@@ -509,7 +510,7 @@ class Latents(unittest.TestCase):
                 with self.subTest(kv_cache_dtype, invariant=invariant), \
                         unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": str(int(invariant))}):
                     impl = self.impl_of(kv_cache_dtype)
-                    self.latent.prepare([impl], torch.bfloat16, page, drafted, torch.device(DEVICE))
+                    self.latent.prepare([types.SimpleNamespace(impl=impl)], torch.bfloat16, page, drafted, torch.device(DEVICE))
                     cache = torch.randn(60, page, 576, device=DEVICE).to(torch.float8_e4m3fn if kv_cache_dtype == "fp8" else torch.bfloat16)
                     cache = cache.view(torch.uint8) if kv_cache_dtype == "fp8" else cache
                     table = torch.randperm(60)[:50].reshape(2, 25).to(torch.int32).to(DEVICE)
@@ -519,7 +520,9 @@ class Latents(unittest.TestCase):
                         """The rows of the last sequence."""
                         step = types.SimpleNamespace(block_table=table[2 - len(lengths):].contiguous(),
                                                      seq_lens=torch.tensor(lengths, dtype=torch.int32, device=DEVICE))
-                        metadata = types.SimpleNamespace(num_decodes=len(lengths), max_seq_len=keys, decode=step)
+                        starts = torch.arange(len(lengths) + 1, dtype=torch.int32, device=DEVICE) * len(q)
+                        metadata = types.SimpleNamespace(num_decodes=len(lengths), max_seq_len=keys, decode=step, query_start_loc=starts,
+                                                         max_query_len=len(q))
                         out, _ = impl.forward_mqa(torch.cat([q] * len(lengths)), cache, metadata,
                                                   types.SimpleNamespace(_k_scale=torch.tensor(0.02, device=DEVICE)))
                         return out[-len(q):]
@@ -601,6 +604,18 @@ class Registration(unittest.TestCase):
               "class Platform(cuda.CudaPlatformBase):\n"
               "    get_device_capability = classmethod(lambda cls, device_id=0: interface.DeviceCapability(9, 0))\n"
               "    get_valid_backends = classmethod(lambda cls, **given: ([], {}))\n"
+              "def prompts(backend=None, rope=64):\n"  # the class for a model's prompts
+              "    from vllm.config import AttentionConfig, DeviceConfig, VllmConfig, set_current_vllm_config\n"
+              "    from vllm.v1.attention.backends.mla.prefill import selector\n"
+              "    import kernelwright.vllm.prompts, vllm.platforms\n"
+              "    sizes = types.SimpleNamespace(qk_nope_head_dim=128, qk_rope_head_dim=rope, v_head_dim=128)\n"
+              "    config = types.SimpleNamespace(attention_config=AttentionConfig(backend=backend), model_config=types.SimpleNamespace(\n"
+              "        dtype=torch.bfloat16, hf_text_config=sizes))\n"
+              "    with set_current_vllm_config(VllmConfig(device_config=DeviceConfig(device='cpu'), attention_config=config.attention_config)):\n"
+              "        vllm.platforms._current_platform = Platform()\n"
+              "        selector._auto_select_mla_prefill_backend.cache_clear()\n"
+              "        try: return selector.get_mla_prefill_backend(config).__name__\n"
+              "        except ValueError as error: return 'vLLM: ' + str(error)[:400]\n"
               "def ask(backend, **config):\n"
               "    try: return Platform.get_attn_backend_cls(backend, C(576, torch.bfloat16, 'auto', 64, use_mla=True, **config))\n"
               "    except ValueError as error: return 'vLLM: ' + str(error)[:300]\n")
@@ -617,6 +632,22 @@ class Registration(unittest.TestCase):
         found, log = self.run_in_vllm(self.LATENT + ask, KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
         self.assertIn("No valid attention backend", found.split(" | ")[0], "vLLM chooses where the library is missing")
         self.assertIn("leaves latent attention to vLLM: its library cannot be loaded", log)
+
+    @unittest.skipUnless(vllm.__version__.startswith("0.24"), "latents are served in vLLM 0.24")
+    def test_prompts_over_latents_are_ours_where_attention_is(self):
+        """Without a GPU vLLM has no FlashAttention, so it says what it tried."""
+        ask = ("print(prompts(B.CUSTOM), prompts(B.CUSTOM, rope=24), prompts(), sep=' | '); "
+               "from vllm.v1.attention.backends.mla.prefill import MLAPrefillBackendEnum as P; print(P.CUSTOM.get_path())")
+        path, log = self.run_in_vllm(self.LATENT + ask)
+        self.assertEqual(path, kernelwright.vllm.PREFILL_BACKEND)
+        asked, odd, others = next(line for line in log.splitlines() if " | " in line and "KernelwrightPrefillBackend" in line).split(" | ")
+        self.assertEqual(asked, "KernelwrightPrefillBackend")
+        self.assertRegex(odd, "CUSTOM: .Model does not have supported MLA dimensions .got .*qk_rope_head_dim=24|^FlashAttn")
+        self.assertNotIn("CUSTOM", others)
+        self.assertNotIn("Kernelwright", others)
+        self.assertEqual(self.run_in_vllm(self.LATENT + "print(prompts())", KERNELWRIGHT_VLLM="prefer")[0], "KernelwrightPrefillBackend")
+        path, _ = self.run_in_vllm(self.LATENT + ask.replace("print(prompts(B.CUSTOM)", "print(prompts()"), KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
+        self.assertEqual(path, kernelwright.vllm.PREFILL_OF_VLLM)
 
     @unittest.skipUnless(HAS_GPU, "vLLM's platform for CUDA needs a GPU")
     def test_prefer_puts_it_first(self):

@@ -14,6 +14,8 @@ logger = logging.getLogger("vllm.kernelwright")  # vLLM formats and shows what l
 
 BACKEND = "kernelwright.vllm.attention.KernelwrightBackend"
 LATENT_BACKEND = "kernelwright.vllm.latent.KernelwrightLatentBackend"  # of models with latent keys (MLA)
+PREFILL_BACKEND = "kernelwright.vllm.prompts.KernelwrightPrefillBackend"  # of the prompts of such models
+PREFILL_OF_VLLM = "vllm.v1.attention.backends.mla.prefill.flash_attn.FlashAttnPrefillBackend"
 OF_VLLM = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"  # serves where ours cannot
 VERSIONS = ("0.22", "0.23", "0.24")
 LATENT_VERSIONS = MODEL_VERSIONS = ("0.24",)
@@ -44,7 +46,9 @@ def register() -> None:
         logger.warning("kernelwright is left out: this vLLM has no registry of attention backends (%s)", error)
         return
     reason = _why_not(VERSIONS)
-    _serve_latents(AttentionBackendEnum.CUSTOM, reason or _why_not(LATENT_VERSIONS), prefers)
+    of_latents = reason or _why_not(LATENT_VERSIONS)
+    _serve_latents(AttentionBackendEnum.CUSTOM, of_latents, prefers)
+    _serve_prompts(AttentionBackendEnum.CUSTOM, of_latents, prefers)
     register_backend(AttentionBackendEnum.CUSTOM, OF_VLLM if reason else BACKEND)
     if reason:
         logger.warning("kernelwright is left out, and the backend CUSTOM is vLLM's FlashAttention: %s", reason)
@@ -142,6 +146,29 @@ def _serve_latents(backend, reason, prefers):
         return given(cls, None, attn_selector_config, *more, **named)
     chosen.of_kernelwright = True
     cuda.CudaPlatformBase.get_attn_backend_cls = classmethod(chosen)
+
+
+def _serve_prompts(backend, reason, prefers):
+    """Gives vLLM our backend for prompts over latent keys, under its name CUSTOM for one from outside, and puts it first where a
+    model's attention is ours. reason: why vLLM's own serves them; None if ours does."""
+    try:
+        from vllm.config import get_current_vllm_config_or_none
+        from vllm.v1.attention.backends.mla.prefill import MLAPrefillBackendEnum, register_mla_prefill_backend, selector
+
+        given = selector._get_mla_prefill_backend_priorities
+    except Exception as error:
+        logger.info("kernelwright leaves prompts over latent keys to vLLM, which has no registry of backends for them (%s)", error)
+        return
+    register_mla_prefill_backend(MLAPrefillBackendEnum.CUSTOM, PREFILL_OF_VLLM if reason else PREFILL_BACKEND)
+    if reason or getattr(given, "of_kernelwright", False):
+        return
+
+    def priorities(device_capability):
+        config = get_current_vllm_config_or_none()
+        first = prefers or (config is not None and config.attention_config.backend is backend)
+        return [*first * [MLAPrefillBackendEnum.CUSTOM], *given(device_capability)]
+    priorities.of_kernelwright = True
+    selector._get_mla_prefill_backend_priorities = priorities
 
 
 def _latent_reasons(capability, config):

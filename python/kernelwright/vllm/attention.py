@@ -33,6 +33,13 @@ FP8_TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 served = Served(logger, "vLLM")
 
 
+def here():
+    """The device on which vLLM makes a model: what Served.handle() takes."""
+    if not torch.accelerator.is_available():
+        return "cpu", 0
+    return torch.accelerator.current_accelerator().type, torch.accelerator.current_device_index()
+
+
 def is_invariant():
     """Whether results are to be batch-invariant."""
     return bool(getattr(envs, "VLLM_BATCH_INVARIANT", False))

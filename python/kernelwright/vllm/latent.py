@@ -1,9 +1,12 @@
 """Attention over latents (MLA) of vLLM by kernels of Kernelwright: the decodes of DeepSeek-V2 and V3, R1, Kimi-K2 and GLM-5, and
-the writes of the cache. Prompts and the products around a decode stay vLLM's.
+the writes of the cache. Prompts are those of prompts.py, and the products around a decode those of products.py.
 
 A decode is one launch: queries are absorbed, each has the latent's 512 elements and 64 that carry the rotation, and values are the
 first 512 of the keys. All lengths are read on the device, so graphs may be replayed with others. On Hopper CTAs share the keys of
 all sequences evenly, because a server's batch has long and short ones (docs/attention/latent.md).
+
+Where results are to be batch-invariant, one kernel serves every step, prompts too: vLLM is told that sequences of any length are
+decodes. So a token has the same bits in a prompt, in a chunk of it and in a step of its own.
 
 A kernel of kind kv_write has keys and values of one number of heads, and heads of up to 256 elements. So a new key is written as
 four heads of each: its latent as keys, and what carries the rotation as values. Strides put them into one row of the cache.
@@ -22,6 +25,7 @@ from vllm.v1.attention.backend import AttentionCGSupport, AttentionType
 from .._attention import DTYPES
 from .._served import paged_write
 from .attention import FP8_TYPES, PAGE_SIZES, is_invariant, page_size_of, reasons_of_config, reserve, served
+from .prompts import KernelwrightPrefillBackend, KeyParts
 
 logger = logging.getLogger("vllm.kernelwright")
 
@@ -29,6 +33,7 @@ LATENT, ROTARY = 512, 64  # elements of a key
 PARTS = 4  # heads in which it is written
 FP8 = {"fp8": "e4m3", "fp8_e4m3": "e4m3"}  # vLLM's words for a cache of one scale
 HOPPER = 9
+ANY_LENGTH = 2**31 - 1  # more queries than a sequence has
 
 
 class LatentProblem(NamedTuple):
@@ -37,7 +42,7 @@ class LatentProblem(NamedTuple):
     dtype: str
     heads: int
     page_size: int
-    queries: int = 1  # of a sequence at most
+    queries: int = 1  # of a sequence at most; 0: sequences have any number of them, and lie one behind the other
     kv_dtype: str = ""  # "": that of the queries
     shares_keys: bool = False  # CTAs share the keys of all sequences
     batch_invariant: bool = False  # a query's bits depend on no other query
@@ -47,7 +52,8 @@ class LatentProblem(NamedTuple):
         problem = {"dtype": {"q": self.dtype, "kv": self.kv_dtype or self.dtype, "out": self.dtype},
                    "head_dim": {"qk": LATENT + ROTARY, "v": LATENT}, "heads": {"q": self.heads, "kv": 1},
                    "kv_layout": {"kind": "paged", "page_size": self.page_size}, "v_layout": "key_prefix",
-                   "mask": {"kind": "causal"}, "max_q_len": self.queries}
+                   "mask": {"kind": "causal"}}
+        problem |= {"max_q_len": self.queries} if self.queries else {"q_layout": "ragged"}
         if self.kv_dtype:
             problem["scales"] = "per_tensor"
         if self.batch_invariant:
@@ -106,22 +112,30 @@ class KernelwrightLatentMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetada
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device, MLACommonMetadata)
-        layers = get_layers_from_vllm_config(vllm_config, MLAAttention, layer_names)
-        problems = prepare([layer.impl for layer in layers.values()], vllm_config.model_config.dtype,
-                           page_size_of(kv_cache_spec.block_size), self.reorder_batch_threshold, device)
+        layers = get_layers_from_vllm_config(vllm_config, MLAAttention, layer_names).values()
+        problems = prepare(layers, vllm_config.model_config.dtype, page_size_of(kv_cache_spec.block_size), self.reorder_batch_threshold,
+                           device)
         reserve(problems, vllm_config, device)
+        if is_invariant():
+            self.query_len_support, self.reorder_batch_threshold = QueryLenSupport.VARLEN, ANY_LENGTH
 
 
-def prepare(impls, dtype, page_size, most_queries, device):
-    """The kernels of the layers: for decodes of one query and of `most_queries`, and for writes. Returns the decodes' problems."""
-    decodes, writes = [], []
-    for impl in impls:
-        if isinstance(impl, KernelwrightLatentImpl):
-            impl.most_queries = most_queries
-            decodes += [impl.problem(DTYPES[dtype], page_size, queries, device) for queries in (1, most_queries)]
-            writes.append(impl.write_problem(DTYPES[dtype], page_size))
-    decodes, writes = (list(dict.fromkeys(problems)) for problems in (decodes, writes))
-    served.prepare(device.type, device.index or 0, [*decodes, *writes])
+def prepare(layers, dtype, page_size, most_queries, device):
+    """The kernels of the layers: for decodes of one query and of `most_queries`, for writes, and for prompts where those are ours.
+    Returns the decodes' problems."""
+    decodes, others = [], []
+    for layer in layers:
+        impl, prompts = layer.impl, getattr(layer, "prefill_backend", None)
+        if not isinstance(impl, KernelwrightLatentImpl):
+            continue
+        impl.most_queries = most_queries
+        decodes += [impl.problem(DTYPES[dtype], page_size, queries, device) for queries in (1, most_queries)]
+        others.append(impl.write_problem(DTYPES[dtype], page_size))
+        impl.keeps_parts = isinstance(prompts, KernelwrightPrefillBackend) and not impl.invariant
+        if impl.keeps_parts:
+            others += prompts.problems(DTYPES[dtype])
+    decodes = list(dict.fromkeys(decodes))
+    served.prepare(device.type, device.index or 0, list(dict.fromkeys([*decodes, *others])))
     return decodes
 
 
@@ -144,6 +158,7 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
                                       f"{self.kv_lora_rank} and {self.qk_rope_head_dim}; choose another --attention-backend")
         self.supports_quant_query_input = False  # queries stay in 16 bits beside keys of 8
         self.most_queries, self.invariant = 1, is_invariant()
+        self.keeps_parts = False  # whether prompts are ours, which read both parts of keys where they lie
         self._kernels, self._pages = {}, (None, None, None)
 
     def problem(self, dtype, page_size, queries, device):
@@ -151,7 +166,7 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
         results come from one kernel, whose CTAs share no keys: a share follows the batch."""
         kv_dtype = FP8.get(self.kv_cache_dtype, "")
         hopper = device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == HOPPER
-        most = 1 if queries == 1 and not self.invariant else self.most_queries
+        most = 0 if self.invariant else 1 if queries == 1 else self.most_queries
         return LatentProblem(dtype, self.num_heads, page_size, most, kv_dtype,
                              shares_keys=hopper and not kv_dtype and not self.invariant, batch_invariant=self.invariant)
 
@@ -190,18 +205,26 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
         _, parts = self._views(kv_cache)
         self._kernel(kv_c_normed, parts[0].shape[1], 0)(*tokens, *parts, slot_mapping=slots, **scales)
 
+    def _concat_k_nope_k_pe(self, k_nope, k_pe):
+        """k_nope [tokens, heads, nope] and k_pe [tokens, 1, rope], as the prefill backend of the layer takes them."""
+        if self.keeps_parts:
+            return KeyParts(k_nope, k_pe.expand(-1, self.num_heads, -1))
+        return super()._concat_k_nope_k_pe(k_nope, k_pe)
+
     def forward_mqa(self, q, kv_c_and_k_pe_cache, attn_metadata, layer):
-        """q, or its two parts [tokens, heads, 512] and [tokens, heads, 64]: equally many tokens of each sequence. Returns
-        [tokens, heads, 512], and no LSE."""
+        """q, or its two parts [tokens, heads, 512] and [tokens, heads, 64]: equally many tokens of each sequence, or any numbers
+        where results are to be invariant. Returns [tokens, heads, 512], and no LSE."""
         if isinstance(q, tuple):
             q = torch.cat(q, dim=-1)
         keys, _ = self._views(kv_c_and_k_pe_cache)
-        step = attn_metadata.decode
-        tokens, heads, width = q.shape
-        q = q.view(attn_metadata.num_decodes, tokens // attn_metadata.num_decodes, heads, width)
-        out = q.new_empty(*q.shape[:3], LATENT)
-        scales = {"k_scale": layer._k_scale.view(1)} if self.kv_cache_dtype in FP8 else {}
-        self._kernel(q, keys.shape[1], q.shape[1])(
+        step, (tokens, heads, width) = attn_metadata.decode, q.shape
+        named = {"k_scale": layer._k_scale.view(1)} if self.kv_cache_dtype in FP8 else {}
+        if self.invariant:  # rows behind the last sequence are padding
+            named |= {"q_offsets": attn_metadata.query_start_loc, "q_len": attn_metadata.max_query_len, "zero_padding": True}
+        else:
+            q = q.view(attn_metadata.num_decodes, tokens // attn_metadata.num_decodes, heads, width)
+        out = q.new_empty(*q.shape[:-1], LATENT)
+        self._kernel(q, keys.shape[1], 1 if self.invariant else q.shape[1])(
             q, keys, keys, out=out, scale=self.scale, page_table=step.block_table, kv_lengths=step.seq_lens,
-            kv_len=min(attn_metadata.max_seq_len, step.block_table.shape[1] * keys.shape[1]), **scales)
+            kv_len=min(attn_metadata.max_seq_len, step.block_table.shape[1] * keys.shape[1]), **named)
         return out.view(tokens, heads, LATENT), None

@@ -16,7 +16,7 @@ from vllm.model_executor.utils import replace_parameter
 from .._attention import DTYPES, OPS
 from .._errors import ConfigError
 from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleaved, quantised, rows_of
-from .attention import is_invariant, served
+from .attention import here, is_invariant, served
 from .chains import feeds
 
 
@@ -184,13 +184,6 @@ def quantise_gates(model):
         except ConfigError as error:
             left[f"{name}.act_fn".lstrip(".")] = str(error)
     return taken, left
-
-
-def here():
-    """The device on which vLLM makes a model: what Served.handle() takes."""
-    if not torch.accelerator.is_available():
-        return "cpu", 0
-    return torch.accelerator.current_accelerator().type, torch.accelerator.current_device_index()
 
 
 def of_config(config):

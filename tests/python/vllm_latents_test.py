@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Whole steps over latent keys (MLA) behind vLLM's own layer and metadata: prompts, chunks of a cached context, decodes, and the
+products around a decode. On the GPU if there is one, else on the emulator. Run by hand where vLLM 0.24's Python files and torch are
+installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module and the library, unless the package is installed.
+
+The reference is fp64, over the latents that the cache holds and those of new tokens. Without a GPU, two operators of vLLM's are
+replaced by torch: the one that gathers a context, and the one that merges two results.
+"""
+import contextlib
+import math
+import os
+import socket
+import types
+import unittest
+import unittest.mock
+
+import torch
+import vllm
+from vllm.config import CacheConfig, DeviceConfig, VllmConfig, set_current_vllm_config
+from vllm.distributed import init_distributed_environment, initialize_model_parallel
+from vllm.platforms.interface import DeviceCapability
+
+import kernelwright
+
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+BF16, F16 = torch.bfloat16, torch.float16
+HEADS, NOPE, ROPE, V, LATENT, PAGE, PAGES = 3, 128, 64, 128, 512, 16, 64
+SCALE, KEY_SCALE = (NOPE + ROPE) ** -0.5, 0.02
+# Of each sequence: keys in the cache ahead of the step, new tokens. vLLM orders them so: decodes, prompts behind a context, others.
+STEPS = {"new prompts": ((0, 21), (0, 5)), "contexts": ((70, 9), (5, 40), (0, 17)), "mixed": ((37, 1), (1, 1), (50, 12), (0, 7)),
+         "decodes": ((37, 1), (1, 1), (63, 1))}
+CHUNK = 64  # tokens that vLLM expands of contexts at a time
+
+
+def setUpModule():
+    global attention, latent, prompts, mla, engine, CONFIG
+    if not vllm.__version__.startswith("0.24"):
+        raise unittest.SkipTest(f"vLLM {vllm.__version__}: latents are served in 0.24")
+    from vllm.model_executor.layers.attention import mla_attention as mla
+
+    from kernelwright.vllm import attention, latent, prompts
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "tcp://127.0.0.1:%d" % free.getsockname()[1]
+    CONFIG = set_current_vllm_config(VllmConfig(device_config=DeviceConfig(device=DEVICE)))
+    CONFIG.__enter__()
+    init_distributed_environment(1, 0, address, 0, backend="nccl" if HAS_GPU else "gloo")
+    initialize_model_parallel(1)
+    engine = kernelwright.Engine("cuda" if HAS_GPU else "emulator", hazards=not HAS_GPU)
+    attention.served.use(engine)
+
+
+def gather(src_cache, dst, block_table, cu_seq_lens, token_to_seq, num_tokens, kv_cache_dtype, scale, seq_starts):
+    """vLLM's operator, which needs a GPU."""
+    sequences = token_to_seq[:num_tokens].long()
+    keys = torch.arange(num_tokens) - cu_seq_lens[sequences] + seq_starts[sequences]
+    found = src_cache[block_table[sequences, keys // PAGE].long(), keys % PAGE].to(dst.dtype)
+    dst[:num_tokens] = found * scale if kv_cache_dtype != "auto" else found
+
+
+def merge(output, prefix_output, prefix_lse, suffix_output, suffix_lse, output_lse=None, prefill_tokens_with_context=None):
+    """The same. LSEs are [heads, tokens] without gaps, as vLLM's kernel reads them."""
+    assert all(lse.is_contiguous() and lse.shape == output.shape[1::-1] for lse in (prefix_lse, suffix_lse))
+    top = torch.maximum(prefix_lse, suffix_lse)
+    weights = [torch.exp(lse - top).double().t().unsqueeze(-1) for lse in (prefix_lse, suffix_lse)]
+    merged = (prefix_output * weights[0] + suffix_output * weights[1]) / (weights[0] + weights[1])
+    count = len(output) if prefill_tokens_with_context is None else prefill_tokens_with_context
+    output.copy_(torch.cat([merged[:count].to(output.dtype), suffix_output[count:]]))
+    if output_lse is not None:
+        output_lse.copy_(top + torch.log(torch.exp(prefix_lse - top) + torch.exp(suffix_lse - top)))
+
+
+@contextlib.contextmanager
+def without_a_gpu():
+    """What of vLLM's step takes part without one, too."""
+    if HAS_GPU:
+        yield
+        return
+    made = torch.empty, torch.zeros
+    with unittest.mock.patch.object(mla.ops, "gather_and_maybe_dequant_cache", gather), \
+            unittest.mock.patch.object(mla, "merge_attn_states", merge), \
+            unittest.mock.patch.object(torch, "empty", lambda *size, pin_memory=False, **more: made[0](*size, **more)), \
+            unittest.mock.patch.object(torch, "zeros", lambda *size, pin_memory=False, **more: made[1](*size, **more)):
+        yield
+
+
+class Layer:
+    """A layer of vLLM's with weights, its cache, and the builder of its metadata."""
+
+    def __init__(self, dtype=BF16, cache_dtype="auto", heads=HEADS, backend=None, linear=None):
+        from vllm.model_executor.layers.linear import ColumnParallelLinear
+
+        self.dtype, self.heads, self.fp8 = dtype, heads, cache_dtype != "auto"
+        config = VllmConfig(device_config=DeviceConfig(device=DEVICE), cache_config=CacheConfig(block_size=PAGE, cache_dtype=cache_dtype))
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with set_current_vllm_config(config), torch.device(DEVICE), \
+                    unittest.mock.patch.object(mla, "get_mla_prefill_backend", lambda _: backend or prompts.KernelwrightPrefillBackend):
+                linear = ColumnParallelLinear(LATENT, heads * (NOPE + V), bias=False, prefix="kv_b_proj")
+                linear.weight.data.copy_(torch.randn(linear.weight.shape) * LATENT**-0.5)
+                self.layer = mla.MLAAttention(heads, SCALE, NOPE, ROPE, V, None, LATENT, linear, config.cache_config, prefix="layer",
+                                              attn_backend=latent.KernelwrightLatentBackend)
+                self.layer.process_weights_after_loading(dtype)
+        finally:
+            torch.set_default_dtype(default)
+        self.weight = linear.weight.double().cpu().view(heads, NOPE + V, LATENT)
+        self.layer._k_scale.fill_(KEY_SCALE)
+        model = types.SimpleNamespace(
+            dtype=dtype, max_model_len=PAGE * PAGES, get_num_attention_heads=lambda _: heads, get_head_size=lambda: LATENT + ROPE,
+            hf_text_config=types.SimpleNamespace(kv_lora_rank=LATENT, qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, v_head_dim=V))
+        self.config = types.SimpleNamespace(
+            model_config=model, parallel_config=config.parallel_config, cache_config=config.cache_config, speculative_config=None,
+            attention_config=config.attention_config, scheduler_config=types.SimpleNamespace(max_num_seqs=4),
+            compilation_config=types.SimpleNamespace(static_forward_context={"layer": self.layer}, cudagraph_capture_sizes=[1, 4]))
+        spec = types.SimpleNamespace(block_size=PAGE)
+        with without_a_gpu():
+            self.builder = latent.KernelwrightLatentMetadataBuilder(spec, ["layer"], self.config, torch.device(DEVICE))
+        self.builder.chunked_prefill_workspace_size = CHUNK
+        stored = torch.float8_e4m3fn if self.fp8 else dtype
+        self.cache = torch.full((PAGES, PAGE, LATENT + ROPE), math.nan, device=DEVICE).to(stored)
+        self.cache = self.cache.view(torch.uint8) if self.fp8 else self.cache
+
+    def values(self, slots):
+        """Of the cache, as its dtype holds them."""
+        rows = self.cache.view(-1, LATENT + ROPE).cpu()
+        return rows.view(torch.float8_e4m3fn)[slots].double() * KEY_SCALE if self.fp8 else rows[slots].double()
+
+    def step(self, sequences, tables, tokens):
+        """The output of new tokens. tokens: (q, latents, rotary) of each sequence, of all its keys; tables: of pages."""
+        from vllm.v1.attention.backend import CommonAttentionMetadata
+
+        ends = [ahead + new for ahead, new in sequences]
+        q, latents, rotary = (torch.cat([each[i][end - new:end] for each, end, (_, new) in zip(tokens, ends, sequences)]).to(DEVICE)
+                              for i in range(3))
+        slots = torch.cat([slots_of(table, end)[ahead:] for table, end, (ahead, _) in zip(tables, ends, sequences)]).to(DEVICE)
+        self.layer.impl.do_kv_cache_update(latents, rotary, self.cache, slots, self.layer.kv_cache_dtype, self.layer._k_scale)
+        starts = torch.tensor([0, *(new for _, new in sequences)]).cumsum(0).to(torch.int32)
+        lengths = torch.tensor(ends, dtype=torch.int32)
+        common = CommonAttentionMetadata(
+            query_start_loc=starts.to(DEVICE), query_start_loc_cpu=starts, seq_lens=lengths.to(DEVICE), num_reqs=len(ends),
+            num_actual_tokens=len(q), max_query_len=max(new for _, new in sequences), max_seq_len=max(ends),
+            block_table_tensor=torch.stack(list(tables)).to(DEVICE), slot_mapping=slots, causal=True, seq_lens_cpu_upper_bound=lengths)
+        with without_a_gpu(), torch.inference_mode():
+            metadata = self.builder.build(0, common)
+            padded = torch.cat([q, q[-1:]])  # a row of padding, as graphs have it
+            out = torch.full((len(padded), self.heads * V), math.nan, dtype=self.dtype, device=DEVICE)
+            self.layer.forward_impl(padded, torch.cat([latents, latents[-1:]]), torch.cat([rotary, rotary[-1:]]), self.cache, metadata, out)
+        return out[:-1].view(-1, self.heads, V), metadata
+
+
+def slots_of(table, keys):
+    at = torch.arange(keys)
+    return table[at // PAGE].long() * PAGE + at % PAGE
+
+
+def tokens_of(keys, dtype, heads=HEADS):
+    """The queries, latents and rotary parts of a sequence, as projections leave them: rotary parts lie in wider rows."""
+    wide = torch.randn(keys, LATENT + ROPE).to(dtype)
+    return torch.randn(keys, heads, NOPE + ROPE).to(dtype), wide[:, :LATENT].contiguous(), wide[:, None, LATENT:]
+
+
+def reference(layer, q, keys):
+    """q [queries, heads, NOPE + ROPE] of the last tokens of a sequence, keys [keys, LATENT + ROPE], in fp64."""
+    expanded = torch.einsum("kl,hpl->khp", keys[:, :LATENT], layer.weight)
+    whole = torch.cat([expanded[..., :NOPE], keys[:, None, LATENT:].expand(-1, layer.heads, -1)], -1)
+    scores = torch.einsum("qhd,khd->hqk", q.double(), whole) * SCALE
+    hidden = torch.arange(len(keys)) > torch.arange(len(keys) - len(q), len(keys))[:, None]
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(hidden, -math.inf).softmax(-1), expanded[..., NOPE:])
+
+
+class Steps(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(23)
+
+    def tearDown(self):
+        if not HAS_GPU:
+            self.assertEqual(engine.take_hazards(), [])
+
+    def drawn(self, layer, sequences, order=None):
+        """(tables, tokens) of sequences whose keys ahead of the step are in the cache. order: of the pages that they take."""
+        order = torch.randperm(PAGES).to(torch.int32) if order is None else order
+        tables = torch.zeros(len(sequences), 10, dtype=torch.int32)
+        tokens = [tokens_of(ahead + new, layer.dtype, layer.heads) for ahead, new in sequences]
+        for table, (ahead, new), (_, latents, rotary) in zip(tables, sequences, tokens):
+            count = -(-(ahead + new) // PAGE)
+            table[:count], order = order[:count], order[count:]
+            if ahead:
+                layer.layer.impl.do_kv_cache_update(latents[:ahead].to(DEVICE), rotary[:ahead].to(DEVICE), layer.cache,
+                                                    slots_of(table, ahead).to(DEVICE), layer.layer.kv_cache_dtype, layer.layer._k_scale)
+        return tables, tokens
+
+    def check(self, layer, sequences, tolerance=2.0**-6):
+        """tolerance: of the largest value. Expanded keys, probabilities, results and merged ones are rounded by 2^-9 each."""
+        tables, tokens = self.drawn(layer, sequences)
+        out, metadata = layer.step(sequences, tables, tokens)
+        at, decodes = 0, metadata.num_decodes
+        for i, (ahead, new) in enumerate(sequences):
+            keys = layer.values(slots_of(tables[i], ahead + new))
+            if i >= decodes:  # new tokens of a prompt see each other as they are, not as a cache of fp8 holds them
+                keys[ahead:] = torch.cat([tokens[i][1], tokens[i][2].squeeze(1)], -1)[ahead:].double()
+            want = reference(layer, tokens[i][0][ahead:], keys)
+            off = (out[at:at + new].double().cpu() - want).abs().max().item()
+            self.assertLessEqual(off, tolerance * want.abs().max().item(), f"sequence {i}")
+            at += new
+        return metadata
+
+    def test_prompts_and_decodes(self):
+        layer = Layer()
+        self.assertIs(type(layer.layer.prefill_backend), prompts.KernelwrightPrefillBackend)
+        self.assertTrue(layer.layer.impl.keeps_parts)
+        before = engine.counters()["compiles"]
+        for name, sequences in STEPS.items():
+            with self.subTest(name):
+                metadata = self.check(layer, sequences)
+                context = metadata.prefill and metadata.prefill.chunked_context
+                self.assertEqual(len(context.seq_tot) if context else 0, {"contexts": 3, "mixed": 1}.get(name, 0))
+        self.assertEqual(engine.counters()["compiles"], before)
+        self.assertTrue(engine.sealed)
+
+    def test_f16_and_a_cache_of_fp8(self):
+        self.check(Layer(F16), STEPS["mixed"], 2.0**-9)
+        self.check(Layer(cache_dtype="fp8"), STEPS["contexts"])
+
+    def test_whole_keys_of_another_decode_backend(self):
+        layer = Layer()
+        layer.layer.impl.keeps_parts = False
+        self.check(layer, STEPS["contexts"])
+
+    def rows_of(self, layer, tokens, cut, others=()):
+        """The outputs of a sequence. cut: new tokens of each of its steps, beside which other sequences run."""
+        found, ahead = [], 0
+        order = torch.randperm(PAGES).to(torch.int32)
+        table, order = order[:10], order[10:]
+        for new in cut:
+            tables, beside = self.drawn(layer, others, order)
+            sequences = [*others, (ahead, new)]
+            places = sorted(range(len(sequences)), key=lambda i: sequences[i][1] > 1)  # as vLLM orders them
+            sequences = [sequences[i] for i in places]
+            drawn = [([*beside, tokens][i], [*tables, table][i]) for i in places]
+            out, _ = layer.step(sequences, [each for _, each in drawn], [each for each, _ in drawn])
+            at = sum(count for _, count in sequences[:places.index(len(others))])
+            found.append(out[at:at + new])
+            ahead += new
+        return torch.cat(found)
+
+    def test_batch_invariant_results(self):
+        """A token has the same bits in a whole prompt, in chunks of it and in steps of its own, beside other sequences or alone. The
+        products around the attention are vLLM's, so they are computed exactly here."""
+        self.enterContext(unittest.mock.patch.object(
+            torch, "bmm", lambda a, b, *, out: out.copy_(torch.einsum("nij,njk->nik", a.double(), b.double()))))
+        size = 150
+        tokens = tokens_of(size, BF16)
+        tokens[0].mul_(8)  # maxima of tiles lie far apart
+        for cache_dtype, invariances in (("auto", (True, False)), ("fp8", (True,))):
+            for invariant in invariances:
+                with self.subTest(cache_dtype, invariant=invariant), \
+                        unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": str(int(invariant))}):
+                    layer = Layer(cache_dtype=cache_dtype)
+                    self.assertEqual(layer.layer.impl.keeps_parts, not invariant)
+                    whole = self.rows_of(layer, tokens, (size,))
+                    same = [torch.equal(self.rows_of(layer, tokens, cut, others), whole)
+                            for cut in ((149, 1), (70, 1, 1, 78), (1, 64, 85)) for others in ((), ((37, 1), (0, 20)))]
+                    self.assertEqual(all(same), invariant, same)
+
+    def test_invariant_steps(self):
+        with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}):
+            layer = Layer()
+            for sequences in (*STEPS.values(), ((9, 4), (0, 1))):
+                metadata = self.check(layer, sequences)
+                self.assertEqual((metadata.num_decodes, metadata.num_prefills), (len(sequences), 0))
+
+
+if __name__ == "__main__":
+    print("vLLM", vllm.__version__, "on", torch.cuda.get_device_name() if HAS_GPU else "the emulator")
+    unittest.main(verbosity=2)
