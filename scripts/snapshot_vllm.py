@@ -7,7 +7,8 @@ dataclasses, members of enums. Nothing of vLLM is imported, so neither torch nor
     scripts/snapshot_vllm.py tree --latents > tests/golden/vllm/latents/0.24.0.json
     scripts/snapshot_vllm.py tree --layers > tests/golden/vllm/layers/0.24.0.json
 
---latents: what latent.py and prompts.py rely on, which serve fewer versions. --layers: the same of linears.py, norms.py, experts.py and model.py.
+--latents: what latent.py and prompts.py rely on, which serve fewer versions. --layers: the same of linears.py, norms.py, experts.py,
+products.py and model.py.
 """
 import server_snapshots
 from server_snapshots import parameters  # noqa: F401, the test reads it here
@@ -53,6 +54,7 @@ LAYER_NAMES = {
     KERNELS + "__init__.py": ("_POSSIBLE_FP8_BLOCK_KERNELS", "_POSSIBLE_FP8_KERNELS"),
     KERNELS + "scaled_mm/BlockScaledMMLinearKernel.py": ("FP8BlockParams", "Fp8BlockScaledMMLinearKernel"),
     KERNELS + "scaled_mm/ScaledMMLinearKernel.py": ("FP8ScaledMMLinearKernel", "FP8ScaledMMLinearLayerConfig", "ScaledMMLinearKernel"),
+    MLA: ("MLAAttention.W_UK_T", "MLAAttention.W_UV", "MLAAttention.impl", "MLAAttention.process_weights_after_loading"),
     LAYERS + "activation.py": ("GeluAndMul", "SiluAndMul"),
     LAYERS + "fusion/quant_activation.py": ("QuantizedActivation", "as_quantized_activation"),
     LAYERS + "layernorm.py": ("RMSNorm",),

@@ -20,6 +20,8 @@ class GemmProblem(NamedTuple):
     bias: bool = False
     gates: str = ""  # the epilogue of a layer that makes products of gates and ups, whose weights are interleaved by 8
     batch_invariant: bool = False  # a row's bits depend on no other row
+    layout: str = "nt"
+    heads: int = 0  # each of which has rows and a matrix of its own; 0: there is one matrix
 
     @property
     def fp8(self):
@@ -35,6 +37,10 @@ class GemmProblem(NamedTuple):
             problem["epilogue"] = self.gates or "acc + bias"
         if self.batch_invariant:
             problem["batch_invariant"] = True
+        if self.layout != "nt":
+            problem["layout"] = self.layout
+        if self.heads:
+            problem["groups"] = {"kind": "batch", "count": self.heads}
         return {"kind": "gemm", "problem": problem}
 
 

@@ -34,12 +34,12 @@ CHUNK = 64  # tokens that vLLM expands of contexts at a time
 
 
 def setUpModule():
-    global attention, latent, prompts, mla, engine, CONFIG
+    global attention, latent, model, products, prompts, mla, engine, CONFIG
     if not vllm.__version__.startswith("0.24"):
         raise unittest.SkipTest(f"vLLM {vllm.__version__}: latents are served in 0.24")
     from vllm.model_executor.layers.attention import mla_attention as mla
 
-    from kernelwright.vllm import attention, latent, prompts
+    from kernelwright.vllm import attention, latent, model, products, prompts
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -171,7 +171,7 @@ def reference(layer, q, keys):
     return torch.einsum("hqk,khd->qhd", scores.masked_fill(hidden, -math.inf).softmax(-1), expanded[..., NOPE:])
 
 
-class Steps(unittest.TestCase):
+class OverLatents(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(23)
 
@@ -207,6 +207,8 @@ class Steps(unittest.TestCase):
             at += new
         return metadata
 
+
+class Steps(OverLatents):
     def test_prompts_and_decodes(self):
         layer = Layer()
         self.assertIs(type(layer.layer.prefill_backend), prompts.KernelwrightPrefillBackend)
@@ -271,6 +273,78 @@ class Steps(unittest.TestCase):
             for sequences in (*STEPS.values(), ((9, 4), (0, 1))):
                 metadata = self.check(layer, sequences)
                 self.assertEqual((metadata.num_decodes, metadata.num_prefills), (len(sequences), 0))
+
+
+class Products(OverLatents):
+    """Those around a decode."""
+
+    def near(self, found, want):
+        self.assertLessEqual(((found.double().cpu() - want).abs() - 2.0**-8 * want.abs()).max().item(), 2.0**-16)
+
+    def taken(self, **named):
+        layer = Layer(**named)
+        model.take_over(torch.nn.ModuleDict({"attention": layer.layer}), ("products",))
+        for name in products.NAMES:
+            self.assertIs(type(getattr(layer.layer, name)), products.Matrices)
+        return layer
+
+    def test_steps(self):
+        for named in ({}, {"dtype": F16, "cache_dtype": "fp8"}):
+            layer = self.taken(**named)
+            for name in ("mixed", "decodes"):
+                with self.subTest(name, **named), unittest.mock.patch.object(torch, "cat", unittest.mock.Mock(wraps=torch.cat)) as cat:
+                    self.check(layer, STEPS[name])
+                    self.assertIsNone(layer.layer.impl.absorbed)
+                    joined = [[part.shape[-1] for part in call.args[0]] for call in cat.call_args_list]
+            self.assertNotIn([LATENT, ROPE], joined, "the decode copies no latents")
+
+    def test_each_product(self):
+        layer = self.taken()
+        queries = torch.randn(5, HEADS, NOPE + ROPE).to(BF16).to(DEVICE)
+        x = queries[..., :NOPE].transpose(0, 1)
+        out = x.new_empty(HEADS, 5, LATENT)
+        self.assertIs(torch.bmm(x, layer.layer.W_UK_T, out=out), out)
+        self.near(out, torch.einsum("nbp,npl->nbl", x.double().cpu(), layer.weight[:, :NOPE]))
+        self.assertEqual(out.stride(), (LATENT + ROPE, HEADS * (LATENT + ROPE), 1))
+        again = Layer()
+        again.layer.impl = None  # another decode backend gets what vLLM allocated
+        products.take(again.layer)
+        out = x.new_empty(HEADS, 5, LATENT)
+        torch.bmm(x, again.layer.W_UK_T, out=out)
+        self.near(out, torch.einsum("nbp,npl->nbl", x.double().cpu(), again.weight[:, :NOPE]))
+        self.assertTrue(out.is_contiguous())
+        latents = torch.randn(5, HEADS, LATENT).to(BF16).to(DEVICE)
+        out = torch.empty(5, HEADS * V, dtype=BF16, device=DEVICE)
+        again.layer._v_up_proj(latents, out)
+        self.near(out.view(5, HEADS, V), torch.einsum("bnl,nvl->bnv", latents.double().cpu(), again.weight[:, NOPE:]))
+
+    def test_weights_that_are_loaded_again(self):
+        layer = self.taken()
+        layer.layer.kv_b_proj.weight.data.mul_(-2)  # in place
+        layer.weight *= -2
+        self.check(layer, STEPS["decodes"])
+        layer.layer.kv_b_proj.weight = torch.nn.Parameter(layer.layer.kv_b_proj.weight.data.flip(0), requires_grad=False)
+        layer.layer.process_weights_after_loading(BF16)
+        layer.weight = layer.layer.kv_b_proj.weight.double().cpu().view(HEADS, NOPE + V, LATENT)
+        self.assertIs(type(layer.layer.W_UK_T), products.Matrices)
+        self.check(layer, STEPS["decodes"])
+
+    def test_what_is_left_to_vllm(self):
+        layer = Layer().layer
+        given = layer.W_UK_T
+        whole = torch.nn.ModuleDict({"attention": layer})
+        with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}):
+            self.assertRegex(products.serve_products(whole)[1]["attention"], "in its own way where results are to be batch-invariant")
+        layer.W_UK_T = given.float()
+        self.assertRegex(products.serve_products(whole)[1]["attention"], "its matrices are torch.float32")
+        layer.W_UK_T = torch.as_strided(given, given.shape, (NOPE * LATENT * 2, LATENT * 2, 2))
+        self.assertRegex(products.serve_products(whole)[1]["attention"], "have contiguous rows or columns")
+        del layer.W_UK_T
+        self.assertRegex(products.serve_products(whole)[1]["attention"], "has no W_UK_T and W_UV")
+        layer.W_UK_T = given
+        self.assertEqual(products.serve_products(whole), (["attention"], {}))
+        with self.assertRaisesRegex(TypeError, "take part in torch.bmm.x, matrices, out=out. alone"):
+            torch.matmul(torch.empty(HEADS, 1, NOPE), layer.W_UK_T)
 
 
 if __name__ == "__main__":

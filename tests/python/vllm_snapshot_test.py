@@ -159,6 +159,7 @@ class Snapshots(unittest.TestCase):
             self.assertEqual(routed["_replace_quant_method"], ["self", "quant_method"])
             for enum, wanted in (("oracle/fp8.py", "Fp8MoeBackend"), ("oracle/unquantized.py", "UnquantizedMoeBackend")):
                 self.assertIn("TRITON", files[experts + enum][wanted]["fields"])
+            self.assertEqual(files[names.MLA]["MLAAttention.process_weights_after_loading"], ["self", "act_dtype"])
         self.assertGreater(checked, 12)
 
     def test_a_steps_fields_are_there(self):

@@ -19,7 +19,7 @@ PREFILL_OF_VLLM = "vllm.v1.attention.backends.mla.prefill.flash_attn.FlashAttnPr
 OF_VLLM = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"  # serves where ours cannot
 VERSIONS = ("0.22", "0.23", "0.24")
 LATENT_VERSIONS = MODEL_VERSIONS = ("0.24",)
-LAYERS = ("linears", "gates", "norms", "experts")  # parts of a model beside its attention
+LAYERS = ("linears", "gates", "norms", "experts", "products")  # parts of a model beside its attention
 WORDS = ("prefer", *LAYERS, "all", "off")
 
 __all__ = ["register"]
@@ -30,8 +30,8 @@ def register() -> None:
     and a log line says why.
 
     KERNELWRIGHT_VLLM in the environment has words with commas between: "prefer" makes vLLM choose this attention wherever it
-    takes the model, without a flag, and its own elsewhere; "linears", "gates", "norms" and "experts" let ours serve these
-    layers of a model; "all" is all of them; "off" does nothing. Unset, `--attention-backend CUSTOM` chooses our attention.
+    takes the model, without a flag, and its own elsewhere; "linears", "gates", "norms", "experts" and "products" let ours serve
+    these layers of a model; "all" is all of them; "off" does nothing. Unset, `--attention-backend CUSTOM` chooses our attention.
     """
     wishes = [word.strip() for word in os.environ.get("KERNELWRIGHT_VLLM", "").split(",") if word.strip()]
     if "off" in wishes:

@@ -159,6 +159,7 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
         self.supports_quant_query_input = False  # queries stay in 16 bits beside keys of 8
         self.most_queries, self.invariant = 1, is_invariant()
         self.keeps_parts = False  # whether prompts are ours, which read both parts of keys where they lie
+        self.absorbed = None  # the queries of the decode that follows, if products.py has made their latents in place
         self._kernels, self._pages = {}, (None, None, None)
 
     def problem(self, dtype, page_size, queries, device):
@@ -211,11 +212,19 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
             return KeyParts(k_nope, k_pe.expand(-1, self.num_heads, -1))
         return super()._concat_k_nope_k_pe(k_nope, k_pe)
 
+    def _queries(self, latents, rotary):
+        """Both parts side by side."""
+        made, self.absorbed = self.absorbed, None
+        if made is None or made.data_ptr() != latents.data_ptr() or made.shape[:2] != latents.shape[:2]:
+            return torch.cat((latents, rotary), dim=-1)
+        made[..., LATENT:] = rotary
+        return made
+
     def forward_mqa(self, q, kv_c_and_k_pe_cache, attn_metadata, layer):
         """q, or its two parts [tokens, heads, 512] and [tokens, heads, 64]: equally many tokens of each sequence, or any numbers
         where results are to be invariant. Returns [tokens, heads, 512], and no LSE."""
         if isinstance(q, tuple):
-            q = torch.cat(q, dim=-1)
+            q = self._queries(*q)
         keys, _ = self._views(kv_c_and_k_pe_cache)
         step, (tokens, heads, width) = attn_metadata.decode, q.shape
         named = {"k_scale": layer._k_scale.view(1)} if self.kv_cache_dtype in FP8 else {}

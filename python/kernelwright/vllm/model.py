@@ -10,7 +10,7 @@ logger = logging.getLogger("vllm.kernelwright")
 
 
 def serve_loaded_models(parts):
-    """From here on each model that vLLM loads is taken over. `parts`: which of "linears", "gates", "norms" and "experts"."""
+    """From here on each model that vLLM loads is taken over. `parts`: which of "linears", "gates", "norms", "experts" and "products"."""
     given = BaseModelLoader.load_model
     if getattr(given, "of_kernelwright", False):
         return
@@ -54,5 +54,11 @@ def take_over(model, parts, has_lora=False):
         experts, others = serve_experts(model)
         left |= others
         logger.info("kernelwright serves %d layers of experts", len(experts))
+    if "products" in parts:
+        from .products import serve_products
+
+        products, others = serve_products(model)
+        left |= others
+        logger.info("kernelwright serves the products of %d layers over latent keys", len(products))
     for reason, count in Counter(left.values()).items():
         logger.info("kernelwright leaves %d layers to vLLM, %s ...: %s", count, next(name for name in left if left[name] == reason), reason)
