@@ -88,7 +88,7 @@ def arguments():
     parser.add_argument("--layers", type=int, help="fewer than the model has")
     parser.add_argument("--weights", choices=WEIGHTS, default="bf16")
     parser.add_argument("--take", default="", metavar="PARTS",
-                        help="what our arm also takes over: linears, gates, norms, experts, with commas between (docs/servers.md)")
+                        help="what our arm also takes over: linears, gates, norms, experts, products, with commas between (docs/servers.md)")
     parser.add_argument("--kv", default="auto", help="dtype of the cache: auto, fp8")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--gpus", type=int, default=1, help="by tensor parallelism")

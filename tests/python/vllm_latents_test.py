@@ -7,9 +7,13 @@ The reference is fp64, over the latents that the cache holds and those of new to
 replaced by torch: the one that gathers a context, and the one that merges two results.
 """
 import contextlib
+import json
 import math
 import os
+import pathlib
 import socket
+import sys
+import tempfile
 import types
 import unittest
 import unittest.mock
@@ -21,6 +25,9 @@ from vllm.distributed import init_distributed_environment, initialize_model_para
 from vllm.platforms.interface import DeviceCapability
 
 import kernelwright
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import serve
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -345,6 +352,117 @@ class Products(OverLatents):
         self.assertEqual(products.serve_products(whole), (["attention"], {}))
         with self.assertRaisesRegex(TypeError, "take part in torch.bmm.x, matrices, out=out. alone"):
             torch.matmul(torch.empty(HEADS, 1, NOPE), layer.W_UK_T)
+
+
+class Models(OverLatents):
+    """A DeepSeek-V3 of vLLM's with two dense layers. It gets its tokens in the steps of a server: prompts, a chunk behind a context
+    beside decodes, and decodes. Linear layers and products are ours, too. The reference is the same model in float32, with a plain attention of torch over whole sequences."""
+
+    SIZES = {} if HAS_GPU else {"hidden_size": 256, "intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 4,
+                                "q_lora_rank": 128}
+    # New tokens of each of three sequences.
+    STEPS = ((21, 40, 70), (1, 1, 9), (1, 1, 1))
+
+    def make(self, dtype):
+        from vllm.config import CompilationConfig, ModelConfig
+        from vllm.model_executor.model_loader.utils import initialize_model
+
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        given = serve.MODELS["deepseek-v3-cut"] | self.SIZES | {"num_hidden_layers": 2, "first_k_dense_replace": 2, "vocab_size": 512}
+        with open(os.path.join(folder, "config.json"), "w", encoding="ascii") as file:
+            json.dump(given, file)
+        config = VllmConfig(model_config=ModelConfig(model=folder, skip_tokenizer_init=True, max_model_len=PAGE * PAGES, dtype=dtype),
+                            device_config=DeviceConfig(device=DEVICE), cache_config=CacheConfig(block_size=PAGE),
+                            compilation_config=CompilationConfig(mode=0, custom_ops=["none"]))
+        default, patch = torch.get_default_dtype(), unittest.mock.patch.object
+        prefill = prompts.KernelwrightPrefillBackend if dtype == BF16 else lambda **_: None
+        with set_current_vllm_config(config), torch.device(DEVICE), patch(mla, "get_mla_prefill_backend", lambda _: prefill), \
+                patch(mla, "get_attn_backend", lambda *_, **__: latent.KernelwrightLatentBackend):
+            torch.set_default_dtype(dtype)
+            try:
+                made = initialize_model(vllm_config=config)
+            finally:
+                torch.set_default_dtype(default)
+        return made, config, {name: module for name, module in config.compilation_config.static_forward_context.items()
+                              if isinstance(module, mla.MLAAttention)}
+
+    def fill(self, made, reference):
+        theirs = dict(reference.named_parameters())
+        for name, parameter in made.named_parameters():
+            values = torch.randn(parameter.shape) * (0.2 if parameter.dim() == 1 else parameter.shape[-1] ** -0.5)
+            parameter.data.copy_(values + (1.0 if "norm" in name else 0.0))
+            theirs[name].data.copy_(parameter.data.float())
+
+    def logits(self, made, config, ids, positions, metadata=None, slots=None):
+        from vllm import ir
+        from vllm.forward_context import set_forward_context
+
+        with torch.no_grad(), set_current_vllm_config(config), set_forward_context(metadata, config, slot_mapping=slots), \
+                torch.device(DEVICE), ir.ops.rms_norm.set_priority(["native"]), ir.ops.fused_add_rms_norm.set_priority(["native"]):
+            return made.compute_logits(made(ids.to(DEVICE), positions.to(DEVICE))).double().cpu()
+
+    @staticmethod
+    def plain(layer, q, kv_c_normed, k_pe, output_shape=None):
+        """MLAAttention.forward() over one sequence."""
+        kv = layer.kv_b_proj(kv_c_normed)[0].view(len(q), layer.num_heads, -1)
+        k = torch.cat([kv[..., :NOPE], k_pe.view(len(q), 1, ROPE).expand(-1, layer.num_heads, -1)], -1)
+        q, k, v = (each.transpose(0, 1).float() for each in (q.view(len(q), layer.num_heads, -1), k, kv[..., NOPE:]))
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=layer.scale)
+        return out.transpose(0, 1).flatten(1).to(kv.dtype)
+
+    def plainly(self, made, config, layers, sequences):
+        """Logits of whole sequences."""
+        for layer in layers.values():
+            layer.forward = types.MethodType(self.plain, layer)
+        found = [self.logits(made, config, ids, torch.arange(len(ids))) for ids in sequences]
+        for layer in layers.values():
+            del layer.forward
+        return found
+
+    def in_steps(self, made, config, layers, sequences):
+        """The same with our attention, in steps."""
+        from vllm.v1.attention.backend import CommonAttentionMetadata
+
+        builder = latent.KernelwrightLatentMetadataBuilder(types.SimpleNamespace(block_size=PAGE), list(layers), config,
+                                                           torch.device(DEVICE))
+        builder.chunked_prefill_workspace_size = CHUNK
+        for layer in layers.values():
+            layer.kv_cache = torch.full((PAGES, PAGE, LATENT + ROPE), math.nan, dtype=BF16, device=DEVICE)
+        tables = torch.randperm(PAGES)[:30].view(3, 10).to(torch.int32)
+        found, ahead = [[] for _ in sequences], [0] * len(sequences)
+        for new in self.STEPS:
+            ends = [a + n for a, n in zip(ahead, new)]
+            starts, lengths = torch.tensor([0, *new]).cumsum(0).to(torch.int32), torch.tensor(ends, dtype=torch.int32)
+            slots = torch.cat([slots_of(table, end)[a:] for table, end, a in zip(tables, ends, ahead)]).to(DEVICE)
+            common = CommonAttentionMetadata(
+                query_start_loc=starts.to(DEVICE), query_start_loc_cpu=starts, seq_lens=lengths.to(DEVICE), num_reqs=len(ends),
+                num_actual_tokens=sum(new), max_query_len=max(new), max_seq_len=max(ends), block_table_tensor=tables.to(DEVICE),
+                slot_mapping=slots, causal=True, seq_lens_cpu_upper_bound=lengths)
+            metadata = builder.build(0, common)
+            self.assertEqual((metadata.num_decodes, metadata.num_prefills), {21: (0, 3), 1: (3 - (new[2] > 1), int(new[2] > 1))}[new[0]])
+            logits = self.logits(made, config, torch.cat([ids[a:b] for ids, a, b in zip(sequences, ahead, ends)]),
+                                 torch.cat([torch.arange(a, b) for a, b in zip(ahead, ends)]), dict.fromkeys(layers, metadata),
+                                 dict.fromkeys(layers, slots))
+            for rows, part in zip(found, logits.split(list(new))):
+                rows.append(part)
+            ahead = ends
+        return [torch.cat(rows) for rows in found]
+
+    def test_deepseek(self):
+        made, config, layers = self.make(BF16)
+        reference, *of_reference = self.make(torch.float32)
+        self.fill(made, reference)
+        sequences = [torch.arange(sum(new)) * step % 512 for new, step in zip(zip(*self.STEPS), (37, 101, 5))]
+        want = torch.cat(self.plainly(reference, *of_reference, sequences))
+        own = (torch.cat(self.plainly(made, config, layers, sequences)) - want).norm() / want.norm()
+        for layer in layers.values():
+            layer.process_weights_after_loading(BF16)
+        with self.assertLogs("vllm.kernelwright", "INFO") as log:
+            model.take_over(made, ("linears", "products"))
+        self.assertIn("serves the products of 2 layers over latent keys", " ".join(log.output))
+        with without_a_gpu():
+            found = self.in_steps(made, config, layers, sequences)
+        self.assertLess((torch.cat(found) - want).norm() / want.norm(), 1.1 * own)
 
 
 if __name__ == "__main__":
