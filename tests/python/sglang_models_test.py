@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""SGLang's own model runner, with models of two layers whose attention is ours: on the GPU if there is one, else small ones on the
+emulator. Run by hand where sglang_test.py is run; it is no part of CI.
+
+SGLang chooses the backend by --attention-backend, loads the model, makes its pools, schedules batches, allocates slots, and computes
+logits. Steps are prompts, a chunk of a prompt behind cached keys, and decodes. The reference is the same runner in float32 with
+SGLang's backend "torch_native" and the same weights. A model passes if its logits are as near to float32 as that backend's are in
+bfloat16, within a tenth.
+
+Without a GPU, SGLang's kernels in Triton that allocate slots are replaced by SGLang's own loop and by torch, and the operator that it
+imports from vLLM for rotations by nothing: it computes those in torch.
+"""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+import unittest.mock
+from array import array
+
+import sglang_test as contract
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import serve
+
+if not contract.HAS_GPU:
+    for name in ("vllm", "vllm._custom_ops"):
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules["vllm._custom_ops"].rotary_embedding = None
+import sglang
+from sglang.benchmark import one_batch
+from sglang.srt.distributed import parallel_state
+from sglang.srt.managers.schedule_batch import Req
+from sglang.srt.mem_cache import allocation
+from sglang.srt.mem_cache.allocator import paged
+from sglang.srt.model_executor import forward_batch_info
+from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.server_args import PortArgs, ServerArgs, set_global_server_args_for_scheduler
+
+import kernelwright
+import kernelwright.sglang
+from kernelwright.sglang import attention
+
+WORDS = 512
+SMALL = {} if contract.HAS_GPU else {"hidden_size": 256, "intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2,
+                                     "head_dim": 64}
+# Of each prompt: tokens of its first step, and of the second, behind them.
+PROMPTS, DECODES = ((21, 9), (5, 40), (40, 1)), 3
+
+
+class Plain:
+    """In place of a kernel in Triton: kernel[grid](...) calls a function."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __getitem__(self, grid):
+        return self.function
+
+
+def alloc_extend(prefix_lens, seq_lens, last_loc, free_pages, out, _, page):
+    paged.alloc_extend_naive(prefix_lens, seq_lens, last_loc, free_pages, out, page, "cpu")
+
+
+def alloc_decode(seq_lens, last_loc, free_pages, out, _, page):
+    begins = seq_lens % page == 1 % page
+    out.copy_(last_loc + 1)
+    out[begins] = free_pages[:int(begins.sum())] * page
+
+
+def setUpModule():
+    global engine
+    patch = unittest.mock.patch.object
+    if not contract.HAS_GPU:
+        for replaced in (patch(paged, "alloc_extend_kernel", Plain(alloc_extend)), patch(paged, "alloc_decode_kernel", Plain(alloc_decode)),
+                         patch(allocation, "support_triton", lambda _: False), patch(forward_batch_info, "support_triton", lambda _: False)):
+            replaced.start()
+            unittest.addModuleCleanup(replaced.stop)
+    kernelwright.sglang.register()
+    engine = kernelwright.Engine("cuda" if contract.HAS_GPU else "emulator", hazards=not contract.HAS_GPU)
+    attention.served.use(engine)
+
+
+class Models(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(29)
+
+    def make(self, name, backend, dtype, **more):
+        """A runner of SGLang's, as its benchmark of one batch makes it. Weights are random."""
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        with open(os.path.join(folder, "config.json"), "w", encoding="ascii") as file:
+            json.dump(serve.MODELS[name] | SMALL | {"num_hidden_layers": 2, "vocab_size": WORDS} | more.pop("config", {}), file)
+        arguments = ServerArgs(**dict(
+            model_path=folder, device=contract.DEVICE, dtype=dtype, load_format="dummy", attention_backend=backend, page_size=contract.PAGE,
+            skip_tokenizer_init=True, max_total_tokens=2048, max_running_requests=8, context_length=256, disable_cuda_graph=True,
+            disable_radix_cache=True, mem_fraction_static=0.5) | more)
+        set_global_server_args_for_scheduler(arguments)
+        parallel_state.destroy_model_parallel()  # those of the runner before
+        parallel_state.destroy_distributed_environment()
+        with unittest.mock.patch.object(one_batch, "get_tokenizer", lambda *_, **__: None):
+            return one_batch.load_model(arguments, PortArgs.init_new(arguments), 0, 0)[0]
+
+    def fill(self, runner, weights):
+        for name, parameter in runner.torch_runner.model.named_parameters():
+            if name not in weights:
+                values = torch.randn(parameter.shape) * (0.2 if parameter.dim() == 1 else parameter.shape[-1] ** -0.5)
+                weights[name] = (values + (1.0 if "norm" in name else 0.0)).to(torch.bfloat16)
+            parameter.data.copy_(weights[name])
+
+    def logits(self, runner):
+        """Of the last token of each prompt in each step, whatever the runner would sample."""
+        pool, requests, found = runner.torch_runner.req_to_token_pool, [], []
+        words = [[(i + 3) * 37 * (j + 1) % WORDS for j in range(sum(cut))] for i, cut in enumerate(PROMPTS)]
+        for i, (first, _) in enumerate(PROMPTS):
+            request = Req(rid=str(i), origin_input_text="", origin_input_ids=array("q", words[i][:first]),
+                          sampling_params=SamplingParams(temperature=0, max_new_tokens=DECODES + 1))
+            request.full_untruncated_fill_ids, request.logprob_start_len = request.origin_input_ids, -1
+            request.set_extend_range(0, first)
+            requests.append(request)
+        found.append(runner.extend(requests)[1])
+        for request, all_words, (first, _) in zip(requests, words, PROMPTS):
+            request.full_untruncated_fill_ids.extend(all_words[first:])
+            request.prefix_indices = pool.req_to_token[request.req_pool_idx, :first].to(request.prefix_indices.dtype)
+            request.set_extend_range(first, len(all_words))
+        _, made, batch = runner.extend(requests)
+        found.append(made)
+        for i in range(DECODES):
+            found.append(runner.decode(torch.tensor([i + 1, i + 7, i + 99], device=contract.DEVICE), batch)[1])
+        return torch.cat(found).double().cpu()
+
+    def check(self, name, **more):
+        weights, found = {}, {}
+        for backend, dtype in (("torch_native", "float32"), ("torch_native", "bfloat16"), ("kernelwright", "bfloat16")):
+            runner = self.make(name, backend, dtype, **dict(more))
+            self.fill(runner, weights)
+            before = engine.counters()
+            found[backend, dtype] = self.logits(runner)
+        self.assertIs(type(runner.torch_runner.attn_backend), attention.KernelwrightAttnBackend)
+        self.assertTrue(engine.sealed)
+        counted = "compiles", "sealed_misses"
+        self.assertEqual([engine.counters()[each] for each in counted], [before[each] for each in counted])
+        want, plain, ours = found.values()
+        own, off = ((each - want).norm() / want.norm() for each in (plain, ours))
+        self.assertGreater(own, 0)
+        self.assertLess(off, 1.1 * own)
+        if not contract.HAS_GPU:
+            self.assertEqual(engine.take_hazards(), [])
+
+    def test_llama(self):
+        self.check("llama-3-8b")
+
+    def test_qwen3(self):
+        self.check("qwen3-8b")
+
+    @unittest.skipIf(sglang.__version__.startswith("0.5.16"), "SGLang 0.5.16 calls all of Gemma3 bidirectional, and ours refuses it")
+    def test_gemma3(self):
+        self.check("gemma-3-12b")
+
+
+if __name__ == "__main__":
+    print("SGLang", sglang.__version__, "on", torch.cuda.get_device_name() if contract.HAS_GPU else "the emulator")
+    unittest.main(verbosity=2)
