@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Whole steps over latent keys (MLA) behind vLLM's own layer and metadata: prompts, chunks of a cached context, decodes, and the
-products around a decode. On the GPU if there is one, else on the emulator. Run by hand where vLLM 0.24's Python files and torch are
+products around a decode. On the GPU if there is one, else on the emulator. Run by hand where vLLM's Python files and torch are
 installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module and the library, unless the package is installed.
 
 The reference is fp64, over the latents that the cache holds and those of new tokens. Without a GPU, two operators of vLLM's are
@@ -25,10 +25,12 @@ from vllm.distributed import init_distributed_environment, initialize_model_para
 from vllm.platforms.interface import DeviceCapability
 
 import kernelwright
+import kernelwright.vllm
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import serve
 
+WITH_LAYERS = vllm.__version__.startswith(kernelwright.vllm.MODEL_VERSIONS)
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
 BF16, F16 = torch.bfloat16, torch.float16
@@ -42,11 +44,12 @@ CHUNK = 64  # tokens that vLLM expands of contexts at a time
 
 def setUpModule():
     global attention, latent, model, products, prompts, mla, engine, CONFIG
-    if not vllm.__version__.startswith("0.24"):
-        raise unittest.SkipTest(f"vLLM {vllm.__version__}: latents are served in 0.24")
     from vllm.model_executor.layers.attention import mla_attention as mla
 
-    from kernelwright.vllm import attention, latent, model, products, prompts
+    from kernelwright.vllm import attention, latent, prompts
+
+    if WITH_LAYERS:
+        from kernelwright.vllm import model, products
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -282,6 +285,7 @@ class Steps(OverLatents):
                 self.assertEqual((metadata.num_decodes, metadata.num_prefills), (len(sequences), 0))
 
 
+@unittest.skipUnless(WITH_LAYERS, "products are served in vLLM 0.24")
 class Products(OverLatents):
     """Those around a decode."""
 
@@ -457,9 +461,10 @@ class Models(OverLatents):
         own = (torch.cat(self.plainly(made, config, layers, sequences)) - want).norm() / want.norm()
         for layer in layers.values():
             layer.process_weights_after_loading(BF16)
-        with self.assertLogs("vllm.kernelwright", "INFO") as log:
-            model.take_over(made, ("linears", "products"))
-        self.assertIn("serves the products of 2 layers over latent keys", " ".join(log.output))
+        if WITH_LAYERS:
+            with self.assertLogs("vllm.kernelwright", "INFO") as log:
+                model.take_over(made, ("linears", "products"))
+            self.assertIn("serves the products of 2 layers over latent keys", " ".join(log.output))
         with without_a_gpu():
             found = self.in_steps(made, config, layers, sequences)
         self.assertLess((torch.cat(found) - want).norm() / want.norm(), 1.1 * own)

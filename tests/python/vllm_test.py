@@ -405,8 +405,6 @@ class Latents(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not hasattr(AttentionBackend, "supports_batch_invariance") or not vllm.__version__.startswith("0.24"):
-            raise unittest.SkipTest(f"vLLM {vllm.__version__}: latents are served in 0.24")
         from kernelwright.vllm import latent
 
         cls.latent = latent
@@ -595,9 +593,10 @@ class Registration(unittest.TestCase):
         self.assertEqual(found, kernelwright.vllm.OF_VLLM)
         self.assertIn("vLLM 0.99.1 is not one of", log)
 
-    LATENT = ("import sys, torch, types\n"
-              "try: import vllm._C_stable_libtorch\n"  # the platform of CUDA imports it, and has no use for it here
-              "except ImportError: sys.modules['vllm._C_stable_libtorch'] = types.ModuleType('vllm._C_stable_libtorch')\n"
+    LATENT = ("import importlib, sys, torch, types\n"
+              "for name in ('vllm._C_stable_libtorch', 'vllm._C'):\n"  # the platform of CUDA imports one, and has no use for it here
+              "    try: importlib.import_module(name)\n"
+              "    except ImportError: sys.modules[name] = types.ModuleType(name)\n"
               "import kernelwright.vllm as plugin; plugin.register(); plugin.register(); "
               "from vllm.platforms import cuda, interface; from vllm.v1.attention.selector import AttentionSelectorConfig as C; "
               "from vllm.v1.attention.backends.registry import AttentionBackendEnum as B\n"
@@ -620,7 +619,6 @@ class Registration(unittest.TestCase):
               "    try: return Platform.get_attn_backend_cls(backend, C(576, torch.bfloat16, 'auto', 64, use_mla=True, **config))\n"
               "    except ValueError as error: return 'vLLM: ' + str(error)[:300]\n")
 
-    @unittest.skipUnless(vllm.__version__.startswith("0.24"), "latents are served in vLLM 0.24")
     def test_models_with_latents_have_a_backend_behind_the_same_name(self):
         ask = "print(ask(B.CUSTOM), ask(None), ask(B.CUSTOM, use_sparse=True), sep=' | ')"
         found = self.run_in_vllm(self.LATENT + ask)[0].split(" | ")
@@ -633,21 +631,22 @@ class Registration(unittest.TestCase):
         self.assertIn("No valid attention backend", found.split(" | ")[0], "vLLM chooses where the library is missing")
         self.assertIn("leaves latent attention to vLLM: its library cannot be loaded", log)
 
-    @unittest.skipUnless(vllm.__version__.startswith("0.24"), "latents are served in vLLM 0.24")
     def test_prompts_over_latents_are_ours_where_attention_is(self):
         """Without a GPU vLLM has no FlashAttention, so it says what it tried."""
         ask = ("print(prompts(B.CUSTOM), prompts(B.CUSTOM, rope=24), prompts(), sep=' | '); "
-               "from vllm.v1.attention.backends.mla.prefill import MLAPrefillBackendEnum as P; print(P.CUSTOM.get_path())")
+               "from vllm.v1.attention.backends.mla.prefill import MLAPrefillBackendEnum as P; "
+               "print(P.CUSTOM.get_path() if hasattr(P, 'CUSTOM') else None)")  # vLLM 0.22 has no such name
+        named = not vllm.__version__.startswith("0.22")
         path, log = self.run_in_vllm(self.LATENT + ask)
-        self.assertEqual(path, kernelwright.vllm.PREFILL_BACKEND)
+        self.assertEqual(path, kernelwright.vllm.PREFILL_BACKEND if named else "None")
         asked, odd, others = next(line for line in log.splitlines() if " | " in line and "KernelwrightPrefillBackend" in line).split(" | ")
         self.assertEqual(asked, "KernelwrightPrefillBackend")
-        self.assertRegex(odd, "CUSTOM: .Model does not have supported MLA dimensions .got .*qk_rope_head_dim=24|^FlashAttn")
+        self.assertRegex(odd, "CUSTOM: .(Model|model) does not have (supported|DeepSeek R1) MLA dimensions|^FlashAttn")
         self.assertNotIn("CUSTOM", others)
         self.assertNotIn("Kernelwright", others)
         self.assertEqual(self.run_in_vllm(self.LATENT + "print(prompts())", KERNELWRIGHT_VLLM="prefer")[0], "KernelwrightPrefillBackend")
         path, _ = self.run_in_vllm(self.LATENT + ask.replace("print(prompts(B.CUSTOM)", "print(prompts()"), KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
-        self.assertEqual(path, kernelwright.vllm.PREFILL_OF_VLLM)
+        self.assertEqual(path, kernelwright.vllm.PREFILL_OF_VLLM if named else "None")
 
     @unittest.skipUnless(HAS_GPU, "vLLM's platform for CUDA needs a GPU")
     def test_prefer_puts_it_first(self):

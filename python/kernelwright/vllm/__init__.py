@@ -17,8 +17,8 @@ LATENT_BACKEND = "kernelwright.vllm.latent.KernelwrightLatentBackend"  # of mode
 PREFILL_BACKEND = "kernelwright.vllm.prompts.KernelwrightPrefillBackend"  # of the prompts of such models
 PREFILL_OF_VLLM = "vllm.v1.attention.backends.mla.prefill.flash_attn.FlashAttnPrefillBackend"
 OF_VLLM = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"  # serves where ours cannot
-VERSIONS = ("0.22", "0.23", "0.24")
-LATENT_VERSIONS = MODEL_VERSIONS = ("0.24",)
+VERSIONS = LATENT_VERSIONS = ("0.22", "0.23", "0.24")
+MODEL_VERSIONS = ("0.24",)
 LAYERS = ("linears", "gates", "norms", "experts", "products")  # parts of a model beside its attention
 WORDS = ("prefer", *LAYERS, "all", "off")
 
@@ -153,22 +153,36 @@ def _serve_prompts(backend, reason, prefers):
     model's attention is ours. reason: why vLLM's own serves them; None if ours does."""
     try:
         from vllm.config import get_current_vllm_config_or_none
-        from vllm.v1.attention.backends.mla.prefill import MLAPrefillBackendEnum, register_mla_prefill_backend, selector
+        from vllm.v1.attention.backends.mla.prefill import registry, selector
 
         given = selector._get_mla_prefill_backend_priorities
+        ours = getattr(registry.MLAPrefillBackendEnum, "CUSTOM", Prompts)  # vLLM 0.22 has no such name
+        if ours is not Prompts:
+            registry.register_mla_prefill_backend(ours, PREFILL_OF_VLLM if reason else PREFILL_BACKEND)
     except Exception as error:
         logger.info("kernelwright leaves prompts over latent keys to vLLM, which has no registry of backends for them (%s)", error)
         return
-    register_mla_prefill_backend(MLAPrefillBackendEnum.CUSTOM, PREFILL_OF_VLLM if reason else PREFILL_BACKEND)
     if reason or getattr(given, "of_kernelwright", False):
         return
 
     def priorities(device_capability):
         config = get_current_vllm_config_or_none()
         first = prefers or (config is not None and config.attention_config.backend is backend)
-        return [*first * [MLAPrefillBackendEnum.CUSTOM], *given(device_capability)]
+        return [*first * [ours], *given(device_capability)]
     priorities.of_kernelwright = True
     selector._get_mla_prefill_backend_priorities = priorities
+
+
+class Prompts:
+    """What vLLM asks of a member of its registry."""
+
+    name = "CUSTOM"
+
+    @staticmethod
+    def get_class():
+        from .prompts import KernelwrightPrefillBackend
+
+        return KernelwrightPrefillBackend
 
 
 def _latent_reasons(capability, config):

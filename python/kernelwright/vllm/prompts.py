@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 import torch
-from vllm.v1.attention.backends.mla.prefill.base import MLADimensions, MLAPrefillBackend
+from vllm.v1.attention.backends.mla.prefill import base
+from vllm.v1.attention.backends.mla.prefill.base import MLAPrefillBackend
 
 from .._attention import DTYPES, Problem
 from .attention import here, is_invariant, served
@@ -29,8 +30,10 @@ class KernelwrightPrefillBackend(MLAPrefillBackend):
     """What vLLM makes for each layer. Layers alike share kernels, which compile while weights load."""
 
     supported_dtypes: ClassVar[list[torch.dtype]] = list(DTYPES)
-    supported_mla_dimensions: ClassVar[list[MLADimensions]] = [
-        MLADimensions(qk_nope_head_dim=nope, qk_rope_head_dim=rope, v_head_dim=v) for nope, rope, v in SIZES]
+    requires_r1_mla_dimensions: ClassVar[bool] = True  # vLLM 0.22 and 0.23 ask for the first of the sizes alone
+    supported_mla_dimensions: ClassVar[list] = [
+        base.MLADimensions(qk_nope_head_dim=nope, qk_rope_head_dim=rope, v_head_dim=v) for nope, rope, v in SIZES
+    ] if hasattr(base, "MLADimensions") else []
 
     @staticmethod
     def get_name() -> str:
