@@ -39,7 +39,12 @@ NAMES = {
     FP8: ("Fp8GemmRunnerBackend", "_dispatch_auto_backend", "_dispatch_explicit_backend", "dispatch_w8a8_block_fp8_linear",
           "initialize_fp8_gemm_config", "triton_w8a8_block_fp8_linear"),
     SRT + "layers/quantization/fp8.py": members("Fp8LinearMethod", "w8a8_block_fp8_linear weight_block_size"),
-    SRT + "mem_cache/memory_pool.py": ("ReqToTokenPool.req_to_token", *members("MHATokenToKVPool", "get_kv_buffer kv_cache_layout")),
+    SRT + "mem_cache/memory_pool.py": ("ReqToTokenPool.req_to_token", *members("MHATokenToKVPool", "get_kv_buffer kv_cache_layout"),
+                                     "MLATokenToKVPool.get_key_buffer"),
+    # What a model with latent keys gives a backend that this file does not name.
+    SRT + "models/deepseek_common/attention_backend_handler.py": (
+        "AttentionBackendRegistry.get_handler", "handle_attention_triton"),
+    SRT + "models/deepseek_common/utils.py": ("FORWARD_ABSORB_CORE_ATTENTION_BACKENDS",),
     SRT + "mem_cache/swa_memory_pool.py": members("SWAKVPool", (
         "full_kv_pool full_to_swa_index_mapping get_kv_buffer layers_mapping swa_kv_pool translate_loc_from_full_to_swa")),
 }

@@ -4,8 +4,8 @@ emulator. Run by hand where sglang_test.py is run; it is no part of CI.
 
 SGLang chooses the backend by --attention-backend, loads the model, makes its pools, schedules batches, allocates slots, and computes
 logits. Steps are prompts, a chunk of a prompt behind cached keys, and decodes. The reference is the same runner in float32 with
-SGLang's backend "torch_native" and the same weights. A model passes if its logits are as near to float32 as that backend's are in
-bfloat16, within a tenth.
+SGLang's backend "torch_native" and the same weights. That one does not take prompts of latent keys (MLA), so these have a plain
+attention that is here. A model passes if its logits are as near to float32 as those of that backend in bfloat16, within a tenth.
 
 Without a GPU, SGLang's kernels in Triton that allocate slots are replaced by SGLang's own loop and by torch, and the operator that it
 imports from vLLM for rotations by nothing: it computes those in torch.
@@ -33,6 +33,9 @@ if not contract.HAS_GPU:
 import sglang
 from sglang.benchmark import one_batch
 from sglang.srt.distributed import parallel_state
+from sglang.srt.eplb.expert_location import set_global_expert_location_metadata
+from sglang.srt.layers.attention.attention_registry import register_attention_backend
+from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.managers.schedule_batch import Req
 from sglang.srt.mem_cache import allocation
 from sglang.srt.mem_cache.allocator import paged
@@ -42,7 +45,7 @@ from sglang.srt.server_args import PortArgs, ServerArgs, set_global_server_args_
 
 import kernelwright
 import kernelwright.sglang
-from kernelwright.sglang import attention
+from kernelwright.sglang import attention, latent
 
 WORDS = 512
 SMALL = {} if contract.HAS_GPU else {"hidden_size": 256, "intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -71,6 +74,37 @@ def alloc_decode(seq_lens, last_loc, free_pages, out, _, page):
     out[begins] = free_pages[:int(begins.sum())] * page
 
 
+class PlainLatents(AttentionBackend):
+    """Attention of models with latent keys in fp64, as SGLang calls it: absorbed over the cache, or of keys and values of all heads."""
+
+    def __init__(self, runner):
+        super().__init__()
+        self.token_to_kv_pool, self.req_to_token_pool = runner.token_to_kv_pool, runner.req_to_token_pool
+
+    def init_forward_metadata(self, forward_batch):
+        pass
+
+    def slots_of(self, row, count):
+        return self.req_to_token_pool.req_to_token[row, :count].long()
+
+    def attend(self, q, k, v, layer, batch, save_kv_cache=True, **_):
+        absorbed = layer.tp_k_head_num == 1
+        if absorbed and save_kv_cache:
+            self.token_to_kv_pool.set_kv_buffer(layer, batch.out_cache_loc, k, v)
+        rows, found, at = q.view(-1, layer.tp_q_head_num, layer.head_dim), [], 0
+        counts = [1] * batch.batch_size if batch.forward_mode.is_decode() else batch.extend_seq_lens_cpu
+        for i, new in enumerate(counts):
+            keys, values = k[at:at + new], v[at:at + new]
+            if absorbed:
+                keys = self.token_to_kv_pool.get_key_buffer(layer.layer_id)[self.slots_of(batch.req_pool_indices[i], batch.seq_lens[i])]
+                values = keys[..., :layer.v_head_dim]
+            found.append(contract.reference(rows[at:at + new], keys, values, layer.scaling))
+            at += new
+        return torch.cat(found).flatten(1).to(q)
+
+    forward_decode = forward_extend = attend
+
+
 def setUpModule():
     global engine
     patch = unittest.mock.patch.object
@@ -80,6 +114,7 @@ def setUpModule():
             replaced.start()
             unittest.addModuleCleanup(replaced.stop)
     kernelwright.sglang.register()
+    register_attention_backend("plain")(PlainLatents)
     engine = kernelwright.Engine("cuda" if contract.HAS_GPU else "emulator", hazards=not contract.HAS_GPU)
     attention.served.use(engine)
 
@@ -100,6 +135,7 @@ class Models(unittest.TestCase):
         set_global_server_args_for_scheduler(arguments)
         parallel_state.destroy_model_parallel()  # those of the runner before
         parallel_state.destroy_distributed_environment()
+        set_global_expert_location_metadata(None, allow_overwrite=True)
         with unittest.mock.patch.object(one_batch, "get_tokenizer", lambda *_, **__: None):
             return one_batch.load_model(arguments, PortArgs.init_new(arguments), 0, 0)[0]
 
@@ -109,6 +145,8 @@ class Models(unittest.TestCase):
                 values = torch.randn(parameter.shape) * (0.2 if parameter.dim() == 1 else parameter.shape[-1] ** -0.5)
                 weights[name] = (values + (1.0 if "norm" in name else 0.0)).to(torch.bfloat16)
             parameter.data.copy_(weights[name])
+        if hasattr(runner.torch_runner.model, "post_load_weights"):  # which makes the matrices that absorb queries
+            runner.torch_runner.model.post_load_weights()
 
     def logits(self, runner):
         """Of the last token of each prompt in each step, whatever the runner would sample."""
@@ -131,19 +169,19 @@ class Models(unittest.TestCase):
             found.append(runner.decode(torch.tensor([i + 1, i + 7, i + 99], device=contract.DEVICE), batch)[1])
         return torch.cat(found).double().cpu()
 
-    def check(self, name, **more):
+    def check(self, name, plain="torch_native", ours=attention.KernelwrightAttnBackend, **more):
         weights, found = {}, {}
-        for backend, dtype in (("torch_native", "float32"), ("torch_native", "bfloat16"), ("kernelwright", "bfloat16")):
+        for backend, dtype in ((plain, "float32"), (plain, "bfloat16"), ("kernelwright", "bfloat16")):
             runner = self.make(name, backend, dtype, **dict(more))
             self.fill(runner, weights)
             before = engine.counters()
             found[backend, dtype] = self.logits(runner)
-        self.assertIs(type(runner.torch_runner.attn_backend), attention.KernelwrightAttnBackend)
+        self.assertIs(type(runner.torch_runner.attn_backend), ours)
         self.assertTrue(engine.sealed)
         counted = "compiles", "sealed_misses"
         self.assertEqual([engine.counters()[each] for each in counted], [before[each] for each in counted])
-        want, plain, ours = found.values()
-        own, off = ((each - want).norm() / want.norm() for each in (plain, ours))
+        want, *others = found.values()
+        own, off = ((each - want).norm() / want.norm() for each in others)
         self.assertGreater(own, 0)
         self.assertLess(off, 1.1 * own)
         if not contract.HAS_GPU:
@@ -158,6 +196,11 @@ class Models(unittest.TestCase):
     @unittest.skipIf(sglang.__version__.startswith("0.5.16"), "SGLang 0.5.16 calls all of Gemma3 bidirectional, and ours refuses it")
     def test_gemma3(self):
         self.check("gemma-3-12b")
+
+    def test_deepseek(self):
+        small = {} if contract.HAS_GPU else {"num_key_value_heads": 4, "q_lora_rank": 128}
+        dense = {"config": {"first_k_dense_replace": 2} | small}
+        self.check("deepseek-v3-cut", "plain", latent.KernelwrightLatentAttnBackend, **dense)
 
 
 if __name__ == "__main__":

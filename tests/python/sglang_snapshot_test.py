@@ -21,7 +21,8 @@ import snapshot_sglang as names
 from server_snapshots import parameters
 
 SNAPSHOTS = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
-PARSED = {file: ast.parse((PLUGIN / file).read_text(encoding="utf-8")) for file in ("__init__.py", "attention.py", "linears.py")}
+PARSED = {file: ast.parse((PLUGIN / file).read_text(encoding="utf-8")) for file in ("__init__.py", "attention.py", "latent.py",
+                                                                                          "linears.py")}
 # What our code calls an object: the file and the class of SGLang's that it is.
 OBJECTS = {"runner": (names.RUNNER, "ModelRunner"), "arguments": (names.ARGUMENTS, "ServerArgs"), "batch": (names.BATCH, "ForwardBatch"),
            "layer": (names.LAYER, "RadixAttention"), "config": (names.CONFIG, "ModelConfig"), "mode": (names.BATCH, "ForwardMode")}

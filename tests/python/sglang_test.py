@@ -581,7 +581,7 @@ class Refusals(unittest.TestCase):
 
     def test_what_is_refused_says_why(self):
         self.assertEqual(self.reasons(), [])
-        self.assertEqual(self.reasons(use_mla_backend=True), ["latent attention (MLA) is not served"])
+        self.assertEqual(self.reasons(use_mla_backend=True), ["a cache of MHATokenToKVPool is not served"])
         self.assertEqual(self.reasons(ps=types.SimpleNamespace(attn_cp_size=2)), ["context parallelism is not served"])
         self.assertEqual(self.reasons(dtype=torch.float32, kv_cache_dtype=torch.float32),
                          ["the model is torch.float32, and kernels take torch.float16 and torch.bfloat16"])

@@ -65,6 +65,10 @@ def create(runner):
         if not reasons:
             try:
                 _begin_linears(runner.model)
+                if runner.use_mla_backend:
+                    from .latent import KernelwrightLatentAttnBackend
+
+                    return KernelwrightLatentAttnBackend(runner)
                 return KernelwrightAttnBackend(runner)
             except KernelwrightError as error:
                 reasons = [str(error)]

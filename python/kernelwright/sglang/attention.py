@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
-from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
 from .._append import FP8
 from .._attention import DTYPES
+from .._latent import LATENT, ROTARY
 from .._served import LARGEST_HEAD, Served, Sinks, paged_attention, paged_write, takes_head
 
 logger = logging.getLogger("kernelwright.sglang")
@@ -46,7 +47,6 @@ def reasons_of(runner):
     """Why a model runner of SGLang's is not served: a list, which is empty if it is."""
     arguments, config = runner.server_args, runner.model_config
     refused = {
-        "latent attention (MLA) is not served": runner.use_mla_backend,
         "encoders are not served": config.is_encoder_decoder,
         "attention in chunks is not served": config.is_local_attention_model,
         "the model that drafts tokens is not served": runner.is_draft_worker,
@@ -68,13 +68,15 @@ def reasons_of(runner):
         reasons.append("compute capability 8.0 is the least")
     if runner.dtype not in DTYPES:
         reasons.append(f"the model is {runner.dtype}, and kernels take torch.float16 and torch.bfloat16")
-    return reasons + reasons_of_cache(runner) + reasons_of_layers(attention_layers(runner.model))
+    return reasons + reasons_of_cache(runner) + reasons_of_layers(attention_layers(runner.model), runner.use_mla_backend)
 
 
 def reasons_of_cache(runner):
     pool = runner.token_to_kv_pool
     if runner.kv_cache_dtype != runner.dtype and runner.kv_cache_dtype not in FP8:
         return [f"a cache of {runner.kv_cache_dtype} beside {runner.dtype} is not served"]
+    if runner.use_mla_backend:  # another class is that of sparse attention, or of 4 bits
+        return [] if type(pool) is MLATokenToKVPool else [f"a cache of {type(pool).__name__} is not served"]
     for part in (pool.full_kv_pool, pool.swa_kv_pool) if type(pool) is SWAKVPool else (pool,):
         if type(part) is not MHATokenToKVPool or getattr(part, "is_quantized_kv_cache", False) or part.kv_cache_layout not in LAYOUTS:
             return [f"a cache of {type(part).__name__} is not served"]
@@ -83,12 +85,20 @@ def reasons_of_cache(runner):
     return []
 
 
-def reasons_of_layers(layers):
+def absorbs(layer):
+    """Whether a layer's queries are absorbed: its keys are latents."""
+    return layer.head_dim == LATENT + ROTARY and layer.v_head_dim == LATENT and layer.tp_k_head_num == 1
+
+
+def reasons_of_layers(layers, latents=False):
     reasons = [] if layers else ["the model has no attention layers"]
     for layer in layers:
         if layer.attn_type != AttentionType.DECODER or layer.is_cross_attention:
             reasons.append("attention of encoders, and among tokens of images, is not served")
-        if not (takes_head(layer.head_dim) and takes_head(layer.v_head_dim)):
+        if latents and absorbs(layer):
+            if layer.logit_cap or layer.sliding_window_size > 0:
+                reasons.append("windows and caps of scores over latents are not served")
+        elif not (takes_head(layer.head_dim) and takes_head(layer.v_head_dim)):
             reasons.append(f"heads of {layer.head_dim} and {layer.v_head_dim} elements are not served; they have 16 to {LARGEST_HEAD}, "
                            "in multiples of 8")
         if layer.use_irope or layer.xai_temperature_len > 0 or layer.pos_encoding_mode != "NONE":
@@ -99,6 +109,13 @@ def reasons_of_layers(layers):
 
 
 # ---- a step
+
+def refuse(others):
+    """Raises an error that names what else SGLang has given a layer, if it has."""
+    for name, value in others.items():
+        if value is not None:
+            raise NotImplementedError(f'kernelwright\'s backend takes no "{name}"; choose another --attention-backend')
+
 
 @dataclass
 class Step:
@@ -291,30 +308,37 @@ class KernelwrightAttnBackend(AttentionBackend):
     def _attend(self, q, k, v, layer, batch, save_kv_cache, sinks=None, **others):
         """q [tokens, heads * head_dim], k and v [tokens, heads, head_dim] or None. Returns [tokens, heads * head_dim]; rows behind
         the last sequence are padding, and become zeros."""
-        for name, value in others.items():
-            if value is not None:
-                raise NotImplementedError(f'kernelwright\'s backend takes no "{name}"; choose another --attention-backend')
+        refuse(others)
         step, in_window = self.forward_metadata, self.windows is not None and self.windows.layers_mapping[layer.layer_id][1]
         keys, values = (self._pages(cache) for cache in self.token_to_kv_pool.get_kv_buffer(layer.layer_id))
         if k is not None and save_kv_cache:
-            slots = step.window_slots if in_window else step.slots
-            # Where SGLang gives fewer tokens than the step has, they are its first.
-            slots = batch.out_cache_loc if slots is None else slots[:len(batch.out_cache_loc)]
+            slots = self._slots_of(batch, step.window_slots if in_window else step.slots)
             k, v = k.to(self.dtype).view(-1, *keys.shape[2:]), v.to(self.dtype).view(-1, *values.shape[2:])
-            self._kernel(self._write, layer)(k, v, keys, values, slot_mapping=slots.long(), **self._scales_of(layer))
-        query = q.to(self.dtype).view(-1, layer.tp_q_head_num, layer.head_dim)
-        given = getattr(batch, "_attn_output", None)  # SGLang's, in graphs of parts of a prompt
-        result = q.new_empty(len(query), layer.tp_q_head_num * layer.v_head_dim, dtype=self.dtype) if given is None else given
-        out = result.view(-1, layer.tp_q_head_num, layer.v_head_dim)
-        one_query, rows = step.q_len == 1, len(step.lengths)
-        if one_query and rows < len(query):  # parts of keys take memory for each row
-            out[rows:].zero_()
-            query, out = query[:rows], out[:rows]
+            self._kernel(self._write, layer)(k, v, keys, values, slot_mapping=slots, **self._scales_of(layer))
+        query, out, result = self._rows_of(q, layer, batch, step)
+        one_query = step.q_len == 1
         self._kernel(self._attention, layer, one_query, sinks is not None)(
             query, keys, values, out=out, scale=float(layer.scaling), q_offsets=step.q_offsets, kv_lengths=step.lengths,
             page_table=step.window_table if in_window else step.table, q_len=step.q_len, kv_len=step.kv_len, zero_padding=True,
             **self._scales_of(layer), **self._sinks_of(layer, sinks))
         return result
+
+    @staticmethod
+    def _slots_of(batch, slots):
+        """i64 slots of the new tokens. Where SGLang gives fewer tokens than the step has, they are its first."""
+        return (batch.out_cache_loc if slots is None else slots[:len(batch.out_cache_loc)]).long()
+
+    def _rows_of(self, q, layer, batch, step):
+        """Queries and results [tokens, heads, ..], and the results as SGLang wants them. Of a step of one query a sequence, rows of
+        padding are zeros already."""
+        query = q.to(self.dtype).view(-1, layer.tp_q_head_num, layer.head_dim)
+        given = getattr(batch, "_attn_output", None)  # SGLang's, in graphs of parts of a prompt
+        result = q.new_empty(len(query), layer.tp_q_head_num * layer.v_head_dim, dtype=self.dtype) if given is None else given
+        out, rows = result.view(-1, layer.tp_q_head_num, layer.v_head_dim), len(step.lengths)
+        if step.q_len == 1 and rows < len(query):  # parts of keys take memory for each row
+            out[rows:].zero_()
+            query, out = query[:rows], out[:rows]
+        return query, out, result
 
     def _pages(self, cache):
         """Keys or values [pages, page_size, heads, head_dim] of a layer's cache, which stay where they are."""

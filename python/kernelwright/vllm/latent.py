@@ -7,14 +7,11 @@ all sequences evenly, because a server's batch has long and short ones (docs/att
 
 Where results are to be batch-invariant, one kernel serves every step, prompts too: vLLM is told that sequences of any length are
 decodes. So a token has the same bits in a prompt, in a chunk of it and in a step of its own.
-
-A kernel of kind kv_write has keys and values of one number of heads, and heads of up to 256 elements. So a new key is written as
-four heads of each: its latent as keys, and what carries the rotation as values. Strides put them into one row of the cache.
 """
 from __future__ import annotations
 
 import logging
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from vllm.config import get_layers_from_vllm_config
@@ -23,42 +20,14 @@ from vllm.model_executor.layers.attention.mla_attention import (MLAAttention, ML
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionType
 
 from .._attention import DTYPES
-from .._served import paged_write
+from .._latent import LATENT, PARTS, ROTARY, LatentProblem, latent_write, parts_of, shares_keys
 from .attention import FP8_TYPES, PAGE_SIZES, is_invariant, page_size_of, reasons_of_config, reserve, served
 from .prompts import KernelwrightPrefillBackend, KeyParts
 
 logger = logging.getLogger("vllm.kernelwright")
 
-LATENT, ROTARY = 512, 64  # elements of a key
-PARTS = 4  # heads in which it is written
 FP8 = {"fp8": "e4m3", "fp8_e4m3": "e4m3"}  # vLLM's words for a cache of one scale
-HOPPER = 9
 ANY_LENGTH = 2**31 - 1  # more queries than a sequence has
-
-
-class LatentProblem(NamedTuple):
-    """All that tells two kernels apart."""
-
-    dtype: str
-    heads: int
-    page_size: int
-    queries: int = 1  # of a sequence at most; 0: sequences have any number of them, and lie one behind the other
-    kv_dtype: str = ""  # "": that of the queries
-    shares_keys: bool = False  # CTAs share the keys of all sequences
-    batch_invariant: bool = False  # a query's bits depend on no other query
-
-    def config(self):
-        """What Engine.prepare() takes."""
-        problem = {"dtype": {"q": self.dtype, "kv": self.kv_dtype or self.dtype, "out": self.dtype},
-                   "head_dim": {"qk": LATENT + ROTARY, "v": LATENT}, "heads": {"q": self.heads, "kv": 1},
-                   "kv_layout": {"kind": "paged", "page_size": self.page_size}, "v_layout": "key_prefix",
-                   "mask": {"kind": "causal"}}
-        problem |= {"max_q_len": self.queries} if self.queries else {"q_layout": "ragged"}
-        if self.kv_dtype:
-            problem["scales"] = "per_tensor"
-        if self.batch_invariant:
-            problem["batch_invariant"] = True
-        return {"problem": problem, "schedule": {"scheduler": "balanced"} if self.shares_keys else "auto"}
 
 
 class KernelwrightLatentBackend(MLACommonBackend):
@@ -166,13 +135,12 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
         """That of a decode of `queries` queries a sequence. CTAs share keys of 16 bits on Hopper; the emulator is one. Invariant
         results come from one kernel, whose CTAs share no keys: a share follows the batch."""
         kv_dtype = FP8.get(self.kv_cache_dtype, "")
-        hopper = device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == HOPPER
         most = 0 if self.invariant else 1 if queries == 1 else self.most_queries
         return LatentProblem(dtype, self.num_heads, page_size, most, kv_dtype,
-                             shares_keys=hopper and not kv_dtype and not self.invariant, batch_invariant=self.invariant)
+                             shares_keys=shares_keys(device, kv_dtype, page_size) and not self.invariant, batch_invariant=self.invariant)
 
     def write_problem(self, dtype, page_size):
-        return paged_write(dtype, PARTS, LATENT // PARTS, ROTARY // PARTS, page_size, FP8.get(self.kv_cache_dtype, ""))
+        return latent_write(dtype, page_size, FP8.get(self.kv_cache_dtype, ""))
 
     def _kernel(self, tensor, page_size, queries):
         """The kernel of decodes of so many queries a sequence; 0: that of writes."""
@@ -192,7 +160,7 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
             keys = kv_cache.unsqueeze(2)
             if self.kv_cache_dtype in FP8:
                 keys = keys.view(FP8_TYPES[FP8[self.kv_cache_dtype]])
-            parts = [part.unflatten(-1, (PARTS, -1)) for part in keys.squeeze(2).split((LATENT, ROTARY), -1)]
+            parts = parts_of(keys.squeeze(2))
             self._pages = kv_cache, keys, parts
         return keys, parts
 
