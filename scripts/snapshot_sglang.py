@@ -10,6 +10,7 @@ import server_snapshots
 SRT = "sglang/srt/"
 BACKEND, RUNNER, ARGUMENTS = SRT + "layers/attention/base_attn_backend.py", SRT + "model_executor/model_runner.py", SRT + "server_args.py"
 BATCH, LAYER, CONFIG = SRT + "model_executor/forward_batch_info.py", SRT + "layers/radix_attention.py", SRT + "configs/model_config.py"
+CHUNKS, HANDLERS = SRT + "model_executor/forward_batch_deepseek_mha_mixin.py", SRT + "models/deepseek_common/attention_backend_handler.py"
 FP8 = SRT + "layers/quantization/fp8_utils.py"
 
 
@@ -22,7 +23,8 @@ NAMES = {
     SRT + "plugins/__init__.py": ("GENERAL_PLUGINS_GROUP", "load_plugins"),
     SRT + "layers/attention/attention_registry.py": ("ATTENTION_BACKENDS", "register_attention_backend"),
     BACKEND: ("AttentionBackend",),
-    ARGUMENTS: ("ATTENTION_BACKEND_CHOICES", "FP8_GEMM_RUNNER_BACKEND_CHOICES", "add_attention_backend_choices",
+    ARGUMENTS: ("ATTENTION_BACKEND_CHOICES", "CHUNKED_PREFIX_CACHE_SUPPORTED_ATTENTION_BACKENDS", "FP8_GEMM_RUNNER_BACKEND_CHOICES", "add_attention_backend_choices",
+                "add_chunked_prefix_cache_attention_backend",
                 "add_fp8_gemm_runner_backend_choices", *members("ServerArgs", (
                     "_get_default_attn_backend cuda_graph_config dcp_size dllm_algorithm enable_hisparse enable_pdmux enable_two_batch_overlap "
                     "speculative_algorithm speculative_eagle_topk"))),
@@ -41,9 +43,10 @@ NAMES = {
     SRT + "layers/quantization/fp8.py": members("Fp8LinearMethod", "w8a8_block_fp8_linear weight_block_size"),
     SRT + "mem_cache/memory_pool.py": ("ReqToTokenPool.req_to_token", *members("MHATokenToKVPool", "get_kv_buffer kv_cache_layout"),
                                      "MLATokenToKVPool.get_key_buffer"),
-    # What a model with latent keys gives a backend that this file does not name.
-    SRT + "models/deepseek_common/attention_backend_handler.py": (
-        "AttentionBackendRegistry.get_handler", "handle_attention_triton"),
+    CHUNKS: members("ForwardBatchDeepSeekMHAMixin", (
+        "attn_attend_prefix_cache mha_return_lse prefix_chunk_cu_seq_lens prefix_chunk_idx prefix_chunk_max_seq_lens")),
+    HANDLERS: ("AttentionBackendRegistry.register", "_handle_attention_backend"),
+    # Backends that get parts of queries and keys, which ours is not.
     SRT + "models/deepseek_common/utils.py": ("FORWARD_ABSORB_CORE_ATTENTION_BACKENDS",),
     SRT + "mem_cache/swa_memory_pool.py": members("SWAKVPool", (
         "full_kv_pool full_to_swa_index_mapping get_kv_buffer layers_mapping swa_kv_pool translate_loc_from_full_to_swa")),

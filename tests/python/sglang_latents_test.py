@@ -2,6 +2,7 @@
 """Attention over latent keys (MLA) behind SGLang's own layers, batches and pool, as sglang_test.py has that of other models: on the GPU
 if there is one, else on the emulator. Run by hand where sglang_test.py is run; it is no part of CI.
 """
+import math
 import types
 import unittest
 import unittest.mock
@@ -102,21 +103,44 @@ class Latents(unittest.TestCase):
             self.assertLessEqual(((k - want).abs() - 2.0**-4 * want.abs()).max().item(), 2.0**-10)
 
     def test_prompts_of_all_heads(self):
-        """SGLang gives them where no key is cached, and writes their latents itself."""
+        """SGLang writes their latents itself, and gives keys behind which they lie in chunks."""
         _, layer, runner, backend = self.made()
-        lengths = (21, 1, 40)
+        lengths, chunks = (21, 1, 40), ((16, 0, 5), (7, 0, 0))
         batch = contract.Batch.forward_batch(Batch(runner, backend, [(0, each) for each in lengths]), ForwardMode.EXTEND, [0] * 3, lengths)
         backend.init_forward_metadata(batch)
-        tokens = sum(lengths)
-        q, k = (torch.randn(tokens, HEADS, 192).to(torch.bfloat16).to(contract.DEVICE) for _ in range(2))
-        v = torch.randn(tokens, HEADS, 2 * V).to(torch.bfloat16).to(contract.DEVICE)[..., V:]  # a part of a product
-        with forward_context(ForwardContext(attn_backend=backend)):
-            out = layer(q.view(tokens, -1), k, v, batch, save_kv_cache=False).view(tokens, HEADS, V)
-            with self.assertRaisesRegex(NotImplementedError, "prompts without cached keys alone"):
-                layer(q.view(tokens, -1), k, v, batch)
-        for part in zip(*(each.split(list(lengths)) for each in (q, k, v, out))):
+
+        def drawn(counts, width):
+            return torch.randn(sum(counts), HEADS, 2 * width).to(torch.bfloat16).to(contract.DEVICE)[..., width:]  # a part of a product
+        q = drawn(lengths, 192).contiguous()
+
+        def attend(counts, **more):
+            k, v = drawn(counts, 192).contiguous(), drawn(counts, V)
+            with forward_context(ForwardContext(attn_backend=backend)):
+                return k, v, layer(q.view(len(q), -1), k, v, batch, **more)
+        k, v, out = attend(lengths, save_kv_cache=False)
+        for part in zip(*(each.split(list(lengths)) for each in (q, k, v, out.view(-1, HEADS, V)))):
             want = contract.reference(*part[:3], SCALE)
             self.assertLessEqual((part[3].double().cpu() - want).abs().max().item(), 2.0**-7 * part[2].abs().max().item())
+        with self.assertRaisesRegex(NotImplementedError, "where SGLang has written their latents alone"):
+            attend(lengths)
+        batch.mha_return_lse = True
+        batch.set_attn_attend_prefix_cache(True)
+        counts = torch.tensor(chunks, dtype=torch.int32)
+        batch.prefix_chunk_cu_seq_lens = torch.nn.functional.pad(counts.cumsum(1), (1, 0)).to(torch.int32).to(contract.DEVICE)
+        batch.prefix_chunk_max_seq_lens = counts.max(1).values.tolist()
+        for i, keys in enumerate(chunks):
+            batch.set_prefix_chunk_idx(i)
+            k, v, (out, lse) = attend(keys, save_kv_cache=False)
+            self.assertEqual((out.shape, lse.shape), ((len(q), HEADS, V), (len(q), HEADS)))
+            parts = zip(*(each.split(list(cut)) for each, cut in ((q, lengths), (k, keys), (v, keys), (out, lengths), (lse, lengths))))
+            for count, (rows, some_keys, values, found, found_lse) in zip(keys, parts):
+                if not count:
+                    self.assertEqual((found.abs().sum().item(), set(found_lse.flatten().tolist())), (0, {-math.inf}))
+                    continue
+                scores = torch.einsum("qhd,khd->qhk", rows.double().cpu(), some_keys.double().cpu()) * SCALE
+                want = torch.einsum("qhk,khd->qhd", scores.softmax(-1), values.double().cpu())
+                self.assertLessEqual((found.double().cpu() - want).abs().max().item(), 2.0**-7 * values.abs().max().item())
+                self.assertLessEqual((found_lse.double().cpu() - scores.logsumexp(-1)).abs().max().item(), 2.0**-10)
 
     def test_a_step_that_a_graph_holds(self):
         """SGLang captures once, and brings new lengths to the same place ahead of each replay."""

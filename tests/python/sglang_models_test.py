@@ -7,8 +7,8 @@ logits. Steps are prompts, a chunk of a prompt behind cached keys, and decodes. 
 SGLang's backend "torch_native" and the same weights. That one does not take prompts of latent keys (MLA), so these have a plain
 attention that is here. A model passes if its logits are as near to float32 as those of that backend in bfloat16, within a tenth.
 
-Without a GPU, SGLang's kernels in Triton that allocate slots are replaced by SGLang's own loop and by torch, and the operator that it
-imports from vLLM for rotations by nothing: it computes those in torch.
+Without a GPU, SGLang's kernels in Triton that allocate slots and list those of chunks are replaced by SGLang's own loop and by torch.
+So is its operator that merges chunks. What it imports from vLLM for rotations is nothing here: it computes those in torch.
 """
 import json
 import os
@@ -39,7 +39,9 @@ from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.managers.schedule_batch import Req
 from sglang.srt.mem_cache import allocation
 from sglang.srt.mem_cache.allocator import paged
+from sglang.srt.model_executor import forward_batch_deepseek_mha_mixin as of_chunks
 from sglang.srt.model_executor import forward_batch_info
+from sglang.srt.models.deepseek_common.attention_forward_methods import forward_mha
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.server_args import PortArgs, ServerArgs, set_global_server_args_for_scheduler
 
@@ -72,6 +74,18 @@ def alloc_decode(seq_lens, last_loc, free_pages, out, _, page):
     begins = seq_lens % page == 1 % page
     out.copy_(last_loc + 1)
     out[begins] = free_pages[:int(begins.sum())] * page
+
+
+def chunk_indices(req_to_token, rows, starts, lengths, offsets, out, _):
+    for row, start, length, offset in zip(rows.tolist(), starts.tolist(), lengths.tolist(), offsets.tolist()):
+        out[offset:offset + length] = req_to_token[row, start:start + length]
+
+
+def merge_state(output, lse, other, other_lse, merged, merged_lse):
+    """SGLang's operator, which needs a GPU. LSEs are [tokens, heads]."""
+    torch.logaddexp(lse, other_lse, out=merged_lse)
+    weights = [torch.exp(each - merged_lse).unsqueeze(-1) for each in (lse, other_lse)]
+    merged.copy_(output * weights[0] + other * weights[1])
 
 
 class PlainLatents(AttentionBackend):
@@ -110,6 +124,7 @@ def setUpModule():
     patch = unittest.mock.patch.object
     if not contract.HAS_GPU:
         for replaced in (patch(paged, "alloc_extend_kernel", Plain(alloc_extend)), patch(paged, "alloc_decode_kernel", Plain(alloc_decode)),
+                         patch(of_chunks, "create_chunked_prefix_cache_kv_indices", Plain(chunk_indices)),
                          patch(allocation, "support_triton", lambda _: False), patch(forward_batch_info, "support_triton", lambda _: False)):
             replaced.start()
             unittest.addModuleCleanup(replaced.stop)
@@ -201,6 +216,14 @@ class Models(unittest.TestCase):
         small = {} if contract.HAS_GPU else {"num_key_value_heads": 4, "q_lora_rank": 128}
         dense = {"config": {"first_k_dense_replace": 2} | small}
         self.check("deepseek-v3-cut", "plain", latent.KernelwrightLatentAttnBackend, **dense)
+        merges = unittest.mock.Mock(side_effect=merge_state)
+        given = () if contract.HAS_GPU else (unittest.mock.patch.object(forward_mha, "merge_state_v2", merges, create=True),)
+        for patch in (*given, unittest.mock.patch.dict(os.environ, {"SGLANG_CHUNKED_PREFIX_CACHE_THRESHOLD": "0",
+                                                                    "SGLANG_MAX_KV_CHUNK_CAPACITY": "48"})):
+            self.enterContext(patch)
+        self.check("deepseek-v3-cut", "plain", latent.KernelwrightLatentAttnBackend, **dense)
+        # Of each of two layers: 40 keys of a sequence in chunks of 48 / 3 tokens.
+        self.assertEqual(merges.call_count, 0 if contract.HAS_GPU else 2 * 3)
 
 
 if __name__ == "__main__":

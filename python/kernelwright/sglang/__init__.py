@@ -43,6 +43,11 @@ def register() -> None:
     if BACKEND not in server_args.ATTENTION_BACKEND_CHOICES:
         server_args.add_attention_backend_choices([BACKEND])
     try:
+        if BACKEND not in server_args.CHUNKED_PREFIX_CACHE_SUPPORTED_ATTENTION_BACKENDS:
+            server_args.add_chunked_prefix_cache_attention_backend(BACKEND)
+    except Exception as error:
+        logger.info("kernelwright: prompts behind cached latents come absorbed (%s)", error)
+    try:
         if BACKEND not in server_args.FP8_GEMM_RUNNER_BACKEND_CHOICES:
             server_args.add_fp8_gemm_runner_backend_choices([BACKEND])
         if FP8_UTILS in sys.modules:  # only processes that make models have it, and it looks for a GPU

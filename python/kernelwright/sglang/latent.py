@@ -1,33 +1,43 @@
 """Attention over latent keys (MLA) of SGLang by kernels of Kernelwright: DeepSeek-V2 and V3, Kimi-K2.
 
-SGLang gives such a model two layers of attention each. Decodes, drafted tokens and prompts behind cached keys come absorbed: their
-keys are rows of the cache. They are one launch, and so is the write of new keys. Prompts without a cached prefix come with keys and
-values of all heads, which are a launch of another kernel; SGLang has then written their latents itself.
+SGLang gives such a model two layers of attention each. Decodes, drafted tokens and prompts behind few cached keys come absorbed: their
+keys are rows of the cache. They are one launch, and so is the write of new keys.
+
+Other prompts come with keys and values of all heads, which SGLang expands; it has then written their latents itself. New tokens are
+a causal launch. Behind many cached keys SGLang expands these in chunks, each of which is a launch without a mask, and merges the
+results by their LSE.
 """
 from __future__ import annotations
 
 import torch
+from sglang.srt.models.deepseek_common import attention_backend_handler as handlers
 
 from .._attention import DTYPES, Problem
 from .._latent import LATENT, PARTS, ROTARY, LatentProblem, latent_write, parts_of, shares_keys
+from . import BACKEND
 from .attention import KernelwrightAttnBackend, absorbs, refuse
 
 
 class KernelwrightLatentAttnBackend(KernelwrightAttnBackend):
     """What SGLang asks for attention of a model with latent keys."""
 
+    def __init__(self, runner):
+        super().__init__(runner)
+        # SGLang asks by the backend's name in which form a step comes. A name that it does not know is Triton's, which has no chunks.
+        handlers.AttentionBackendRegistry.register(BACKEND, form_of)
+
     def _problems(self, layer, has_sinks):
         if not absorbs(layer):
-            return [self._prompt(layer)]
+            return [self._prompt(layer, True), self._prompt(layer, False)]
         return [self._over_latents(layer, True), self._over_latents(layer, False), self._write(layer)]
 
     def _over_latents(self, layer, one_query):
         return LatentProblem(DTYPES[self.dtype], layer.tp_q_head_num, self.page_size, int(one_query), self.kv_dtype,
                              shares_keys=one_query and shares_keys(self.device, self.kv_dtype, self.page_size))
 
-    def _prompt(self, layer):
-        return Problem(DTYPES[self.dtype], layer.tp_q_head_num, layer.tp_k_head_num, layer.head_dim, layer.v_head_dim, right=0,
-                       ragged=True, kv_kind="ragged", kv_offsets=True, softcap=float(layer.logit_cap or 0))
+    def _prompt(self, layer, causal):
+        return Problem(DTYPES[self.dtype], layer.tp_q_head_num, layer.tp_k_head_num, layer.head_dim, layer.v_head_dim,
+                       right=0 if causal else -1, lse=True, ragged=True, kv_kind="ragged", kv_offsets=True)
 
     def _write(self, layer):
         return latent_write(DTYPES[self.dtype], self.page_size, self.kv_dtype)
@@ -64,9 +74,17 @@ class KernelwrightLatentAttnBackend(KernelwrightAttnBackend):
 
     def _attend_prompt(self, q, k, v, layer, batch, step, save_kv_cache):
         if k is None or v is None or save_kv_cache:
-            raise NotImplementedError("kernelwright's backend takes keys of all heads for prompts without cached keys alone")
+            raise NotImplementedError("kernelwright's backend takes keys of all heads where SGLang has written their latents alone")
         query, out, result = self._rows_of(q, layer, batch, step)
-        k, v = k.to(self.dtype)[:len(query)], v.to(self.dtype)[:len(query)]
-        self._kernel(self._prompt, layer)(query, k, v, out=out, scale=float(layer.scaling), q_offsets=step.q_offsets,
-                                          kv_offsets=step.q_offsets, q_len=step.q_len, kv_len=step.q_len, zero_padding=True)
-        return result
+        lse, chunk = query.new_empty(query.shape[:2], dtype=torch.float32), batch.prefix_chunk_idx
+        keys = {"kv_offsets": step.q_offsets, "kv_len": step.q_len} if not batch.attn_attend_prefix_cache else {
+            "kv_offsets": batch.prefix_chunk_cu_seq_lens[chunk], "kv_len": batch.prefix_chunk_max_seq_lens[chunk]}
+        kernel = self._kernel(self._prompt, layer, not batch.attn_attend_prefix_cache)
+        kernel(query, k.to(self.dtype), v.to(self.dtype), out=out, lse=lse, scale=float(layer.scaling), q_offsets=step.q_offsets,
+               q_len=step.q_len, zero_padding=True, **keys)
+        return (out, lse) if batch.mha_return_lse else result
+
+
+def form_of(attn, forward_batch):
+    """The form in which a layer of SGLang's gives a step to our backend."""
+    return handlers._handle_attention_backend(attn, forward_batch, BACKEND)
