@@ -241,6 +241,38 @@ class Steps(OverLatents):
         layer.layer.impl.keeps_parts = False
         self.check(layer, STEPS["contexts"])
 
+    def test_prompts_of_heads_of_other_sizes(self):
+        lengths, keys = (21, 5), (16, 0)
+        starts, of_keys = (torch.tensor([0, *counts]).cumsum(0).to(torch.int32).to(DEVICE) for counts in (lengths, keys))
+        for nope, rope, width in prompts.SIZES:
+            with self.subTest(nope=nope, rope=rope, v=width):
+                scale = (nope + rope) ** -0.5
+                config = types.SimpleNamespace(model_config=types.SimpleNamespace(dtype=BF16))
+                backend = prompts.KernelwrightPrefillBackend(2, scale, LATENT, nope, rope, width, config)
+                backend.prepare_metadata(types.SimpleNamespace(query_start_loc=starts, max_query_len=21, chunked_context=types.SimpleNamespace(
+                    cu_seq_lens=of_keys[None], max_seq_lens=[16])))
+
+                def drawn(count, size):
+                    return torch.randn(count, 2, size).to(BF16).to(DEVICE)
+                q, k, v = (drawn(sum(lengths), size) for size in (nope + rope, nope + rope, width))
+                more_k, more_v = drawn(sum(keys), nope + rope), drawn(sum(keys), width)
+                with self.assertRaisesRegex(NotImplementedError, "does not quantise"):
+                    backend.run_prefill_new_tokens(q, k, v, False, output_scale=starts)
+                attention.served.prepare(torch.device(DEVICE).type, 0, backend.problems("bf16"))
+                whole, lse = backend.run_prefill_new_tokens(q, k, v, True)
+                self.assertTrue(torch.equal(whole, backend.run_prefill_new_tokens(q, k, v, False, out=torch.empty_like(whole))))
+                out, out_lse = backend.run_prefill_context_chunk(0, q, more_k, more_v)
+                for rows, found, of_found, some_k, some_v, causal in (
+                        (slice(0, 21), whole, lse, k[:21], v[:21], True), (slice(21, 26), whole, lse, k[21:], v[21:], True),
+                        (slice(0, 21), out, out_lse, more_k, more_v, False)):
+                    scores = torch.einsum("qhd,khd->hqk", q[rows].double().cpu(), some_k.double().cpu()) * scale
+                    hidden = torch.ones(scores.shape[1:]).triu(1).bool() & causal
+                    scores = scores.masked_fill(hidden, -math.inf)
+                    want = torch.einsum("hqk,khd->qhd", scores.softmax(-1), some_v.double().cpu())
+                    self.assertLessEqual((found[rows].double().cpu() - want).abs().max().item(), 2.0**-7 * some_v.abs().max().item())
+                    self.assertLessEqual((of_found[:, rows].double().cpu() - scores.logsumexp(-1)).abs().max().item(), 2.0**-10)
+                self.assertEqual((out[21:].abs().sum().item(), set(out_lse[:, 21:].flatten().tolist())), (0, {-math.inf}))
+
     def rows_of(self, layer, tokens, cut, others=()):
         """The outputs of a sequence. cut: new tokens of each of its steps, beside which other sequences run."""
         found, ahead = [], 0
@@ -276,6 +308,27 @@ class Steps(OverLatents):
                     same = [torch.equal(self.rows_of(layer, tokens, cut, others), whole)
                             for cut in ((149, 1), (70, 1, 1, 78), (1, 64, 85)) for others in ((), ((37, 1), (0, 20)))]
                     self.assertEqual(all(same), invariant, same)
+
+    def test_rows_of_padding(self):
+        """vLLM fills a graph's batch with sequences of no keys, whose rows have no slot."""
+        for invariant in (False, True):
+            with self.subTest(invariant=invariant), unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": str(int(invariant))}):
+                layer = Layer()
+                sequences = STEPS["decodes"]
+                tables, tokens = self.drawn(layer, sequences)
+                want, _ = layer.step(sequences, tables, tokens)
+                q = torch.cat([each[0][-1:] for each in tokens] + [torch.randn(2, HEADS, NOPE + ROPE).to(BF16)]).to(DEVICE)
+                starts = torch.tensor([0, 1, 2, 3, 3, 3] if invariant else range(6), dtype=torch.int32).to(DEVICE)
+                decode = types.SimpleNamespace(block_table=torch.cat([tables, tables[:2] * 0]).to(DEVICE),
+                                               seq_lens=torch.tensor([38, 2, 64, 0, 0], dtype=torch.int32, device=DEVICE))
+                metadata = types.SimpleNamespace(
+                    num_actual_tokens=5, num_decodes=5, num_prefills=0, num_decode_tokens=5, max_seq_len=64, max_query_len=1, prefill=None,
+                    query_start_loc=starts, decode=decode)
+                out = torch.full((5, HEADS * V), math.nan, dtype=BF16, device=DEVICE)
+                with torch.inference_mode():
+                    layer.layer.forward_impl(q, q, q, layer.cache, metadata, out)
+                self.assertLessEqual((out[:3].view(3, HEADS, V) - want).abs().max().item(), 2.0**-7 * want.abs().max().item())
+                self.assertEqual(out[3:].abs().sum().item(), 0)
 
     def test_invariant_steps(self):
         with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}):

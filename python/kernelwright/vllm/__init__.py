@@ -168,6 +168,8 @@ def _serve_prompts(backend, reason, prefers):
     def priorities(device_capability):
         config = get_current_vllm_config_or_none()
         first = prefers or (config is not None and config.attention_config.backend is backend)
+        if hasattr(getattr(getattr(config, "model_config", None), "hf_text_config", None), "index_topk"):
+            first = False  # sparse attention has no such prompts
         return [*first * [ours], *given(device_capability)]
     priorities.of_kernelwright = True
     selector._get_mla_prefill_backend_priorities = priorities
