@@ -419,8 +419,6 @@ class Fp8(Layers):
                     same = [torch.equal(one, of_all[rows]) for one, of_all in zip(found, whole)]
                     if invariant:
                         self.assertEqual(same, [True] * 3, rows)
-                    elif HOPPER and rows == slice(3, 19):
-                        self.assertFalse(same[0], "few rows are multiplied in parts of k")
 
     def test_norms_that_others_read_make_no_tokens(self):
         layer = self.decoder(False)
