@@ -72,10 +72,18 @@ void check_stored_columns(const GemmSpec& spec, Violations& violations) {
   if (const int columns = 128 / bits_of(spec.d) * (spec.gated ? 2 : 1); !spec.swap_ab && spec.block_n % columns != 0)
     refuse("block_n", fmt::format("{} columns of {} are rows of no whole 16 bytes, which TMA stores; {} would do",
                                   spec.block_n, to_string(spec.d), (spec.block_n + columns - 1) / columns * columns));
+  if (spec.swap_ab && spec.makes_blocks()) {
+    refuse("swap_ab", fmt::format("true: columns of d that share a scale of {} lie in rows of several warps; false "
+                                  "would do",
+                                  to_string(spec.d)));
+    return;
+  }
   const int whole = spec.scaled_columns();
   const auto part = [&](int extent, const char* what) {
-    return fmt::format("{} {} hold a part of the {}{} that share a scale of d; {} would do", extent, what, whole,
-                       spec.gated ? " gates and ups" : "", (extent + whole - 1) / whole * whole);
+    return fmt::format("{} {} hold a part of the {}{} that {} of d; {} would do", extent, what, whole,
+                       spec.gated ? " gates and ups" : "",
+                       spec.makes_blocks() ? "have whole words of scales" : "share a scale",
+                       (extent + whole - 1) / whole * whole);
   };
   if (spec.swap_ab && spec.block_m % whole != 0) refuse("block_m", part(spec.block_m, "rows"));
   if (!spec.swap_ab && spec.block_n % whole != 0) refuse("block_n", part(spec.block_n, "columns"));

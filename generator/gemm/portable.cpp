@@ -74,8 +74,10 @@ void check_portable(const GemmProblem& problem, const GemmSchedule& schedule, st
 
 void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
   if (spec.quantizes && spec.block_n != spec.scaled_columns()) {
-    violations.push_back({"/schedule/block_n", fmt::format("{}: the columns of a tile share a scale of d; {} would do",
-                                                           spec.block_n, spec.scaled_columns())});
+    violations.push_back(
+        {"/schedule/block_n",
+         fmt::format("{}: the columns of a tile {} of d; {} would do", spec.block_n,
+                     spec.makes_blocks() ? "have whole words of scales" : "share a scale", spec.scaled_columns())});
     return;
   }
   if (spec.quantizes && spec.block_m * spec.block_n > 128 * 128) {

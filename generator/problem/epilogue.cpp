@@ -53,7 +53,8 @@ class Words {
   std::string_view what_it_takes() const {
     if (names("quantize"))
       return "d = quantize(x, e4m3, per=token_group(128), scale=s) behind x = ...;, with round=power_of_two besides or "
-             "without";
+             "without; of mxfp8 and mxfp4 token_group(32), with round=up or ocp, of nvfp4 token_group(16), with "
+             "layout=rows or atoms";
     if (names("clamp"))
       return "(clamp(up, -7, 7) + 1) * min(gate, 7) * sigmoid(1.702 * min(gate, 7)) with any two numbers";
     return "activation(alpha * acc + bias) + beta * c, or a part of it that has acc, or activation(gate) * up";
@@ -181,8 +182,8 @@ class GatedText {
   bool has_lines_ = false;
 };
 
-/// Whether the text has gates. Then it has no acc.
-bool names_gates(const Words& words) { return words.names("gate") || words.names("up"); }
+/// Whether the text has gates. Then it has no acc. In a result that is quantised, up may also be a rounding.
+bool names_gates(const Words& words) { return words.names("gate") || (words.names("up") && !words.names("quantize")); }
 
 /// The epilogue of sums that are no gates.
 Epilogue plain_value(Words& words) {
@@ -240,7 +241,7 @@ class QuantizedText {
     epilogue_.quantizes = true;
     format();
     while (words_.take(",")) option();
-    if (!per_) words_.stop("per=token_group(128)");
+    if (!per_) words_.stop("per=token_group(" + columns() + ")");
     if (!scale_) words_.stop("scale=s");
     words_.require(")", "\",\" or \")\"");
     words_.take(";");
@@ -260,34 +261,55 @@ class QuantizedText {
     return name;
   }
   void format() {
-    for (const DType format : {DType::kE4m3, DType::kE5m2})
+    for (const DType format : {DType::kE4m3, DType::kE5m2, DType::kMxfp8, DType::kMxfp4, DType::kNvfp4})
       if (words_.take(to_string(format))) {
         epilogue_.to = format;
         return;
       }
-    words_.stop("e4m3 or e5m2");
+    words_.stop("e4m3, e5m2, mxfp8, mxfp4 or nvfp4");
   }
+  std::string columns() const { return std::to_string(epilogue_.scaled_columns()); }
   void option() {
     const Words here = words_;
     if (words_.take("per")) {
       if (per_) here.stop("another option");
-      for (const char* word : {"=", "token_group", "(", "128", ")"}) words_.require(word, std::string(word));
+      for (const std::string& word :
+           {std::string("="), std::string("token_group"), std::string("("), columns(), std::string(")")})
+        words_.require(word, word);
       per_ = true;
     } else if (words_.take("scale")) {
       if (scale_) here.stop("another option");
       for (const char* word : {"=", "s"}) words_.require(word, std::string(word));
       scale_ = true;
+    } else if (epilogue_.makes_blocks() && words_.take("layout")) {
+      if (layout_) here.stop("another option");
+      layout_ = true;
+      words_.require("=", "\"=\"");
+      epilogue_.rows_of_scales = words_.take("rows");
+      if (!epilogue_.rows_of_scales) words_.require("atoms", "atoms or rows");
     } else {
-      words_.require("round", "per, scale or round");
-      if (epilogue_.power_of_two) here.stop("another option");
-      for (const char* word : {"=", "power_of_two"}) words_.require(word, std::string(word));
+      rounding();
+    }
+  }
+  void rounding() {
+    const Words here = words_;
+    if (epilogue_.to == DType::kNvfp4) words_.stop("per, scale or layout");
+    words_.require("round", epilogue_.makes_blocks() ? "per, scale, round or layout" : "per, scale or round");
+    if (round_) here.stop("another option");
+    round_ = true;
+    words_.require("=", "=");
+    if (!epilogue_.makes_blocks()) {
+      words_.require("power_of_two", "power_of_two");
       epilogue_.power_of_two = true;
+    } else if (!words_.take("ocp")) {
+      words_.require("up", "ocp or up");
+      epilogue_.round_up = true;
     }
   }
 
   Words& words_;
   Epilogue epilogue_;
-  bool per_ = false, scale_ = false;
+  bool per_ = false, scale_ = false, round_ = false, layout_ = false;
 };
 
 }  // namespace

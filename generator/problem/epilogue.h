@@ -36,24 +36,44 @@ namespace kernelwright {
 ///   program    = value | [ name "=" value ";" ] "d" "=" "quantize" "(" ( name | value ) "," format { "," option } ")"
 ///                [ ";" ]
 ///   value      = epilogue
-///   format     = "e4m3" | "e5m2"
-///   option     = "per" "=" "token_group" "(" "128" ")" | "scale" "=" "s" | "round" "=" "power_of_two"
+///   format     = "e4m3" | "e5m2" | "mxfp8" | "mxfp4" | "nvfp4"
+///   option     = "per" "=" "token_group" "(" columns ")" | "scale" "=" "s" | "round" "=" rounding
+///                | "layout" "=" ( "atoms" | "rows" )
+///   rounding   = "power_of_two" | "ocp" | "up"
 ///
-/// per and scale are needed. A scale is the largest magnitude of 128 neighbouring columns of a row of d, over the
-/// format's largest number. With round it is the next power of two that is no smaller. The name is any word that the
-/// expressions do not have.
+/// per and scale are needed. The columns are those that share a scale in the format: 128, 32 of mxfp8 and mxfp4, or 16
+/// of nvfp4. A scale of e4m3 and e5m2 is the largest magnitude of these columns of a row of d, over the format's
+/// largest number. With power_of_two it is the next power of two that is no smaller.
+///
+/// A scale of mxfp8 and mxfp4 is a power of two. With ocp, the default, the largest magnitude gets the largest exponent
+/// that the format has, and may saturate. With up, the scale is the smallest with which no element saturates. nvfp4 has
+/// one rounding, and scales of e4m3. layout says how the scales of these three lie: in atoms, as a GEMM reads them
+/// (contract/scale_atoms.h), or a row of scales for each row of d.
+///
+/// The name is any word that the expressions do not have.
 struct Epilogue {
   bool alpha = false, bias = false, c = false, beta = false;
   Activation activation = Activation::kNone;
   bool gated = false, clamped = false;
   float limit = 0, steepness = 0;  // of clamped
   bool quantizes = false, power_of_two = false;
-  DType to = DType::kE4m3;  // of a quantised result
+  DType to = DType::kE4m3;                        // of a quantised result
+  bool round_up = false, rows_of_scales = false;  // of a block-scaled format
   bool operator==(const Epilogue&) const = default;
+
+  /// Whether the result is in a block-scaled format.
+  bool makes_blocks() const { return quantizes && is_block_scaled(to); }
+  /// Columns of d that share a scale, where the epilogue quantises.
+  int scaled_columns() const;
 };
 
-/// Columns of d that share a scale, where the epilogue quantises.
+/// Columns of d that share an f32 scale, where the epilogue quantises. A tile has whole groups of as many in any
+/// format.
 inline constexpr int kQuantizedGroup = 128;
+/// Of a block-scaled result, columns of d that rows of 16 bytes and whole blocks have.
+inline constexpr int kBlocksOfResult = 32;
+
+inline int Epilogue::scaled_columns() const { return makes_blocks() ? scale_vector(to) : kQuantizedGroup; }
 
 /// Neighbouring columns that are gates, ahead of as many that are ups.
 inline constexpr int kGatePairs = 8;

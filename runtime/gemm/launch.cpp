@@ -51,6 +51,16 @@ void set_scales(contract::GemmWithScales<Params>& params, const GemmMatrices& of
   params.scale_d_stride = of.scale_d.stride;
 }
 
+/// Of kernels that quantise to a block-scaled format.
+template <class Params>
+void set_blocks(contract::GemmWithBlocks<Params>& params, const GemmTensors& tensors, const GemmMatrices& of) {
+  params.elements = pointer<void>(of.d.address);
+  params.row_bytes = of.d.stride_bytes();
+  params.scale_d = pointer<std::uint8_t>(of.scale_d.address);
+  params.scale_d_stride = of.scale_d_stride;
+  params.tensor_scale = tensors.tensor_scale;
+}
+
 /// What kernels take whose groups have matrices d at strides, behind the parameters of their family.
 template <class Params>
 void set_batch(contract::GemmWithBatch<Params>& params, const GemmMatrices& of) {
@@ -136,7 +146,7 @@ void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kerne
   const BlackwellGemmTensorMaps maps = blackwell_tensor_maps_of(spec, tensors, of);
   encode(*kernel.device, params.a, maps.a);
   encode(*kernel.device, params.b, maps.b);
-  encode(*kernel.device, params.d, maps.d);
+  if (!spec.makes_blocks()) encode(*kernel.device, params.d, maps.d);
   if (maps.has_scales) {
     encode(*kernel.device, params.scales_a, maps.scales_a);
     encode(*kernel.device, params.scales_b, maps.scales_b);
@@ -149,7 +159,13 @@ void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kerne
 /// Calls launch(params, bytes) with the parameters of a kernel that are Params, and in a batch or with a quantised d
 /// more.
 template <class Params, class Launch>
-void with_parameters(const LoadedGemm& kernel, const GemmSpec& spec, const GemmMatrices& of, const Launch& launch) {
+void with_parameters(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of,
+                     const Launch& launch) {
+  if (spec.makes_blocks()) {
+    contract::GemmWithBlocks<Params> params{};
+    set_blocks(params, tensors, of);
+    return launch(params, sizeof params);
+  }
   const auto with = [&](auto& params, std::size_t without_scales) {
     set_scales(params, of);
     launch(params, spec.quantizes ? sizeof params : without_scales);
@@ -250,7 +266,7 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
     kernel.device->launch(*variant.kernel, config, &params, bytes, stream);
   };
   if (spec.family == Family::kPortable) {
-    with_parameters<contract::GemmPortableParams>(kernel, spec, of, [&](auto& params, std::size_t bytes) {
+    with_parameters<contract::GemmPortableParams>(kernel, spec, tensors, of, [&](auto& params, std::size_t bytes) {
       set_operands(params, kernel, tensors, of);
       launch(params, bytes);
     });
@@ -259,13 +275,14 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   GemmTensors given = tensors;
   if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
   if (spec.family == Family::kBlackwell) {
-    contract::BlackwellGemmParams params{};
+    contract::GemmWithBlocks<contract::BlackwellGemmParams> params{};
     set_operands(params, kernel, spec, given, of);
+    set_blocks(params, tensors, of);
     set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
-    launch(params, sizeof params);
+    launch(params, spec.makes_blocks() ? sizeof params : sizeof(contract::BlackwellGemmParams));
     return;
   }
-  with_parameters<contract::GemmParams>(kernel, spec, of, [&](auto& params, std::size_t bytes) {
+  with_parameters<contract::GemmParams>(kernel, spec, tensors, of, [&](auto& params, std::size_t bytes) {
     set_operands(params, kernel, spec, given, of);
     params.groups.d = pointer<void>(of.d.address);
     params.groups.d_stride = of.d.stride;

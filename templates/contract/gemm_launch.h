@@ -36,4 +36,14 @@ struct GemmWithScales : Params {
   int64_t scale_d_stride;
 };
 
+/// The same of a kernel whose result is in a block-scaled format. It stores elements and scales itself.
+template <class Params>
+struct GemmWithBlocks : Params {
+  void* elements;     // [rows of d], row_bytes apart, aligned to 16 bytes
+  uint8_t* scale_d;   // [rows / 128][scale_d_stride] atoms of contract/scale_atoms.h, or [rows][scale_d_stride]
+  int64_t row_bytes;  // from one row of d to the next
+  int64_t scale_d_stride;
+  float tensor_scale;  // values / tensor_scale are quantised
+};
+
 }  // namespace kernelwright::contract

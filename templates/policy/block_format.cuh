@@ -8,8 +8,9 @@
 
 namespace kernelwright::policy {
 
-/// kFormat: mxfp8, mxfp4 or nvfp4.
-template <DType kFormat, int kArch>
+/// kFormat: mxfp8, mxfp4 or nvfp4. kRoundUp, of mxfp8 and mxfp4: the scale is the smallest power of two with which no
+/// element passes the format's largest number. Else it may, and saturates.
+template <DType kFormat, int kArch, bool kRoundUp = false>
 struct BlockFormat {
   static constexpr bool kIsNvfp4 = kFormat == DType::kNvfp4;
   static constexpr int vector = scale_vector(kFormat);  // elements that share a scale
@@ -25,10 +26,28 @@ struct BlockFormat {
     if constexpr (kIsNvfp4) {
       return tile::e4m3_pair<kArch>(__fdiv_rn(__uint_as_float(absmax), 6.f), 0.f) & 0xff;
     } else {
+      // What is above the mantissa of the largest element, 1.75 or 1.5, carries into the exponent.
+      if constexpr (kRoundUp) absmax += kFormat == DType::kMxfp8 ? 0x1fffffu : 0x3fffffu;
       // The exponent as f32 stores it. Subnormals have 0; their scale is the smallest one in any case.
       const int exponent = static_cast<int>(absmax >> 23) - kLargestExponent;
       return exponent > 0 ? static_cast<uint32_t>(exponent) : 0;
     }
+  }
+
+  /// A value of a block with this scale, as elements are rounded from it.
+  __device__ __forceinline__ static float scaled(float value, uint32_t scale_byte) {
+    if (scale_byte == kNanScale || (kIsNvfp4 && scale_byte == 0)) return 0;
+    if constexpr (kIsNvfp4)
+      return __fdiv_rn(value, tile::ue4m3_value(scale_byte));
+    else
+      return value * __uint_as_float((254 - scale_byte) << 23);
+  }
+  /// Two such values as elements, in order from the lowest bit: 8 or 16 bits.
+  __device__ __forceinline__ static uint32_t pair(float low, float high) {
+    if constexpr (element_bits == 8)
+      return tile::e4m3_pair<kArch>(low, high);
+    else
+      return tile::e2m1_pair<kArch>(low, high);
   }
 
   /// Eight values of a block with this scale as elements, in order: element_bits / 4 words.

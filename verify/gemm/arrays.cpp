@@ -9,6 +9,7 @@
 #include <span>
 
 #include "kernelwright/verify/formats/array_folder.h"
+#include "kernelwright/verify/gemm/scaled.h"
 #include "kernelwright/verify/parallel.h"
 
 namespace kernelwright {
@@ -76,6 +77,7 @@ class Reader {
     if (problem_.groups.is_batch()) check_even();
     if (epilogue.alpha) read_number("alpha", call_.alpha);
     if (epilogue.beta) read_number("beta", call_.beta);
+    if (epilogue.makes_blocks() && folder_.there("tensor_scale")) read_number("tensor_scale", call_.tensor_scale);
     read_scales(rows_of_a, n);
     folder_.require_no_fault();
     lay_out(call_);
@@ -102,6 +104,7 @@ class Reader {
     of_epilogue("bias", epilogue.bias);
     of_epilogue("alpha", epilogue.alpha);
     of_epilogue("beta", epilogue.beta);
+    folder_.unread("tensor_scale", epilogue.makes_blocks(), fmt::format("dtype.d is {}", to_string(problem_.dtype.d)));
     const bool quantised = is_block_scaled(problem_.dtype.a);
     for (const char* name : {"scale_a", "scale_b"})
       folder_.unread(name, problem_.scales != ScaleKind::kNone && !quantised,
@@ -252,6 +255,14 @@ void write_output(const GemmCase& call, const GemmOutput& output, const std::str
   make_output_folder(folder);
   write_elements(folder, "d", {call.rows_of_d(), call.d_columns()}, call.problem.dtype.d, output.d);
   if (!call.epilogue.quantizes) return;
+  if (call.epilogue.makes_blocks()) {
+    const int blocks = call.d_columns() / call.epilogue.scaled_columns();
+    std::vector<float> scales;
+    for (int row = 0; row < call.m; ++row)
+      for (int block = 0; block < blocks; ++block)
+        scales.push_back(scale_of_d(call, output, row, block * call.epilogue.scaled_columns()));
+    return write_npy(folder + "/scale_d.npy", {call.m, blocks}, scales);
+  }
   std::vector<std::int64_t> shape{call.scale_d_rows(), call.scale_d_columns()};
   if (const std::int64_t groups = call.problem.groups.count; call.problem.groups.is_even())
     shape = {groups, shape[0] / groups, shape[1]};

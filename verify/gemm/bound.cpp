@@ -154,9 +154,11 @@ void compare_quantized(PieceResult& result, const GemmCase& call, const GemmOutp
                        double code, double want, const ErrorBound& before) {
   const bool exact = is_exact(call);
   const float scale = scale_of_d(call, output, row, column);
-  const ScaledElement element = compare_scaled(call.problem.dtype.d, scale, code, want, before, exact);
-  result.scales.add(row, column, exact ? static_cast<float>(want) : want, exact ? 0 : before.limit);
-  const double have = code * scale;
+  const ScaledElement element = call.epilogue.makes_blocks()
+                                    ? compare_in_block(call, scale, code, want, before, exact)
+                                    : compare_scaled(call.problem.dtype.d, scale, code, want, before, exact);
+  result.scales.add(call, row, column, exact ? static_cast<float>(want) : want, exact ? 0 : before.limit);
+  const double have = code * scale * call.tensor_scale;
   if (element.has_error) {
     result.max_error = std::max(result.max_error, element.error);
     result.tiles[{row / kTileSide, column / kTileSide}].add(
@@ -182,9 +184,16 @@ PieceResult compare_piece(const GemmCase& call, const GemmOutput& output, const 
       const int column = gated ? column_of_gate(of_product) : of_product;
       const std::size_t index = i * reference.columns.size() + j;
       double have;
-      decode_row(dtype,
-                 output.d.data() + (static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column)) * size, 1,
-                 &have);
+      if (bits_of(dtype) == 4) {
+        double pair[2];  // of a byte
+        const std::size_t at = (static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column)) / 2;
+        decode_row(dtype, output.d.data() + at, 2, pair);
+        have = pair[column % 2];
+      } else {
+        decode_row(dtype,
+                   output.d.data() + (static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column)) * size,
+                   1, &have);
+      }
       const EpilogueValue value = gated ? EpilogueValue{} : epilogue_value(call, row, column, reference.sum[index]);
       const GatedValue product =
           gated ? gated_value(call, of_product, reference.sum[index], reference.sum[index + 1]) : GatedValue{};

@@ -73,9 +73,8 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
   if (call.epilogue.alpha) tensors_.alpha = call.alpha;
   if (call.epilogue.beta) tensors_.beta = call.beta;
 
-  const std::size_t size = bytes_of(call.problem.dtype.d);
-  row_bytes_ = static_cast<std::size_t>(call.d_columns()) * size;
-  stride_bytes_ = static_cast<std::size_t>(call.d_stride) * size;
+  row_bytes_ = bytes_of(call.problem.dtype.d, static_cast<std::size_t>(call.d_columns()));
+  stride_bytes_ = bytes_of(call.problem.dtype.d, static_cast<std::size_t>(call.d_stride));
   poison_.assign(row(call.rows_of_d()), DeviceMemory::kGuardByte);
   for (std::int64_t i = 0; i < call.rows_of_d(); ++i)
     std::memset(poison_.data() + row(i), DeviceMemory::kNanByte, row_bytes_);
@@ -87,10 +86,10 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     tensors_.d_stride = call.d_stride * call.problem.groups.count;
   }
   if (call.epilogue.quantizes) {
-    scale_d_ =
-        memory_.allocate_guarded(static_cast<std::size_t>(call.scale_d_rows() * call.scale_d_stride) * sizeof(float));
+    scale_d_ = memory_.allocate_guarded(static_cast<std::size_t>(call.scale_d_rows() * call.scale_d_stride_bytes()));
     tensors_.scale_d = scale_d_.data();
     tensors_.scale_d_stride = call.scale_d_stride;
+    tensors_.tensor_scale = call.tensor_scale;
   }
   grow_workspace();
 }
@@ -130,9 +129,9 @@ GemmOutput GemmDeviceCase::download() {
   for (std::int64_t i = 0; i < call_.rows_of_d(); ++i)
     std::memcpy(output.d.data() + static_cast<std::size_t>(i) * row_bytes_, bytes.data() + row(place(i)), row_bytes_);
   const std::vector<std::byte> scales = read_scales();
-  const auto columns = call_.scale_d_columns() * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t columns = call_.scale_d_columns() * call_.scale_d_bytes();
   for (std::int64_t i = 0; i < call_.scale_d_rows(); ++i) {
-    const auto from = scales.begin() + i * call_.scale_d_stride * static_cast<std::int64_t>(sizeof(float));
+    const auto from = scales.begin() + i * call_.scale_d_stride_bytes();
     output.scale_d.insert(output.scale_d.end(), from, from + columns);
   }
   return output;
@@ -179,6 +178,14 @@ bool GemmDeviceCase::other_rows_are_intact(const std::vector<std::byte>& bytes) 
 bool GemmDeviceCase::scales_are_intact() {
   if (!call_.epilogue.quantizes) return true;
   if (!memory_.guards_are_intact(scale_d_)) return false;
+  if (call_.epilogue.makes_blocks()) {  // gaps between rows of it are as they were
+    const std::vector<std::byte> bytes = read_scales();
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (static_cast<std::int64_t>(i) % call_.scale_d_stride_bytes() >= call_.scale_d_columns() &&
+          bytes[i] != static_cast<std::byte>(DeviceMemory::kGuardByte))
+        return false;
+    return true;
+  }
   // Which columns of the matrix of scales belong to rows of d that a launch writes, of each masked group its own.
   const bool even = call_.problem.groups.is_even();
   const auto blocks = static_cast<std::size_t>(call_.d_columns() / kQuantizedGroup);

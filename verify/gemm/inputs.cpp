@@ -128,6 +128,8 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
   Random numbers(options.seed, kNumbers);
   // Neither is 1, so that a kernel that ignores one of them fails.
   if (call.epilogue.alpha) call.alpha = options.exact ? 0.5f : static_cast<float>(numbers.uniform(0.25, 0.75));
+  if (call.epilogue.makes_blocks())
+    call.tensor_scale = options.exact ? 0.25f : static_cast<float>(numbers.uniform(0.25, 0.75));
   if (call.epilogue.beta) call.beta = options.exact ? -2.f : static_cast<float>(numbers.uniform(-2, -1.25));
   return call;
 }

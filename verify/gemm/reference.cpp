@@ -116,8 +116,9 @@ GemmSample choose_elements(const GemmCase& call, double budget_operations, std::
   const auto choose_columns = [&](double part, Random& random) {
     if (!call.epilogue.quantizes) return choose(columns_of_d, part, random);
     std::vector<int> chosen;
-    for (const int group : choose(columns_of_d / kQuantizedGroup, part, random))
-      for (int i = 0; i < kQuantizedGroup; ++i) chosen.push_back(group * kQuantizedGroup + i);
+    const int together = call.epilogue.scaled_columns();
+    for (const int group : choose(columns_of_d / together, part, random))
+      for (int i = 0; i < together; ++i) chosen.push_back(group * together + i);
     return chosen;
   };
   const auto sampled = [&](std::vector<int> of_rows, const std::vector<int>& of_columns) -> GemmSample {

@@ -1,23 +1,11 @@
-/// Constants that the text of a Spec leaves out where they have the values below. So the name and the source of a
-/// kernel stay the same when an option is added that the kernel does not have. Also the parameters that depend on them.
+/// Which options a Spec has together, and the parameters that depend on them.
 #pragma once
 
-#include "spec.h"
-
 #include "contract/gemm_launch.h"
+#include "kernels/gemm/gemm_options.cuh"
 #include "policy/either.cuh"
 
 namespace kernelwright {
-
-namespace spec_defaults {
-// Not variables, which would be in every binary.
-enum : bool { kQuantizes = false, kPowerOfTwo = false, kScatter = false, kPointers = false };
-}  // namespace spec_defaults
-
-// A constant of the Spec's own text hides the one of the same name here.
-namespace spec {
-using namespace spec_defaults;
-}  // namespace spec
 
 // Scales of columns of the tile, or with swap_ab of its rows.
 enum : bool { kScalesColumns = spec::kQuantizes && !spec::kSwapAb, kSwapsScales = spec::kQuantizes && spec::kSwapAb };
@@ -43,8 +31,9 @@ using BatchOf = typename policy::Either<kStacked, contract::GemmWithBatch<Params
 
 /// What the entry of a Spec takes: that, and where the kernel quantises the place of the scales.
 template <class Params>
-using EntryOf =
-    typename policy::Either<spec::kQuantizes, contract::GemmWithScales<BatchOf<Params>>, BatchOf<Params>>::type;
+using EntryOf = typename policy::Either<
+    kMakesBlocks, contract::GemmWithBlocks<Params>,
+    typename policy::Either<spec::kQuantizes, contract::GemmWithScales<BatchOf<Params>>, BatchOf<Params>>::type>::type;
 
 /// Where the groups lie. Kernels without strides of groups do not read it.
 template <class Params>

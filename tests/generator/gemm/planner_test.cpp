@@ -76,6 +76,16 @@ TEST(Epilogue, ReadsAResultThatIsQuantised) {
                            "d = quantize(h_1, e5m2, scale = s, round = power_of_two, per = token_group(128)) ; "),
             other);
 
+  Epilogue blocks = quantised({.activation = Activation::kRelu});
+  blocks.to = DType::kMxfp4, blocks.round_up = blocks.rows_of_scales = true;
+  EXPECT_EQ(parse_epilogue("d = quantize(relu(acc), mxfp4, per=token_group(32), layout=rows, scale=s, round=up)"),
+            blocks);
+  blocks.round_up = blocks.rows_of_scales = false;
+  EXPECT_EQ(parse_epilogue("d = quantize(relu(acc), mxfp4, round=ocp, per=token_group(32), layout=atoms, scale=s)"),
+            blocks);
+  blocks.to = DType::kNvfp4;
+  EXPECT_EQ(parse_epilogue("d = quantize(relu(acc), nvfp4, per=token_group(16), scale=s)"), blocks);
+
   GemmProblem problem;
   problem.n = 512, problem.epilogue = "d = quantize(gate * up, e4m3, per=token_group(128), scale=s)";
   EXPECT_EQ(result_columns(problem), 256);
@@ -112,7 +122,17 @@ TEST(Epilogue, SaysWhereItStopped) {
   EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(128))"), HasSubstr("\")\" where scale=s would do"));
   EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(64), scale=s)"), HasSubstr("\"64\" where 128 would do"));
   EXPECT_THAT(stops("d = quantize(acc, bf16, per=token_group(128), scale=s)"),
-              HasSubstr("\"bf16\" where e4m3 or e5m2 would do"));
+              HasSubstr("\"bf16\" where e4m3, e5m2, mxfp8, mxfp4 or nvfp4 would do"));
+  EXPECT_THAT(stops("d = quantize(acc, nvfp4, per=token_group(32), scale=s)"), HasSubstr("\"32\" where 16 would do"));
+  EXPECT_THAT(stops("d = quantize(acc, mxfp8, scale=s)"), HasSubstr("\")\" where per=token_group(32) would do"));
+  EXPECT_THAT(stops("d = quantize(acc, mxfp8, per=token_group(32), round=power_of_two, scale=s)"),
+              HasSubstr("\"power_of_two\" where ocp or up would do"));
+  EXPECT_THAT(stops("d = quantize(acc, nvfp4, per=token_group(16), round=up, scale=s)"),
+              HasSubstr("\"round\" where per, scale or layout would do"));
+  EXPECT_THAT(stops("d = quantize(acc, e4m3, layout=rows, per=token_group(128), scale=s)"),
+              HasSubstr("\"layout\" where per, scale or round would do"));
+  EXPECT_THAT(stops("d = quantize(acc, mxfp8, layout=columns, per=token_group(32), scale=s)"),
+              HasSubstr("\"columns\" where atoms or rows would do"));
   EXPECT_THAT(stops("x = acc; d = quantize(acc, e4m3, per=token_group(128), scale=s)"),
               HasSubstr("\"acc\" where x would do"));
   EXPECT_THAT(stops("up = acc; d = quantize(up, e4m3, per=token_group(128), scale=s)"),
@@ -146,8 +166,8 @@ TEST(GemmPlan, BlackwellRefusesAQuantisedResultByName) {
     ADD_FAILURE() << "no refusal";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
-                HasSubstr("/problem/epilogue: quantize(...) is not built yet for the blackwell family; it "
-                          "has every epilogue whose result is only rounded"));
+                HasSubstr("/problem/epilogue: quantize(...) to e4m3 is not built yet for the blackwell family; it "
+                          "has mxfp8, mxfp4 and nvfp4, and every epilogue whose result is only rounded"));
   }
 }
 

@@ -217,6 +217,7 @@ TEST(CStructs, EveryFieldOfAGemmLaunchReachesIt) {
   EXPECT_SAME(scale_b_stride);
   EXPECT_SAME(scale_d);
   EXPECT_SAME(scale_d_stride);
+  EXPECT_SAME(tensor_scale);
   EXPECT_SAME(a_batch_stride);
   EXPECT_SAME(b_batch_stride);
   EXPECT_SAME(c_batch_stride);

@@ -44,7 +44,7 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
 }  // namespace kernelwright
 
 extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellGemmThreads, 1)
-    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::BlackwellGemmParams params) {
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::EntryParams params) {
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};

@@ -3,6 +3,7 @@
 /// Parts of k take turns at a tile (split_k > 1, policy/turnstile.cuh), and the last one finishes it.
 #pragma once
 
+#include "kernels/gemm/gemm_blocks.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_epilogue.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
 #include "ptx/tma.cuh"
@@ -17,11 +18,11 @@ class TileStore {
   static constexpr int kChunks = kColumns / kChunk, kStages = spec::kStoreStages;
   static constexpr int kWarpRows = contract::kBlackwellGemmWarpRows;
   using Chunk = float[kChunk];
-  using Slab = tile::LaneRows<spec::kDDType, spec::kSwapAb, kChunk>;
+  using Slab = tile::LaneRows<stored_dtype(), spec::kSwapAb, kChunk>;
   using Turnstile = policy::Turnstile<kParts>;
 
  public:
-  __device__ __forceinline__ TileStore(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
+  __device__ __forceinline__ TileStore(const EntryParams& params, const Shared& shared, const Work& work,
                                        uint32_t tensor, uint32_t rank, uint32_t warp)
       : params_(params),
         shared_(shared),
@@ -81,7 +82,10 @@ class TileStore {
         if constexpr (kParts > 1) exchange(own, item, chunk);
         if (kParts > 1 && !last) continue;
         epilogue.apply(own, item.column + chunk * kChunk);
-        put(own, chunk, item);
+        if constexpr (kMakesBlocks)
+          store_blocks<spec::kDDType>(own, row, item.column + chunk * kChunk);
+        else
+          put(own, chunk, item);
       }
     if constexpr (kParts > 1) turnstile(item).pass();
   }
@@ -141,6 +145,16 @@ class TileStore {
 
   // ---- results ----
 
+  /// In a block-scaled format: from registers to memory.
+  template <DType kFormat>
+  __device__ __forceinline__ void store_blocks(const Chunk& values, int row, int column) const {
+    static_assert(kChunk % 32 == 0 && kColumns % 128 == 0 && !spec::kSwapAb,
+                  "whole blocks of a row, whole words of scales");
+    const BlockResult<kFormat, contract::kBlackwellGemmRows> result(params_, params_.m, params_.n);
+#pragma unroll
+    for (int first = 0; first < kChunk; first += 32) result.store_of_row(values + first, row, column + first);
+  }
+
   /// Writes to shared memory, from where TMA stores. Rows and columns past the end are not stored.
   __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item) {
     if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
@@ -157,7 +171,7 @@ class TileStore {
     }
   }
 
-  const BlackwellGemmParams& params_;
+  const EntryParams& params_;
   const Shared& shared_;
   const Work& work_;
   const uint32_t rank_, warp_, lane_;

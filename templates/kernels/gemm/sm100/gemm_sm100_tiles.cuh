@@ -4,12 +4,15 @@
 
 #include "spec.h"
 
+#include "contract/gemm_launch.h"
 #include "contract/gemm_sm100.h"
 #include "contract/words.h"
+#include "kernels/gemm/gemm_options.cuh"
 #include "mma/sm100_slab.cuh"
 #include "pipeline/output_tile_pipeline.cuh"
 #include "pipeline/phased_barrier.cuh"
 #include "pipeline/tile_pipeline.cuh"
+#include "policy/either.cuh"
 #include "policy/tile_raster.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/launch.cuh"
@@ -19,6 +22,9 @@ namespace kernelwright {
 namespace {
 
 using contract::BlackwellGemmParams;
+/// What the entry takes: where the result is in a block-scaled format also the place of it.
+using EntryParams =
+    policy::Either<kMakesBlocks, contract::GemmWithBlocks<BlackwellGemmParams>, BlackwellGemmParams>::type;
 
 // Types of the tile's operands: with swap_ab, its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
@@ -52,7 +58,7 @@ constexpr contract::BlackwellGemmShape kShape{kColumns,
                                               spec::kAccumulators,
                                               Product::TypeA::scale_atoms,
                                               spec::kStoreStages,
-                                              tile::kBytesOf<spec::kDDType>,
+                                              tile::kBytesOf<stored_dtype()>,
                                               spec::kSwapAb,
                                               kQueued ? spec::kClcDepth : 0,
                                               spec::kSlabBytes};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/gemm/gemm_quantize.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_blocks.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_epilogue.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_scatter.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_swapped_scales.cuh"
@@ -15,7 +16,7 @@ namespace kernelwright {
 namespace {
 
 constexpr bool kHalvesColumns = kGated && !spec::kSwapAb, kHalvesRows = kGated && spec::kSwapAb;
-constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::kDDType>, kHalvesColumns);
+constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<stored_dtype()>, kHalvesColumns);
 constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 
 // Columns of the tile that are stored together: a slab, or where scales are made those that share one. With swap_ab,
@@ -159,7 +160,9 @@ class TileStore {
 
   template <int kFirst, int kCount>
   __device__ __forceinline__ void store_columns(const Sums& sums, const Tile& tile) const {
-    if constexpr (kScalesColumns)
+    if constexpr (kMakesBlocks)
+      store_blocks<EntryParams, kFirst, kCount>(params_, sums, tile, static_cast<int>(warp_), static_cast<int>(lane_));
+    else if constexpr (kScalesColumns)
       store_quantized<kFirst, kCount>(sums, tile);
     else if constexpr (kSwapsScales)
       SwappedScales<EntryParams, kFirst, kCount>(
@@ -336,7 +339,7 @@ class TileStore {
   __device__ __forceinline__ void copy_rows(uint32_t slab, int row, int column, const Tile& tile,
                                             const Places& places) const {
     if constexpr (kColumns > 0) {
-      constexpr int kBytes = tile::kBytesOf<spec::kDDType>, kOfPiece = contract::kPieceBytes / kBytes;
+      constexpr int kBytes = tile::kBytesOf<stored_dtype()>, kOfPiece = contract::kPieceBytes / kBytes;
       constexpr contract::GemmStoreBox kBox = contract::gemm_store_box(kBytes, spec::kSwapAb, kColumns, kGated);
       constexpr int kPieces = kBox.columns / kOfPiece;  // of a row of d
       static_assert(kPieces * kOfPiece == kBox.columns, "whole pieces");

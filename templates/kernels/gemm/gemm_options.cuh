@@ -1,0 +1,34 @@
+/// Constants that the text of a Spec leaves out where they have the values below. So the name and the source of a
+/// kernel stay the same when an option is added that the kernel does not have.
+#pragma once
+
+#include "spec.h"
+
+#include "contract/words.h"
+
+namespace kernelwright {
+
+namespace spec_defaults {
+// Not variables, which would be in every binary.
+enum : bool {
+  kQuantizes = false,
+  kPowerOfTwo = false,
+  kRoundUp = false,
+  kRowsOfScales = false,
+  kScatter = false,
+  kPointers = false
+};
+}  // namespace spec_defaults
+
+// A constant of the Spec's own text hides the one of the same name here.
+namespace spec {
+using namespace spec_defaults;
+}  // namespace spec
+
+// Whether the result is in a block-scaled format: gemm_blocks.cuh stores it.
+enum : bool { kMakesBlocks = is_block_scaled(spec::kDDType) };
+
+/// The type of what kernels store themselves. Where gemm_blocks.cuh stores the result, it is never used.
+constexpr DType stored_dtype() { return kMakesBlocks ? DType::kE4m3 : spec::kDDType; }
+
+}  // namespace kernelwright
