@@ -122,9 +122,14 @@ void check_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations
   if (spec.makes_blocks() && spec.swap_ab)
     refuse("swap_ab", fmt::format("true: columns of d that share a scale of {} lie in lanes of a warp; false would do",
                                   to_string(spec.d)));
+  if (spec.swap_ab && (spec.measures() || spec.rstd))
+    refuse("swap_ab",
+           "true: rows of the result are columns of the tile, which have no amax, squares or rstd; false "
+           "would do");
   if (const int whole = spec.scaled_columns(); spec.block_n % whole != 0)
-    refuse("block_n", fmt::format("{} columns hold a part of the {} that have whole words of scales of d; {} would do",
-                                  spec.block_n, whole, (spec.block_n + whole - 1) / whole * whole));
+    refuse("block_n", fmt::format("{} columns hold a part of the {} that {} of d; {} would do", spec.block_n, whole,
+                                  spec.makes_blocks() ? "have whole words of scales" : "have a sum of squares",
+                                  (spec.block_n + whole - 1) / whole * whole));
   const std::vector<int> fitting = columns_that_fit(spec);
   if (std::find(fitting.begin(), fitting.end(), spec.block_n) == fitting.end())
     return refuse("block_n",

@@ -90,6 +90,11 @@ void check_epilogue(const GemmProblem& problem, Violations& violations) {
     violations.push_back({"/problem/n", std::to_string(problem.n) + " columns are no whole runs of " +
                                             std::to_string(kGatePairs) +
                                             " gates and as many ups; it takes a multiple of " + std::to_string(pairs)});
+  if ((epilogue.measures() || epilogue.rstd) && problem.groups.any())
+    violations.push_back({"/problem/groups/kind", in_quotes(to_string(problem.groups.kind)) +
+                                                      " does not go with amax, squares or rstd; it takes none"});
+  if (epilogue.rstd && problem.k == 0)
+    violations.push_back({"/problem/k", "0 leaves rows without a mean of squares, which rstd has; it takes 1 or more"});
   if (!epilogue.quantizes) return;
   if (problem.groups.slices_k())
     violations.push_back(

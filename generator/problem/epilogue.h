@@ -13,7 +13,7 @@ namespace kernelwright {
 ///
 ///   epilogue   = inner [ "+" [ "beta" "*" ] "c" ] | gated | clamped
 ///   inner      = linear | activation "(" linear ")"
-///   linear     = [ "alpha" "*" ] "acc" [ "+" "bias" ]
+///   linear     = [ "alpha" "*" ] [ "rstd" "*" ] "acc" [ "+" "bias" ]
 ///   activation = "relu" | "silu" | "gelu" | "gelu_tanh"
 ///
 /// alpha and beta are numbers of a launch, bias is [n], c is [m, n]. gelu is the exact one, x/2 (1 + erf(x/sqrt 2)).
@@ -26,15 +26,17 @@ namespace kernelwright {
 ///                "*" least "*" "sigmoid" "(" steepness "*" least ")"
 ///   least      = "min" "(" line(gate) "," limit ")"
 ///   factor(x)  = x | "(" line(x) ")"
-///   line(x)    = [ "alpha" "*" ] x [ "+" "bias" ]
+///   line(x)    = [ "alpha" "*" ] [ "rstd" "*" ] x [ "+" "bias" ]
 ///
 /// clamped is what gpt-oss has between its GEMMs, with limit 7 and steepness 1.702.
 ///
 /// The values of any of these may be quantised, with scales that the kernel makes of them and writes to an operand of
 /// its own, s (GemmTensors::scale_d):
 ///
-///   program    = value | [ name "=" value ";" ] "d" "=" "quantize" "(" ( name | value ) "," format { "," option } ")"
-///                [ ";" ]
+///   program    = value | [ name "=" value ";" ] output { ";" output } [ ";" ]
+///   output     = "d" "=" ( name | quantised ) | "amax" "=" "amax" "(" name ")"
+///                | "squares" "=" "sum" "(" name "*" name "," "over" "=" "n" ")"
+///   quantised  = "quantize" "(" ( name | value ) "," format { "," option } ")"
 ///   value      = epilogue
 ///   format     = "e4m3" | "e5m2" | "mxfp8" | "mxfp4" | "nvfp4"
 ///   option     = "per" "=" "token_group" "(" columns ")" | "scale" "=" "s" | "round" "=" rounding
@@ -51,6 +53,10 @@ namespace kernelwright {
 /// (contract/scale_atoms.h), or a row of scales for each row of d.
 ///
 /// The name is any word that the expressions do not have.
+///
+/// amax is the largest magnitude of all values. squares are the sums of squares of each row, of 128 columns each. rstd
+/// is a factor of each row, 1 / sqrt(mean + eps), where the mean is over the k squares whose sums of 128 each a launch
+/// gives. So squares of one GEMM make the RMS norm of the next one's a.
 struct Epilogue {
   bool alpha = false, bias = false, c = false, beta = false;
   Activation activation = Activation::kNone;
@@ -59,8 +65,12 @@ struct Epilogue {
   bool quantizes = false, power_of_two = false;
   DType to = DType::kE4m3;                        // of a quantised result
   bool round_up = false, rows_of_scales = false;  // of a block-scaled format
+  bool amax = false, squares = false;             // outputs beside d
+  bool rstd = false;                              // a factor of each row
   bool operator==(const Epilogue&) const = default;
 
+  /// Whether the kernel makes anything of its values beside d's elements.
+  bool measures() const { return amax || squares; }
   /// Whether the result is in a block-scaled format.
   bool makes_blocks() const { return quantizes && is_block_scaled(to); }
   /// Columns of d that share a scale, where the epilogue quantises.
@@ -90,5 +100,7 @@ constexpr int scale_rows_of_b(int n, bool gated) { return gated ? 2 * ((n / 2 + 
 int result_columns(const GemmProblem& problem);
 /// Whether the epilogue quantises, whether or not it parses.
 bool quantizes(const GemmProblem& problem);
+/// Whether it has outputs beside d, whether or not it parses.
+bool measures(const GemmProblem& problem);
 
 }  // namespace kernelwright

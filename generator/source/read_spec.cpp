@@ -69,6 +69,9 @@ void open_fields(const Lines& lines, AttentionSpec& spec) {
 void open_fields(const Lines& lines, GemmSpec& spec) {
   spec.quantizes = lines.contains("quantizes");
   spec.scatter = lines.contains("scatter");
+  spec.amax = lines.contains("amax");
+  spec.squares = lines.contains("squares");
+  spec.rstd = lines.contains("rstd");
   spec.pointers = lines.contains("pointers");
 }
 void open_fields(const Lines& lines, CombineSpec& spec) { spec.lse_apart = lines.contains("lse_apart"); }

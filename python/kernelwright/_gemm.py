@@ -1,4 +1,6 @@
 """The arguments of a GEMM's launch, checked against the problem."""
+import re
+
 from . import _structs as structs
 from ._arguments import check_place, set_numbers, set_workspace_bytes
 from ._errors import ConfigError
@@ -77,6 +79,8 @@ class GemmProblem:
         self.even = kind in ("masked", "batch") and not self.gathers  # a has as many rows for each group
         epilogue = problem.get("epilogue", "acc")
         self.quantizes = "quantize" in epilogue
+        words = set(re.findall(r"\w+", epilogue))
+        self.statistics = {"amax": "amax" in words, "squares": "squares" in words, "squares_a": "rstd" in words}
         self.rows_of_scales = self.quantizes and "layout=rows" in epilogue.replace(" ", "")
         self.d_columns = self.bytes_of("d", self.columns)  # of a tensor
         self.result_groups = self.count if kind in ("masked", "batch") else 1  # whose scales of d lie one behind the other
@@ -170,6 +174,13 @@ class GemmProblem:
                 self.blocks("scale_d", views["scale_d"], m, c, "u8", self.scale_d_shape(m))
             else:
                 self.atoms("scale_d", views["scale_d"], *self.scale_d_shape(m))
+        for name, is_used in self.statistics.items():
+            if name in views and not is_used:
+                raise ConfigError(f"{name}: is given, and the epilogue has no {'rstd' if name == 'squares_a' else name}")
+            if name == "amax" and name in views and views[name].shape is not None:
+                self.vector(name, views[name], "f32", 1)
+            elif name in views and views[name].shape is not None:
+                self.blocks(name, views[name], m, c, "f32", (-(-(self.k if name == "squares_a" else self.columns) // 128), m))
         if "bias" in views and views["bias"].shape is not None:
             self.vector("bias", views["bias"], self.dtypes["bias"], self.count * self.n)
         for name, size, is_read, what in (("bounds", self.bounds_count(), self.bounds_count(), "with bounds"),

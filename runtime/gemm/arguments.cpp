@@ -242,7 +242,8 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
   if (t.m > kRows || std::int64_t{t.m} * kernel.n > kElements) return false;
   const bool mapped = spec.family != Family::kPortable;
   if (!fits(of.a, true) || !fits(of.b, true) || !fits(of.d, mapped)) return false;
-  if (spec.quantizes || t.tensor_scale != 1) return false;
+  if (spec.has_groups_of_columns() || spec.rstd || t.tensor_scale != 1) return false;
+  if (t.amax || t.squares || t.squares_a || t.rms_eps < 0) return false;
   if (t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0) return false;
   if (of.d.overlaps(of.a) || of.d.overlaps(of.b)) return false;
   if (spec.takes_turns() || (t.sm_budget > 0 && takes_all_sms(spec))) return false;

@@ -156,15 +156,41 @@ void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kerne
   if (spec.promotion > 0) params.k = kernel.k;
 }
 
-/// Calls launch(params, bytes) with the parameters of a kernel that are Params, and in a batch or with a quantised d
-/// more.
+/// Calls launch(params) with the parameters of a kernel that are Params, or where it has outputs beside d or factors of
+/// rows with those and more.
+template <class Params, class Launch>
+void with_statistics(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of, const Launch& launch) {
+  if (!spec.measures() && !spec.rstd) {
+    Params params{};
+    return launch(params);
+  }
+  contract::GemmWithStatistics<Params> params{};
+  params.statistics = {pointer<std::uint32_t>(tensors.amax),
+                       pointer<float>(tensors.squares),
+                       pointer<const float>(tensors.squares_a),
+                       of.squares.stride,
+                       of.squares_a.stride,
+                       tensors.rms_eps};
+  launch(params);
+}
+
+/// Calls launch(params, bytes) with the parameters of a kernel that are Params, and in a batch, with a quantised d or
+/// with statistics more.
 template <class Params, class Launch>
 void with_parameters(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of,
                      const Launch& launch) {
-  if (spec.makes_blocks()) {
-    contract::GemmWithBlocks<Params> params{};
-    set_blocks(params, tensors, of);
-    return launch(params, sizeof params);
+  if (spec.makes_blocks())
+    return with_statistics<contract::GemmWithBlocks<Params>>(spec, tensors, of, [&](auto& params) {
+      set_blocks(params, tensors, of);
+      launch(params, sizeof params);
+    });
+  if (spec.measures() || spec.rstd) {  // without groups
+    if (!spec.quantizes)
+      return with_statistics<Params>(spec, tensors, of, [&](auto& params) { launch(params, sizeof params); });
+    return with_statistics<contract::GemmWithScales<Params>>(spec, tensors, of, [&](auto& params) {
+      set_scales(params, of);
+      launch(params, sizeof params);
+    });
   }
   const auto with = [&](auto& params, std::size_t without_scales) {
     set_scales(params, of);
@@ -275,12 +301,17 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   GemmTensors given = tensors;
   if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
   if (spec.family == Family::kBlackwell) {
-    contract::GemmWithBlocks<contract::BlackwellGemmParams> params{};
-    set_operands(params, kernel, spec, given, of);
-    set_blocks(params, tensors, of);
-    set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
-    launch(params, spec.makes_blocks() ? sizeof params : sizeof(contract::BlackwellGemmParams));
-    return;
+    const auto queue = [&](auto& params) {
+      set_operands(params, kernel, spec, given, of);
+      set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
+      launch(params, sizeof params);
+    };
+    using Params = contract::BlackwellGemmParams;
+    if (!spec.makes_blocks()) return with_statistics<Params>(spec, tensors, of, queue);
+    return with_statistics<contract::GemmWithBlocks<Params>>(spec, tensors, of, [&](auto& params) {
+      set_blocks(params, tensors, of);
+      queue(params);
+    });
   }
   with_parameters<contract::GemmParams>(kernel, spec, tensors, of, [&](auto& params, std::size_t bytes) {
     set_operands(params, kernel, spec, given, of);

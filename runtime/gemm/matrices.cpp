@@ -68,6 +68,12 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
     of.scale_d = {t.scale_d, DType::kF32, kernel.d_columns / kQuantizedGroup * parts, rows,
                   or_contiguous(t.scale_d_stride, (rows + 3) / 4 * 4)};
   }
+  const auto sums = [&](DevicePtr address, std::int64_t columns, std::int64_t stride) {
+    return Matrix{address, DType::kF32, (columns + kQuantizedGroup - 1) / kQuantizedGroup, m,
+                  or_contiguous(stride, (m + 3) / 4 * 4)};
+  };
+  if (spec.squares) of.squares = sums(t.squares, kernel.d_columns, t.squares_stride);
+  if (spec.rstd) of.squares_a = sums(t.squares_a, k, t.squares_a_stride);
   of.scale_b_stride = or_contiguous(t.scale_b_stride, atoms ? scale_atoms_of_row(k, spec.b) : (k + 127) / 128);
   return of;
 }

@@ -14,6 +14,7 @@ struct GemmMatrices {
   /// has the atoms of 128 rows of d, or the scales of one.
   Matrix scale_d;
   std::int64_t scale_d_stride = 0;  // of a block-scaled d: atoms, or bytes
+  Matrix squares, squares_a;        // without rows where the epilogue does not have them
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
 };
 GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors) noexcept;

@@ -21,6 +21,7 @@ class GemmRules : public ArgumentRules {
     epilogue();
     scales();
     result_scales();
+    statistics();
     whole_device();
   }
 
@@ -43,6 +44,7 @@ class GemmRules : public ArgumentRules {
   void block_scales();
   void atom_scales();
   void result_scales();
+  void statistics();
   void scales_fit(const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes);
   void whole_device();
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "contract/block_scales.h"
 #include "kernelwright/generator/problem/epilogue.h"
@@ -119,6 +120,38 @@ void GemmRules::result_scales() {
   apart(of_words(tensors_.bounds, groups), "bounds");
   apart(of_words(tensors_.gather, tensors_.m), "gather");
   apart(of_words(tensors_.status, 1), "status");
+}
+
+/// Outputs beside d, and the sums that give rows their factors.
+void GemmRules::statistics() {
+  optional("/amax", tensors_.amax, spec_.amax, 4, "the epilogue has amax");
+  optional("/squares", tensors_.squares, spec_.squares, 4, "the epilogue has squares");
+  optional("/squares_a", tensors_.squares_a, spec_.rstd, 4, "the epilogue has rstd");
+  bad(!(tensors_.rms_eps >= 0) || std::isinf(tensors_.rms_eps), "/rms_eps",
+      [&] { return fmt::format("{} does not fit; it takes a finite number from 0 on", tensors_.rms_eps); });
+  const auto sums = [&](const char* path, const Matrix& of) {
+    if (!of.address) return;
+    row_holds(path, of);
+    within_memory(path, of);
+  };
+  sums("/squares_stride", of_.squares), sums("/squares_a_stride", of_.squares_a);
+  const Matrix amax = of_words(tensors_.amax, 1);
+  const std::pair<const char*, const Matrix*> operands[] = {{"a", &of_.a},
+                                                            {"b", &of_.b},
+                                                            {"c", &of_.c},
+                                                            {"d", &of_.d},
+                                                            {"scale_d", &of_.scale_d},
+                                                            {"squares_a", &of_.squares_a}};
+  const auto apart = [&](const char* path, const Matrix& written, const char* name, const Matrix& other) {
+    bad(written.address && other.address && written.overlaps(other), path,
+        [&] { return fmt::format("overlaps {}, which the kernel uses", name); });
+  };
+  for (const auto& [name, matrix] : operands) {
+    apart("/squares", of_.squares, name, *matrix);
+    if (spec_.amax) apart("/amax", amax, name, *matrix);
+  }
+  if (spec_.amax) apart("/amax", amax, "squares", of_.squares);
+  apart("/d", of_.d, "squares_a", of_.squares_a);
 }
 
 void GemmRules::scales_fit(const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes) {

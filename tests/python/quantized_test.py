@@ -183,5 +183,48 @@ class BlocksOnTheEmulator(EmulatorTest):
             self.assertAlmostEqual(sums[row * 16], want, delta=want / 16 + 1e-2)
 
 
+class StatisticsOnTheEmulator(EmulatorTest):
+    """Outputs beside d, and the RMS norm of the next GEMM's rows."""
+
+    @classmethod
+    def config(cls):
+        return cls.config_of("x = relu(acc + bias); d = x; squares = sum(x * x, over=n); amax = amax(x)", n=N)
+
+    @staticmethod
+    def config_of(epilogue, n, k=K):
+        return {"kind": "gemm", "schedule": ONE_KERNEL, "problem": {
+            "n": n, "k": k, "dtype": {"a": "f16", "b": "f16", "c": "f16", "d": "f16"}, "epilogue": epilogue}}
+
+    setUp, value = OnTheEmulator.setUp, OnTheEmulator.value
+
+    def test_squares_norm_the_next_gemm(self):
+        d = self.array([7.0] * (ROWS * N), "f16", "e", ROWS, N)
+        squares, amax = self.array([7.0] * (2 * ROWS), "f32", "f", 2, ROWS), self.array([0.0], "f32", "f", 1)
+        self.kernel.launch(**self.given, d=d, squares=squares, amax=amax)
+        values = [[self.value(row, column) for column in range(N)] for row in range(ROWS)]
+        self.assertEqual(self.read(amax, "f")[0], max(map(max, values)))
+        sums = self.read(squares, "f")
+        for row in range(ROWS):
+            for group in range(2):
+                want = sum(value * value for value in values[row][group * 128:][:128])
+                self.assertAlmostEqual(sums[group * ROWS + row], want, delta=want * 1e-5)
+        second = self.engine.prepare(self.config_of("rstd * acc", 8, N))
+        ones = self.array([1.0] * (8 * N), "f16", "e", 8, N)
+        out = self.read(second(d, ones, squares_a=squares, rms_eps=0.5))
+        for row in range(ROWS):
+            want = sum(values[row]) / math.sqrt(sum(value * value for value in values[row]) / N + 0.5)
+            self.assertAlmostEqual(out[row * 8], want, delta=want * 2e-3)
+        self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_what_does_not_fit_is_refused(self):
+        d, amax = self.array([7.0] * (ROWS * N), "f16", "e", ROWS, N), self.array([0.0], "f32", "f", 1)
+        with self.assertRaisesRegex(ConfigError, "/tensors/squares: is null, and the epilogue has squares"):
+            self.kernel.launch(**self.given, d=d, amax=amax)
+        with self.assertRaisesRegex(ConfigError, "squares: has shape"):
+            self.kernel.launch(**self.given, d=d, amax=amax, squares=self.array([7.0] * 16, "f32", "f", 4, 4))
+        with self.assertRaisesRegex(ConfigError, "squares_a: is given, and the epilogue has no rstd"):
+            self.kernel.launch(**self.given, d=d, amax=amax, squares_a=amax)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -11,6 +11,9 @@
 ///   scale_d      [columns of d / 128, m], of masked groups [count, columns of d / 128, m / count]; of mxfp8, mxfp4 and
 ///                nvfp4 [m, columns of d / 32 or 16], as numbers
 ///
+/// Where the epilogue has them: squares [columns of d / 128, m] and amax [1] come out. squares_a [k / 128, m] and
+/// rms_eps [1] are read for rstd.
+///
 /// With groups, b, bias, scale_b and the per_block scale_a of masked groups have the group as their first dimension.
 /// scale_b per_tensor is [count]. The bounds are int32: starts [count + 1], ends [count] or counts [count]. With
 /// gather, an int32 gather [m] has the row of a for each row of d. With scatter, an int32 scatter [m] has the row of d

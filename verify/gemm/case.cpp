@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "contract/block_scales.h"
 #include "kernelwright/generator/error.h"
@@ -112,6 +113,14 @@ double GemmCase::scale(std::int64_t row, std::int64_t column, std::int64_t block
   }
 }
 
+double GemmCase::rstd(std::int64_t row) const {
+  if (!epilogue.rstd) return 1;
+  double sum = 0;
+  for (std::int64_t at = row; at < static_cast<std::int64_t>(squares_a.size()); at += squares_a_stride)
+    sum += squares_a[static_cast<std::size_t>(at)];
+  return 1 / std::sqrt(sum / problem.k + rms_eps);
+}
+
 std::int64_t GemmCase::scale_row_of_b(std::int64_t column) const {
   if (!epilogue.gated) return column / kScaleBlock;
   const std::int64_t pair = column / kGatePairs, of_d = pair / 2 * kGatePairs + column % kGatePairs;
@@ -194,6 +203,8 @@ void lay_out(GemmCase& call, int padding) {
     call.bias.stride = n;
   }
   call.d_stride = stride_of(problem.dtype.d, call.d_columns());
+  if (call.epilogue.squares) call.squares_stride = rounded_up(m, 4) + padding;
+  if (call.epilogue.rstd) call.squares_a_stride = rounded_up(m, 4) + padding;
   if (call.has_atoms_of_d())
     call.scale_d_stride = call.scale_d_columns() / contract::kScaleAtomBytes + (padding > 0 ? 1 : 0);
   else if (call.epilogue.makes_blocks())

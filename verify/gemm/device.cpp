@@ -91,7 +91,26 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     tensors_.scale_d_stride = call.scale_d_stride;
     tensors_.tensor_scale = call.tensor_scale;
   }
+  add_statistics();
   grow_workspace();
+}
+
+void GemmDeviceCase::add_statistics() {
+  if (call_.epilogue.rstd) {
+    tensors_.squares_a = upload(call_.squares_a.data(), call_.squares_a.size() * sizeof(float));
+    tensors_.squares_a_stride = call_.squares_a_stride;
+    tensors_.rms_eps = call_.rms_eps;
+  }
+  if (call_.epilogue.squares) {
+    squares_ =
+        memory_.allocate_guarded(static_cast<std::size_t>(call_.squares_rows() * call_.squares_stride) * sizeof(float));
+    tensors_.squares = squares_.data();
+    tensors_.squares_stride = call_.squares_stride;
+  }
+  if (call_.epilogue.amax) {
+    amax_ = memory_.allocate_guarded(sizeof(float));
+    tensors_.amax = amax_.data();
+  }
 }
 
 void GemmDeviceCase::accumulate_in_place() {
@@ -112,6 +131,13 @@ void GemmDeviceCase::poison() {
     const std::vector<std::byte> pattern(scale_d_.bytes, static_cast<std::byte>(DeviceMemory::kGuardByte));
     if (!pattern.empty()) device().copy_to_device(scale_d_.data(), pattern.data(), pattern.size());
   }
+  const auto fill = [&](DeviceMemory::Guarded& memory, std::byte byte) {
+    memory_.renew_guards(memory);
+    const std::vector<std::byte> pattern(memory.bytes, byte);
+    if (!pattern.empty()) device().copy_to_device(memory.data(), pattern.data(), pattern.size());
+  };
+  if (call_.epilogue.squares) fill(squares_, DeviceMemory::kGuardByte);
+  if (call_.epilogue.amax) fill(amax_, std::byte{0});  // launches add to it
   poison_workspace();
 }
 
@@ -134,6 +160,14 @@ GemmOutput GemmDeviceCase::download() {
     const auto from = scales.begin() + i * call_.scale_d_stride_bytes();
     output.scale_d.insert(output.scale_d.end(), from, from + columns);
   }
+  for (std::int64_t i = 0; i < call_.squares_rows(); ++i) {
+    std::vector<std::byte> sums(static_cast<std::size_t>(call_.m) * sizeof(float));
+    device().copy_to_host(
+        sums.data(), squares_.data() + static_cast<DevicePtr>(i * call_.squares_stride) * sizeof(float), sums.size());
+    output.squares.insert(output.squares.end(), sums.begin(), sums.end());
+  }
+  output.amax.resize(call_.epilogue.amax ? sizeof(float) : 0);
+  if (call_.epilogue.amax) device().copy_to_host(output.amax.data(), amax_.data(), sizeof(float));
   return output;
 }
 
@@ -206,9 +240,22 @@ bool GemmDeviceCase::scales_are_intact() {
   return true;
 }
 
+bool GemmDeviceCase::squares_are_intact() {
+  if (!memory_.guards_are_intact(squares_)) return false;
+  std::vector<std::byte> bytes(squares_.bytes);
+  if (!bytes.empty()) device().copy_to_host(bytes.data(), squares_.data(), bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (static_cast<std::int64_t>(i / sizeof(float)) % call_.squares_stride >= call_.m &&
+        bytes[i] != static_cast<std::byte>(DeviceMemory::kGuardByte))
+      return false;
+  return true;
+}
+
 bool GemmDeviceCase::guards_are_intact() {
   const std::vector<std::byte> bytes = read_rows();
   if (!memory_.guards_are_intact(d_) || !scales_are_intact()) return false;
+  if (call_.epilogue.amax && !memory_.guards_are_intact(amax_)) return false;
+  if (call_.epilogue.squares && !squares_are_intact()) return false;
   if (call_.problem.groups.has_bounds() && !other_rows_are_intact(bytes)) return false;
   const auto is_guard = [](std::byte byte) { return byte == DeviceMemory::kGuardByte; };
   for (std::int64_t i = 0; i < call_.rows_of_d(); ++i) {

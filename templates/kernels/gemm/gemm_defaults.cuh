@@ -29,11 +29,16 @@ enum : bool {
 template <class Params>
 using BatchOf = typename policy::Either<kStacked, contract::GemmWithBatch<Params>, Params>::type;
 
-/// What the entry of a Spec takes: that, and where the kernel quantises the place of the scales.
+/// That, and where the kernel quantises the place of the scales.
 template <class Params>
-using EntryOf = typename policy::Either<
+using ScaledOf = typename policy::Either<
     kMakesBlocks, contract::GemmWithBlocks<Params>,
     typename policy::Either<spec::kQuantizes, contract::GemmWithScales<BatchOf<Params>>, BatchOf<Params>>::type>::type;
+
+/// What the entry of a Spec takes: that, and what the kernel measures.
+template <class Params>
+using EntryOf =
+    typename policy::Either<kHasStatistics, contract::GemmWithStatistics<ScaledOf<Params>>, ScaledOf<Params>>::type;
 
 /// Where the groups lie. Kernels without strides of groups do not read it.
 template <class Params>

@@ -15,6 +15,9 @@ enum : bool {
   kPowerOfTwo = false,
   kRoundUp = false,
   kRowsOfScales = false,
+  kAmax = false,
+  kSquares = false,
+  kRstd = false,
   kScatter = false,
   kPointers = false
 };
@@ -27,6 +30,9 @@ using namespace spec_defaults;
 
 // Whether the result is in a block-scaled format: gemm_blocks.cuh stores it.
 enum : bool { kMakesBlocks = is_block_scaled(spec::kDDType) };
+
+// Whether values make something beside d's elements, and whether the entry has parameters for that or for rstd.
+enum : bool { kMeasures = spec::kAmax || spec::kSquares, kHasStatistics = kMeasures || spec::kRstd };
 
 /// The type of what kernels store themselves. Where gemm_blocks.cuh stores the result, it is never used.
 constexpr DType stored_dtype() { return kMakesBlocks ? DType::kE4m3 : spec::kDDType; }

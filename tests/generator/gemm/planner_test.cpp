@@ -92,6 +92,30 @@ TEST(Epilogue, ReadsAResultThatIsQuantised) {
   EXPECT_TRUE(quantizes(problem));
 }
 
+TEST(Epilogue, ReadsOutputsBesideD) {
+  const Epilogue both = parse_epilogue("x = acc + c; d = x; amax = amax(x); squares = sum(x * x, over=n)");
+  EXPECT_TRUE(both.c && both.amax && both.squares && !both.quantizes);
+  const Epilogue quantised = parse_epilogue(
+      "h = alpha * rstd * acc; squares = sum(h * h, over=n); "
+      "d = quantize(h, e4m3, per=token_group(128), scale=s);");
+  EXPECT_TRUE(quantised.alpha && quantised.rstd && quantised.squares && quantised.quantizes && !quantised.amax);
+  EXPECT_TRUE(parse_epilogue("silu(rstd * gate + bias) * (rstd * up + bias)").rstd);
+  EXPECT_EQ(parse_epilogue("x = silu(acc); d = x"), parse_epilogue("silu(acc)"));
+  GemmProblem problem;
+  problem.epilogue = "x = acc; d = x; amax = amax(x)";
+  EXPECT_TRUE(measures(problem));
+}
+
+TEST(GemmPlan, TilesThatMeasureHoldWholeSums) {
+  GemmProblem of = problem(4096, 7168);
+  of.epilogue = "x = rstd * acc + c; d = x; squares = sum(x * x, over=n)";
+  for (const Arch arch : {Arch::kSm80, Arch::kSm90a, Arch::kSm100a})
+    for (const GemmVariant& variant : plan_gemm(of, {}, arch).variants) {
+      EXPECT_TRUE(variant.spec.squares && variant.spec.rstd && !variant.spec.swap_ab);
+      EXPECT_EQ(variant.spec.block_n % 128, 0);
+    }
+}
+
 TEST(Epilogue, SaysWhereItStopped) {
   const auto stops = [](std::string_view text) -> std::string {
     try {
@@ -138,6 +162,14 @@ TEST(Epilogue, SaysWhereItStopped) {
   EXPECT_THAT(stops("up = acc; d = quantize(up, e4m3, per=token_group(128), scale=s)"),
               HasSubstr("\"up\" where d, or a new name of the value, would do"));
   EXPECT_THAT(stops("x = acc d = quantize(x, e4m3, per=token_group(128), scale=s)"), HasSubstr("\"d\" where \";\""));
+  EXPECT_THAT(stops("x = acc; amax = amax(x)"),
+              HasSubstr("the end where d = ... would do; it takes x = ...; d = x, or"));
+  EXPECT_THAT(stops("x = acc; d = x; d = x"), HasSubstr("\"d\" where another output, amax or squares, would do"));
+  EXPECT_THAT(stops("x = acc; d = y; amax = amax(x)"), HasSubstr("\"y\" where \"quantize\" or x would do"));
+  EXPECT_THAT(stops("x = acc; d = x; squares = sum(x * x)"), HasSubstr("\")\" where \",\" would do"));
+  EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(128), scale=s); amax = amax(acc)"),
+              HasSubstr("\"acc\" where a name of the value ahead of the outputs would do"));
+  EXPECT_THAT(stops("silu(rstd * gate) * up"), HasSubstr("\"up\" where \"(\""));
   EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(128), scale=s, scale=s)"),
               HasSubstr("\"scale\" where another option would do"));
 }

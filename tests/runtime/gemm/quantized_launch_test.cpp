@@ -146,6 +146,38 @@ TEST_F(QuantizedLaunch, AtomsHaveTheirRules) {
   EXPECT_THAT(refusal(tensors), HasSubstr("/tensors/tensor_scale: 2 is given, and d is in no block-scaled format"));
 }
 
+TEST_F(QuantizedLaunch, PassesWhatIsMeasured) {
+  GemmProblem problem = mlp_of_depth(256);
+  problem.epilogue = "x = rstd * acc; d = x; amax = amax(x); squares = sum(x * x, over=n)";
+  GemmTensors tensors = some_operands();
+  tensors.amax = 0x800000, tensors.squares = 0x900000, tensors.squares_a = 0xa00000;
+  tensors.squares_a_stride = 104, tensors.rms_eps = 0.5f;
+  EXPECT_EQ(refusal(tensors, problem), "nothing was thrown");
+  const auto params = device().launches().back().as<contract::GemmWithStatistics<contract::GemmParams>>();
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.statistics.amax), 0x800000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.statistics.squares), 0x900000u);
+  EXPECT_EQ(params.statistics.squares_stride, 100);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.statistics.squares_a), 0xa00000u);
+  EXPECT_EQ(params.statistics.squares_a_stride, 104);
+  EXPECT_EQ(params.statistics.eps, 0.5f);
+
+  GemmTensors other = tensors;
+  other.amax = 0, other.squares_a = 0, other.squares_stride = 96;
+  EXPECT_THAT(refusal(other, problem), AllOf(HasSubstr("/tensors/amax: is null, and the epilogue has amax"),
+                                             HasSubstr("/tensors/squares_a: is null, and the epilogue has rstd"),
+                                             HasSubstr("/tensors/squares_stride: 96")));
+  for (const DevicePtr near : {tensors.a, tensors.b, tensors.d, tensors.squares_a}) {
+    other = tensors, other.squares = near + 16;
+    EXPECT_THAT(refusal(other, problem), HasSubstr("/tensors/squares: overlaps"));
+    other = tensors, other.amax = near + 16;
+    EXPECT_THAT(refusal(other, problem), HasSubstr("/tensors/amax: overlaps"));
+  }
+  other = tensors, other.rms_eps = -1;
+  EXPECT_THAT(refusal(other, problem), HasSubstr("/tensors/rms_eps: -1 does not fit"));
+  EXPECT_THAT(refusal(tensors, mlp_of_depth(256)),
+              AllOf(HasSubstr("/tensors/amax: is given"), HasSubstr("/tensors/squares: is given")));
+}
+
 TEST_F(QuantizedLaunch, ScalesOfMaskedGroupsAreOfACapacityEach) {
   GemmProblem problem = quantized();
   problem.groups = {GroupKind::kMasked, 5, GroupBounds::kCounts};

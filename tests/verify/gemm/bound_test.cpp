@@ -256,6 +256,42 @@ TEST(VerifyGemm, HoldsScalesAndElementsOfABlockScaledResult) {
       }
 }
 
+TEST(VerifyGemm, HoldsOutputsBesideD) {
+  constexpr int kRows = 5, kColumns = 200;
+  for (const DType result : {DType::kBf16, DType::kF32}) {
+    const GemmCase call = make_gemm_inputs(
+        problem_of(DType::kBf16, result, kColumns, 64, "x = acc; d = x; amax = amax(x); squares = sum(x * x, over=n)"),
+        {"shape", kRows, true}, {.seed = 5});
+    GemmOutput right = simulate_gemm(call);
+    std::vector<float> squares(2 * kRows, 0.f), amax(1, 0.f);
+    for (int row = 0; row < kRows; ++row) {
+      std::vector<double> values(kColumns);
+      decode_row(result, right.d.data() + bytes_of(result, kColumns) * static_cast<std::size_t>(row), kColumns,
+                 values.data());
+      for (std::size_t i = 0; i < kColumns; ++i) {
+        squares[i / 128 * kRows + static_cast<std::size_t>(row)] += static_cast<float>(values[i] * values[i]);
+        amax[0] = std::max(amax[0], static_cast<float>(std::fabs(values[i])));
+      }
+    }
+    const auto verdict = [&](int wrong, float factor) {
+      std::vector<float> sums = squares, largest = amax;
+      if (wrong >= 0) sums[static_cast<std::size_t>(wrong)] *= factor;
+      if (wrong == -2) largest[0] *= factor;
+      GemmOutput output = right;
+      output.squares.resize(sums.size() * 4), output.amax.resize(4);
+      std::memcpy(output.squares.data(), sums.data(), sums.size() * 4);
+      std::memcpy(output.amax.data(), largest.data(), 4);
+      return verify(call, output).text;
+    };
+    EXPECT_EQ(verdict(-1, 1), "");
+    EXPECT_THAT(verdict(7, 1.02f), HasSubstr("squares[1, 2]"));
+    EXPECT_THAT(verdict(7, 0.98f), HasSubstr("squares[1, 2]"));
+    EXPECT_THAT(verdict(-2, 1.01f), HasSubstr("amax"));
+    EXPECT_THAT(verdict(-2, 0.99f), HasSubstr("amax"));
+    EXPECT_THAT(verdict(0, std::numeric_limits<float>::quiet_NaN()), HasSubstr("squares[0, 0]"));
+  }
+}
+
 TEST(VerifyGemm, RefusesExactInputsThatF32DoesNotHold) {
   GemmCase call = small_case(true, "acc + c");
   encode_row(DType::kF32, std::vector<float>(1, 0x1p-30f), call.c.row(0));

@@ -8,8 +8,9 @@
 #include "ptx/memory.cuh"
 #include "tile/element_store.cuh"
 
-// Behind the others, so that the constants of kernels without such a result keep their order.
+// Behind the others, so that the constants of kernels without such results keep their order.
 #include "kernels/gemm/gemm_blocks.cuh"
+#include "kernels/gemm/portable/gemm_portable_statistics.cuh"
 
 namespace kernelwright {
 namespace {
@@ -179,12 +180,12 @@ __device__ __forceinline__ void finish(const Sums& sums, const EntryParams& para
   }
 }
 
-/// Results that are quantised. The tile's columns share a scale. So a row's largest magnitude goes over all warps that
-/// have some of its columns. It goes through `shared`, [column warps][block_m] f32 in the ring, once no warp reads
-/// that.
+/// Results that are quantised or measured. The tile's columns share a scale and a sum. So a row's largest magnitude
+/// goes over all warps that have some of its columns, and so does its sum. They go through `shared`, [column
+/// warps][block_m] f32 in the ring, once no warp reads that.
 class QuantizedTile {
   enum : int { kTiles = kGated ? kColumnTiles / 2 : kColumnTiles };  // not a variable, which would be in every binary
-  static_assert(!spec::kQuantizes || spec::kBlockN == contract::kGemmScaledColumns * (kGated ? 2 : 1),
+  static_assert(!(spec::kQuantizes || kMeasures) || spec::kBlockN == contract::kGemmScaledColumns * (kGated ? 2 : 1),
                 "one scale a row");
   static_assert(kColumnWarps * 4 <= 2 * spec::kSlabBytes, "what the ring has room for");
 
@@ -201,10 +202,14 @@ class QuantizedTile {
   template <class Params>
   __device__ __forceinline__ void store(const Params& params, const Tile& tile, const Place& place, uint32_t shared,
                                         int warp, int lane) const {
+    const int first = (kGated ? tile.column / 2 : tile.column) + warp / kRowWarps * (kTiles * 8) + lane % 4 * 2;
+    if constexpr (kMeasures) measure(params, values_, place, first, shared, warp, lane);
     if constexpr (kMakesBlocks) {
       store_blocks(params, tile, place, warp, lane);
-    } else {
+    } else if constexpr (spec::kQuantizes) {
       store_scaled(params, tile, place, shared, warp, lane);
+    } else {
+      store_rounded(params, place, first);
     }
   }
 
@@ -225,6 +230,21 @@ class QuantizedTile {
         for (int i = 0; i < 16; ++i) values[i] = values_[n + i / 4][m][i % 4];
         result.store_of_quad(values, place.row_of(2 * m), first + n * 8, lane);
       }
+  }
+  /// `first`: the thread's first column of d.
+  template <class Params>
+  __device__ __forceinline__ void store_rounded(const Params& params, const Place& place, int first) const {
+    const bool pairs = stores_pairs(params, place.group);
+    const int columns = params.n / (kGated ? 2 : 1);
+#pragma unroll
+    for (int r = 0; r < kRowsOfThread; ++r) {
+      if (place.row_of(r) >= place.row_end) continue;
+      Result* const row = row_of_d(params, place.group, place.row_of(r)) + first;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+        tile::store_elements<stored_dtype()>(row + n * 8, values_[n][r / 2][r % 2 * 2],
+                                             values_[n][r / 2][r % 2 * 2 + 1], columns - first - n * 8, pairs);
+    }
   }
   template <class Params>
   __device__ __forceinline__ void store_scaled(const Params& params, const Tile& tile, const Place& place,
@@ -276,7 +296,7 @@ class QuantizedTile {
 /// of d, because d may be c. `shared`: the ring, which is free but for warps that still multiply.
 __device__ __forceinline__ void store(const Sums& sums, const EntryParams& params, const Tile& tile, const Place& place,
                                       uint32_t shared, int warp, int lane) {
-  if constexpr (spec::kQuantizes) {
+  if constexpr (spec::kQuantizes || kMeasures) {
     QuantizedTile(sums, params, place).store(params, tile, place, shared, warp, lane);
   } else {
     const EndScales scales(params, place);

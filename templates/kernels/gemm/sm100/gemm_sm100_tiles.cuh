@@ -22,9 +22,10 @@ namespace kernelwright {
 namespace {
 
 using contract::BlackwellGemmParams;
-/// What the entry takes: where the result is in a block-scaled format also the place of it.
-using EntryParams =
+/// What the entry takes: where the result is in a block-scaled format also the place of it, and what it measures.
+using ScaledParams =
     policy::Either<kMakesBlocks, contract::GemmWithBlocks<BlackwellGemmParams>, BlackwellGemmParams>::type;
+using EntryParams = policy::Either<kHasStatistics, contract::GemmWithStatistics<ScaledParams>, ScaledParams>::type;
 
 // Types of the tile's operands: with swap_ab, its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;

@@ -12,8 +12,9 @@ namespace {
 /// Stores columns [kFirst, kFirst + kCount) of the tile. `tile`: the warpgroup's part of it; `warp`: of the warpgroup.
 /// A template, so that kernels of other results do not compile it.
 template <class Params, int kFirst, int kCount>
-__device__ __forceinline__ void store_blocks(const Params& params, const Sums& sums, const Tile& tile, int warp,
-                                             int lane) {
+__device__ __forceinline__ void store_blocks(const Params& params, const Sums& sums, const Tile& tile,
+                                             uint32_t warp_of_group, uint32_t lane_of_warp) {
+  const int warp = static_cast<int>(warp_of_group), lane = static_cast<int>(lane_of_warp);
   constexpr int kHalves = kGated ? 2 : 1, kChunk = 64 * kHalves;  // columns of the tile that make 64 of d
   static_assert(!spec::kSwapAb && kFirst % kChunk == 0 && kCount % kChunk == 0, "whole blocks of a row");
   const BlockResult<spec::kDDType, spec::kBlockM> result(params, params.m, params.n / kHalves);
