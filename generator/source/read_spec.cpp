@@ -74,6 +74,7 @@ void open_fields(const Lines& lines, GemmSpec& spec) {
   spec.rstd = lines.contains("rstd");
   spec.pointers = lines.contains("pointers");
 }
+void open_fields(const Lines& lines, RowOpSpec& spec) { spec.round_up = lines.contains("round_up"); }
 void open_fields(const Lines& lines, CombineSpec& spec) { spec.lse_apart = lines.contains("lse_apart"); }
 
 template <class OneSpec>
