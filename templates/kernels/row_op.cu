@@ -279,7 +279,7 @@ class Row {
   /// Rows past the end get scales of 0, up to whole atoms.
   __device__ __forceinline__ void write_atoms(int round, uint32_t largest, char* to) {
     if constexpr (kAtoms) {
-      using Format = policy::BlockFormat<spec::kOutDType, spec::kArch, spec::kRoundUp>;
+      using Format = policy::RoundedBlockFormat<spec::kOutDType, spec::kArch, spec::kRoundUp>;
       largest = policy::largest_over<kBlockLanes>(has(round * kRunsOfVector) ? largest : 0);
       if (params_.tensor_scale != 1.f) {  // division keeps the order of magnitudes
         if (largest < Format::kInfinity)

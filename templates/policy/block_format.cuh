@@ -8,9 +8,8 @@
 
 namespace kernelwright::policy {
 
-/// kFormat: mxfp8, mxfp4 or nvfp4. kRoundUp, of mxfp8 and mxfp4: the scale is the smallest power of two with which no
-/// element passes the format's largest number. Else it may, and saturates.
-template <DType kFormat, int kArch, bool kRoundUp = false>
+/// kFormat: mxfp8, mxfp4 or nvfp4.
+template <DType kFormat, int kArch>
 struct BlockFormat {
   static constexpr bool kIsNvfp4 = kFormat == DType::kNvfp4;
   static constexpr int vector = scale_vector(kFormat);  // elements that share a scale
@@ -26,8 +25,6 @@ struct BlockFormat {
     if constexpr (kIsNvfp4) {
       return tile::e4m3_pair<kArch>(__fdiv_rn(__uint_as_float(absmax), 6.f), 0.f) & 0xff;
     } else {
-      // What is above the mantissa of the largest element, 1.75 or 1.5, carries into the exponent.
-      if constexpr (kRoundUp) absmax += kFormat == DType::kMxfp8 ? 0x1fffffu : 0x3fffffu;
       // The exponent as f32 stores it. Subnormals have 0; their scale is the smallest one in any case.
       const int exponent = static_cast<int>(absmax >> 23) - kLargestExponent;
       return exponent > 0 ? static_cast<uint32_t>(exponent) : 0;
@@ -75,6 +72,22 @@ struct BlockFormat {
 #pragma unroll
       for (int i = 0; i < 4; ++i) words[0] |= tile::e2m1_pair<kArch>(scaled[2 * i], scaled[2 * i + 1]) << 8 * i;
     }
+  }
+};
+
+/// The same where the rounding of scales has a name. kRoundUp, of mxfp8 and mxfp4: the scale is the smallest power of
+/// two with which no element passes the format's largest number. Else an element may, and saturates.
+template <DType kFormat, int kArch, bool kRoundUp>
+struct RoundedBlockFormat : BlockFormat<kFormat, kArch> {
+  using Base = BlockFormat<kFormat, kArch>;
+
+  __device__ __forceinline__ static uint32_t scale(uint32_t absmax) {
+    if constexpr (!kRoundUp) return Base::scale(absmax);
+    if (absmax >= Base::kInfinity) return Base::kNanScale;
+    // What is above the mantissa of the largest element, 1.75 or 1.5, carries into the exponent.
+    const uint32_t carried = absmax + (kFormat == DType::kMxfp8 ? 0x1fffffu : 0x3fffffu);
+    const int exponent = static_cast<int>(carried >> 23) - Base::kLargestExponent;
+    return exponent > 0 ? static_cast<uint32_t>(exponent) : 0;
   }
 };
 

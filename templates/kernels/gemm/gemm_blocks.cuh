@@ -17,7 +17,7 @@ namespace {
 /// that other kernels do not compile it.
 template <DType kFormat, int kTileRows>
 class BlockResult {
-  using Format = policy::BlockFormat<kFormat, spec::kArch, spec::kRoundUp>;
+  using Format = policy::RoundedBlockFormat<kFormat, spec::kArch, spec::kRoundUp>;
   enum : int {
     kColumns = 32,                        // that are stored together
     kBlocks = kColumns / Format::vector,  // of a row of them
