@@ -90,8 +90,12 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   if (bits_of(problem.dtype.a) != 16) blackwell.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
   blackwell.takes("/problem/groups/kind", problem.groups.kind,
                   {GroupKind::kNone, GroupKind::kRows, GroupKind::kMasked});
-  if (quantizes(problem))
-    blackwell.refuse("/problem/epilogue", "quantize(...)", "every epilogue whose result is only rounded");
+  const bool rstd = problem.epilogue.find("rstd") != std::string::npos;
+  if (result_columns(problem) != problem.n && (quantizes(problem) || measures(problem) || rstd))
+    blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "gates whose result is only rounded");
+  if (quantizes(problem) && !is_block_scaled(problem.dtype.d))
+    blackwell.refuse("/problem/epilogue", "quantize(...) to " + std::string(to_string(problem.dtype.d)),
+                     "mxfp8, mxfp4 and nvfp4, and every epilogue whose result is only rounded");
   blackwell.has_only(schedule, kBlackwellFields);
   const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {
     if (!value.is_auto()) blackwell.takes(path, value.value(), built);
@@ -138,6 +142,17 @@ void check_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
+  if (spec.makes_blocks() && spec.swap_ab)
+    refuse("swap_ab", fmt::format("true: columns of d that share a scale of {} lie in lanes of a warp; false would do",
+                                  to_string(spec.d)));
+  if (spec.swap_ab && (spec.measures() || spec.rstd))
+    refuse("swap_ab",
+           "true: rows of the result are columns of the tile, which have no amax, squares or rstd; false "
+           "would do");
+  if (const int whole = spec.scaled_columns(); spec.block_n % whole != 0)
+    refuse("block_n", fmt::format("{} columns hold a part of the {} that {} of d; {} would do", spec.block_n, whole,
+                                  spec.makes_blocks() ? "have whole words of scales" : "have a sum of squares",
+                                  (spec.block_n + whole - 1) / whole * whole));
   const std::vector<int> fitting = columns_that_fit(spec);
   if (std::find(fitting.begin(), fitting.end(), spec.block_n) == fitting.end())
     return refuse("block_n",

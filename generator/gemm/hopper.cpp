@@ -25,12 +25,15 @@ const std::vector<std::string_view>& kHopperFields = *new std::vector<std::strin
 /// Accumulators that a thread has room for beside its other registers, by math warpgroups. Measured on ptxas' output.
 /// With two warpgroups of 208 each, ptxas waits for every product before it issues the next. With 192 and an epilogue
 /// that reads memory, it spills. Gates alone do not: their results are half as many as the sums. Groups with gates keep
-/// to 128: with 2048 rows a group, tiles of 128 x 176 took 1.35 of the time of 128 x 256 on an H100.
+/// to 128: with 2048 rows a group, tiles of 128 x 176 took 1.35 of the time of 128 x 256 on an H100. Values that are
+/// measured are made twice: where that is much code, half as many sums compile in half the time, and do not spill.
 int most_sums(const GemmSpec& spec) {
   const bool gates_alone = spec.gated && !spec.is_grouped();
   const bool activates = spec.gated || spec.activation != Activation::kNone;
-  const bool reads = spec.bias || spec.adds_c || spec.quantizes || (activates && !gates_alone);
+  const bool reads =
+      spec.bias || spec.adds_c || spec.has_groups_of_columns() || spec.rstd || (activates && !gates_alone);
   if (spec.math_warpgroups == 1) return 224;
+  if (spec.math_warpgroups == 2 && spec.measures() && (activates || spec.rstd)) return 64;
   if (spec.math_warpgroups == 2) return reads ? 128 : 200;
   return 104;
 }
@@ -44,6 +47,12 @@ int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
 /// Columns of the tile that a warp stores together: a slab, or those that share scales.
 int stored_columns(const GemmSpec& spec) {
   return std::max(contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns()), spec.scaled_columns());
+}
+
+/// What the columns of a row that a tile has whole groups of share.
+const char* what_columns_share(const GemmSpec& spec) {
+  if (!spec.quantizes) return "have a sum of squares";
+  return spec.makes_blocks() ? "have whole words of scales" : "share a scale";
 }
 
 /// Which columns a tile may have, so that it ends with whole rows of what TMA stores and with whole scales.
@@ -62,10 +71,23 @@ void check_stored_columns(const GemmSpec& spec, Violations& violations) {
   if (const int columns = 128 / bits_of(spec.d) * (spec.gated ? 2 : 1); !spec.swap_ab && spec.block_n % columns != 0)
     refuse("block_n", fmt::format("{} columns of {} are rows of no whole 16 bytes, which TMA stores; {} would do",
                                   spec.block_n, to_string(spec.d), (spec.block_n + columns - 1) / columns * columns));
+  if (spec.swap_ab && spec.makes_blocks()) {
+    refuse("swap_ab", fmt::format("true: columns of d that share a scale of {} lie in rows of several warps; false "
+                                  "would do",
+                                  to_string(spec.d)));
+    return;
+  }
+  if (spec.swap_ab && (spec.measures() || spec.rstd)) {
+    refuse("swap_ab",
+           "true: rows of the result are columns of the tile, which have no amax, squares or rstd; false "
+           "would do");
+    return;
+  }
   const int whole = spec.scaled_columns();
   const auto part = [&](int extent, const char* what) {
-    return fmt::format("{} {} hold a part of the {}{} that share a scale of d; {} would do", extent, what, whole,
-                       spec.gated ? " gates and ups" : "", (extent + whole - 1) / whole * whole);
+    return fmt::format("{} {} hold a part of the {}{} that {} of d; {} would do", extent, what, whole,
+                       spec.gated ? " gates and ups" : "", what_columns_share(spec),
+                       (extent + whole - 1) / whole * whole);
   };
   if (spec.swap_ab && spec.block_m % whole != 0) refuse("block_m", part(spec.block_m, "rows"));
   if (!spec.swap_ab && spec.block_n % whole != 0) refuse("block_n", part(spec.block_n, "columns"));

@@ -121,8 +121,8 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
     case Form::kOf8BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 8;
     case Form::kOf16BitGroups: return problem.groups.has_bounds() && bits_of(problem.dtype.a) == 16;
     case Form::kOf16BitBatch: return problem.groups.is_batch() && bits_of(problem.dtype.a) == 16 && !spec.quantizes;
-    case Form::kOfQuantized: return spec.quantizes;
-    case Form::kOfScaledGates: return spec.quantizes && spec.gated;
+    case Form::kOfQuantized: return spec.has_groups_of_columns();
+    case Form::kOfScaledGates: return spec.has_groups_of_columns() && spec.gated;
   }
   return true;
 }

@@ -121,8 +121,8 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
 }  // namespace
 
 bool hopper_gemm_has_steps(const GemmSpec& spec) {
-  return !spec.is_grouped() && !spec.quantizes && !spec.adds_c && spec.layout == OperandLayout::kNt &&
-         spec.scales != ScaleKind::kPerBlock;
+  return !spec.is_grouped() && !spec.has_groups_of_columns() && !spec.rstd && !spec.adds_c &&
+         spec.layout == OperandLayout::kNt && spec.scales != ScaleKind::kPerBlock;
 }
 
 double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {

@@ -51,6 +51,8 @@ GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch 
   spec.gated = epilogue.gated, spec.clamped = epilogue.clamped;
   spec.limit = epilogue.limit, spec.steepness = epilogue.steepness;
   spec.quantizes = epilogue.quantizes, spec.power_of_two = epilogue.power_of_two;
+  spec.amax = epilogue.amax, spec.squares = epilogue.squares, spec.rstd = epilogue.rstd;
+  spec.round_up = epilogue.round_up, spec.rows_of_scales = epilogue.rows_of_scales;
   const bool fp8 = bits_of(problem.dtype.a) == 8 && !is_block_scaled(problem.dtype.a);
   const bool blocks = fp8 && problem.scales == ScaleKind::kPerBlock;
   const bool keeps_f32 = family_row(spec).keeps_f32 || problem.fast_accumulation;

@@ -66,19 +66,21 @@ void check_portable(const GemmProblem& problem, const GemmSchedule& schedule, st
   check_slab(problem, schedule, violations);
   if (!schedule.block_m.is_auto()) portable.takes("/schedule/block_m", schedule.block_m.value(), {16, 32, 64, 128});
   if (schedule.block_n.is_auto()) return;
-  const bool scaled = quantizes(problem);
+  const bool scaled = quantizes(problem) || measures(problem);
   portable.takes(
       "/schedule/block_n", schedule.block_n.value(),
       !scaled ? std::vector<int>{32, 64, 128} : std::vector<int>{result_columns(problem) != problem.n ? 256 : 128});
 }
 
 void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
-  if (spec.quantizes && spec.block_n != spec.scaled_columns()) {
-    violations.push_back({"/schedule/block_n", fmt::format("{}: the columns of a tile share a scale of d; {} would do",
-                                                           spec.block_n, spec.scaled_columns())});
+  if (spec.has_groups_of_columns() && spec.block_n != spec.scaled_columns()) {
+    violations.push_back(
+        {"/schedule/block_n",
+         fmt::format("{}: the columns of a tile {} of d; {} would do", spec.block_n,
+                     spec.makes_blocks() ? "have whole words of scales" : "share a scale", spec.scaled_columns())});
     return;
   }
-  if (spec.quantizes && spec.block_m * spec.block_n > 128 * 128) {
+  if (spec.has_groups_of_columns() && spec.block_m * spec.block_n > 128 * 128) {
     violations.push_back({"/schedule/block_m",
                           fmt::format("{} rows of {} columns of results and sums take too many registers; {} would do",
                                       spec.block_m, spec.block_n, 128 * 128 / spec.block_n)});
@@ -102,7 +104,8 @@ void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations&
 
 std::vector<GemmTile> portable_tiles(const GemmSpec& base, const GemmProblem&, const GemmSchedule& schedule) {
   std::vector<GemmTile> tiles;
-  for (const Form& form : base.quantizes ? std::span<const Form>(kScaledForms) : std::span<const Form>(kForms)) {
+  for (const Form& form :
+       base.has_groups_of_columns() ? std::span<const Form>(kScaledForms) : std::span<const Form>(kForms)) {
     GemmSpec spec = base;
     spec.block_m = schedule.block_m.value_or(form.block_m);
     spec.block_n = schedule.block_n.value_or(form.block_n);

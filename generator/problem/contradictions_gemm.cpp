@@ -23,9 +23,12 @@ void check_dtypes(const GemmProblem& problem, Violations& violations) {
   if (!is_one_of(c, {DType::kF16, DType::kBf16, DType::kF32}))
     violations.push_back(
         {"/problem/dtype/c", in_quotes(to_string(c)) + " does not fit; bias and c are f16, bf16 or f32"});
-  if (!is_one_of(d, {DType::kF16, DType::kBf16, DType::kF32, DType::kE4m3, DType::kE5m2}))
+  const bool blocks = is_block_scaled(d) && quantizes(problem);  // check_epilogue() has the rest
+  if (!blocks && !is_one_of(d, {DType::kF16, DType::kBf16, DType::kF32, DType::kE4m3, DType::kE5m2}))
     violations.push_back(
-        {"/problem/dtype/d", in_quotes(to_string(d)) + " does not fit; the result is f16, bf16, f32, e4m3 or e5m2"});
+        {"/problem/dtype/d",
+         in_quotes(to_string(d)) + " does not fit; the result is f16, bf16, f32, e4m3 or e5m2" +
+             (is_block_scaled(d) ? ", or the epilogue quantises to " + std::string(to_string(d)) : "")});
 }
 
 void check_scales(const GemmProblem& problem, Violations& violations) {
@@ -79,15 +82,27 @@ void check_epilogue(const GemmProblem& problem, Violations& violations) {
     violations.insert(violations.end(), error.violations().begin(), error.violations().end());
     return;
   }
-  const int pairs = 2 * kGatePairs, whole = kQuantizedGroup * (epilogue.gated ? 2 : 1);
+  const int pairs = 2 * kGatePairs;
+  // Rows of a block-scaled d have whole 16 bytes and are rows of the next GEMM's operand.
+  const int group = epilogue.makes_blocks() ? kBlocksOfResult : kQuantizedGroup;
+  const int whole = group * (epilogue.gated ? 2 : 1);
   if (epilogue.gated && problem.n % pairs != 0)
     violations.push_back({"/problem/n", std::to_string(problem.n) + " columns are no whole runs of " +
                                             std::to_string(kGatePairs) +
                                             " gates and as many ups; it takes a multiple of " + std::to_string(pairs)});
+  if ((epilogue.measures() || epilogue.rstd) && problem.groups.any())
+    violations.push_back({"/problem/groups/kind", in_quotes(to_string(problem.groups.kind)) +
+                                                      " does not go with amax, squares or rstd; it takes none"});
+  if (epilogue.rstd && problem.k == 0)
+    violations.push_back({"/problem/k", "0 leaves rows without a mean of squares, which rstd has; it takes 1 or more"});
   if (!epilogue.quantizes) return;
   if (problem.groups.slices_k())
     violations.push_back(
         {"/problem/epilogue", in_quotes(problem.epilogue) + " quantises, which does not go with groups of kind \"k\""});
+  if (epilogue.makes_blocks() && problem.groups.any() && !problem.groups.slices_k())
+    violations.push_back({"/problem/groups/kind", in_quotes(to_string(problem.groups.kind)) +
+                                                      " does not go with an epilogue that quantises to " +
+                                                      std::string(to_string(epilogue.to)) + "; it takes none"});
   if (problem.groups.scatter)
     violations.push_back({"/problem/groups/scatter", "true does not go with an epilogue that quantises; leave it out"});
   if (problem.dtype.d != epilogue.to)
@@ -97,7 +112,7 @@ void check_epilogue(const GemmProblem& problem, Violations& violations) {
   if (problem.n % whole != 0)
     violations.push_back(
         {"/problem/n", std::to_string(problem.n) + " columns" + (epilogue.gated ? ", gates and ups," : "") +
-                           " leave a part of the " + std::to_string(kQuantizedGroup) +
+                           " leave a part of the " + std::to_string(group) +
                            " columns of d that share a scale; it takes a multiple of " + std::to_string(whole)});
 }
 

@@ -89,6 +89,9 @@ void check_scales(const RowOpProblem& problem, Violations& violations) {
   if (scales.power_of_two && !makes)
     violations.push_back(
         {"/problem/scales/power_of_two", "true is for f32 scales that the kernel makes: per_token or per_block"});
+  if (scales.round != ScaleRound::kOcp && !is_one_of(out, {DType::kMxfp8, DType::kMxfp4}))
+    violations.push_back(
+        {"/problem/scales/round", in_quotes(to_string(scales.round)) + " is for scales of mxfp8 and mxfp4"});
   if (scales.least > 0 && !makes)
     violations.push_back({"/problem/scales/least", "is for f32 scales that the kernel makes: per_token or per_block"});
 }

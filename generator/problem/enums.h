@@ -36,6 +36,7 @@ namespace kernelwright {
 #define KERNELWRIGHT_V_LAYOUTS(X) X(kRows, "rows") X(kColumns, "columns") X(kKeyPrefix, "key_prefix")
 #define KERNELWRIGHT_ROW_INPUTS(X) X(kPlain, "plain") X(kAdd, "add") X(kGateUp, "gate_up") X(kMerge, "merge")
 #define KERNELWRIGHT_SCALE_LAYOUTS(X) X(kColumns, "columns") X(kRows, "rows")
+#define KERNELWRIGHT_SCALE_ROUNDS(X) X(kOcp, "ocp") X(kUp, "up")
 #define KERNELWRIGHT_ROUTE_SCORES(X) X(kSoftmax, "softmax") X(kSigmoid, "sigmoid") X(kNone, "none") X(kGiven, "given")
 #define KERNELWRIGHT_ROUTE_ORDERS(X) X(kScoreFirst, "score_first") X(kTopKFirst, "top_k_first")
 #define KERNELWRIGHT_GROUP_SCORES(X) X(kTop2Sum, "top2_sum") X(kMax, "max")
@@ -54,6 +55,7 @@ namespace kernelwright {
   X(VLayout, "v_layout", KERNELWRIGHT_V_LAYOUTS)          \
   X(RowInput, "input", KERNELWRIGHT_ROW_INPUTS)           \
   X(ScaleLayout, "layout", KERNELWRIGHT_SCALE_LAYOUTS)    \
+  X(ScaleRound, "round", KERNELWRIGHT_SCALE_ROUNDS)       \
   X(RouteScore, "score", KERNELWRIGHT_ROUTE_SCORES)       \
   X(RouteOrder, "order", KERNELWRIGHT_ROUTE_ORDERS)       \
   X(GroupScore, "group_score", KERNELWRIGHT_GROUP_SCORES) \

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 #include "kernelwright/generator/error.h"
@@ -51,9 +52,12 @@ class Words {
 
  private:
   std::string_view what_it_takes() const {
+    if (names("amax") || names("squares"))
+      return "x = ...; d = x, or d = quantize(x, ...), and amax = amax(x) or squares = sum(x * x, over=n) behind it";
     if (names("quantize"))
       return "d = quantize(x, e4m3, per=token_group(128), scale=s) behind x = ...;, with round=power_of_two besides or "
-             "without";
+             "without; of mxfp8 and mxfp4 token_group(32), with round=up or ocp, of nvfp4 token_group(16), with "
+             "layout=rows or atoms";
     if (names("clamp"))
       return "(clamp(up, -7, 7) + 1) * min(gate, 7) * sigmoid(1.702 * min(gate, 7)) with any two numbers";
     return "activation(alpha * acc + bias) + beta * c, or a part of it that has acc, or activation(gate) * up";
@@ -82,7 +86,11 @@ void linear(Words& words, Epilogue& epilogue) {
     epilogue.alpha = true;
     words.require("*", "\"*\"");
   }
-  words.require("acc", epilogue.alpha ? "acc" : "acc, alpha or an activation");
+  if (words.take("rstd")) {
+    epilogue.rstd = true;
+    words.require("*", "\"*\"");
+  }
+  words.require("acc", epilogue.rstd ? "acc" : epilogue.alpha ? "acc" : "acc, alpha or an activation");
 }
 
 /// A gated product. Gates and ups have alpha and bias alike: the first line says whether, and the others have to agree.
@@ -152,7 +160,7 @@ class GatedText {
   void factor(std::string_view name) {
     // alpha and bias of a factor stand in parentheses, so that the product is what is written.
     if (!words_.take("(")) {
-      if (has_lines_ && (epilogue_.alpha || epilogue_.bias))
+      if (has_lines_ && (epilogue_.alpha || epilogue_.rstd || epilogue_.bias))
         words_.stop("\"(\", and alpha and bias as the gate has them");
       has_lines_ = true;
       words_.require(name, "\"(\" or " + std::string(name));
@@ -167,13 +175,18 @@ class GatedText {
       words_.require("alpha", "alpha, as the other factor has it");
       words_.require("*", "\"*\"");
     }
+    const bool rstd = has_lines_ ? epilogue_.rstd : words_.word() == "rstd";
+    if (rstd) {
+      words_.require("rstd", "rstd, as the other factor has it");
+      words_.require("*", "\"*\"");
+    }
     words_.require(name, name);
     const bool bias = has_lines_ ? epilogue_.bias : words_.word() == "+";
     if (bias) {
       words_.require("+", "\"+\" and bias, as the other factor has it");
       words_.require("bias", "bias");
     }
-    epilogue_.alpha = alpha, epilogue_.bias = bias, has_lines_ = true;
+    epilogue_.alpha = alpha, epilogue_.rstd = rstd, epilogue_.bias = bias, has_lines_ = true;
   }
 
   Words& words_;
@@ -181,8 +194,8 @@ class GatedText {
   bool has_lines_ = false;
 };
 
-/// Whether the text has gates. Then it has no acc.
-bool names_gates(const Words& words) { return words.names("gate") || words.names("up"); }
+/// Whether the text has gates. Then it has no acc. In a result that is quantised, up may also be a rounding.
+bool names_gates(const Words& words) { return words.names("gate") || (words.names("up") && !words.names("=")); }
 
 /// The epilogue of sums that are no gates.
 Epilogue plain_value(Words& words) {
@@ -217,40 +230,75 @@ Epilogue plain_value(Words& words) {
 
 Epilogue value_of(Words& words) { return names_gates(words) ? GatedText(words).parse() : plain_value(words); }
 
-/// A result that is quantised, ahead of it maybe the value under a name.
-class QuantizedText {
+/// A program of outputs, ahead of them maybe the value under a name.
+class OutputsText {
  public:
-  explicit QuantizedText(Words& words) : words_(words) {}
+  explicit OutputsText(Words& words) : words_(words) {}
 
   Epilogue parse() {
-    const bool named = words_.word() != "d";
-    std::string_view name;
-    if (named) {
-      name = new_name();
+    if (words_.word() != "d") {
+      name_ = new_name();
       words_.require("=", "\"=\"");
       epilogue_ = value_of(words_);
       words_.require(";", "\";\"");
     }
-    for (const char* word : {"d", "=", "quantize", "("}) words_.require(word, "\"" + std::string(word) + "\"");
-    if (named)
-      words_.require(name, name);
+    output();
+    while (words_.take(";"))
+      if (!words_.word().empty()) output();
+    if (!stores_) words_.stop("d = ...");
+    return epilogue_;
+  }
+
+ private:
+  void require(std::initializer_list<std::string_view> expected) {
+    for (const std::string_view word : expected) words_.require(word, "\"" + std::string(word) + "\"");
+  }
+  void require_name() { words_.require(name_, name_.empty() ? "a name of the value ahead of the outputs" : name_); }
+  void output() {
+    const Words here = words_;
+    if (!stores_ && words_.take("d")) {
+      stores_ = true;
+      require({"="});
+      if (words_.word() == "quantize")
+        quantized();
+      else if (!name_.empty() && words_.word() == name_)
+        words_.take(name_);
+      else
+        words_.stop(name_.empty() ? "\"quantize\"" : "\"quantize\" or " + std::string(name_));
+    } else if (!epilogue_.amax && words_.take("amax")) {
+      epilogue_.amax = true;
+      require({"=", "amax", "("});
+      require_name();
+      require({")"});
+    } else if (!epilogue_.squares && words_.take("squares")) {
+      epilogue_.squares = true;
+      require({"=", "sum", "("});
+      require_name();
+      require({"*"});
+      require_name();
+      require({",", "over", "=", "n", ")"});
+    } else {
+      here.stop(stores_ ? "another output, amax or squares," : "\"d\"");
+    }
+  }
+  void quantized() {
+    require({"quantize", "("});
+    if (!name_.empty())
+      require_name();
     else
       epilogue_ = value_of(words_);
     words_.require(",", "\",\" and a format");
     epilogue_.quantizes = true;
     format();
     while (words_.take(",")) option();
-    if (!per_) words_.stop("per=token_group(128)");
+    if (!per_) words_.stop("per=token_group(" + columns() + ")");
     if (!scale_) words_.stop("scale=s");
     words_.require(")", "\",\" or \")\"");
-    words_.take(";");
-    return epilogue_;
   }
-
- private:
   std::string_view new_name() {
-    constexpr std::string_view kTaken[] = {"acc", "gate",  "up",   "bias",     "c",     "d",       "s",
-                                           "min", "alpha", "beta", "quantize", "clamp", "sigmoid", ""};
+    constexpr std::string_view kTaken[] = {"acc",     "gate", "up",      "bias", "c",        "d",
+                                           "s",       "min",  "alpha",   "beta", "quantize", "clamp",
+                                           "sigmoid", "amax", "squares", "sum",  "rstd",     ""};
     const std::string_view name = words_.word();
     const bool letter = !name.empty() && ((name[0] >= 'a' && name[0] <= 'z') || name[0] == '_');
     bool taken = !letter || std::find(std::begin(kTaken), std::end(kTaken), name) != std::end(kTaken);
@@ -260,34 +308,56 @@ class QuantizedText {
     return name;
   }
   void format() {
-    for (const DType format : {DType::kE4m3, DType::kE5m2})
+    for (const DType format : {DType::kE4m3, DType::kE5m2, DType::kMxfp8, DType::kMxfp4, DType::kNvfp4})
       if (words_.take(to_string(format))) {
         epilogue_.to = format;
         return;
       }
-    words_.stop("e4m3 or e5m2");
+    words_.stop("e4m3, e5m2, mxfp8, mxfp4 or nvfp4");
   }
+  std::string columns() const { return std::to_string(epilogue_.scaled_columns()); }
   void option() {
     const Words here = words_;
     if (words_.take("per")) {
       if (per_) here.stop("another option");
-      for (const char* word : {"=", "token_group", "(", "128", ")"}) words_.require(word, std::string(word));
+      for (const std::string& word :
+           {std::string("="), std::string("token_group"), std::string("("), columns(), std::string(")")})
+        words_.require(word, word);
       per_ = true;
     } else if (words_.take("scale")) {
       if (scale_) here.stop("another option");
       for (const char* word : {"=", "s"}) words_.require(word, std::string(word));
       scale_ = true;
+    } else if (epilogue_.makes_blocks() && words_.take("layout")) {
+      if (layout_) here.stop("another option");
+      layout_ = true;
+      words_.require("=", "\"=\"");
+      epilogue_.rows_of_scales = words_.take("rows");
+      if (!epilogue_.rows_of_scales) words_.require("atoms", "atoms or rows");
     } else {
-      words_.require("round", "per, scale or round");
-      if (epilogue_.power_of_two) here.stop("another option");
-      for (const char* word : {"=", "power_of_two"}) words_.require(word, std::string(word));
+      rounding();
+    }
+  }
+  void rounding() {
+    const Words here = words_;
+    if (epilogue_.to == DType::kNvfp4) words_.stop("per, scale or layout");
+    words_.require("round", epilogue_.makes_blocks() ? "per, scale, round or layout" : "per, scale or round");
+    if (round_) here.stop("another option");
+    round_ = true;
+    words_.require("=", "=");
+    if (!epilogue_.makes_blocks()) {
+      words_.require("power_of_two", "power_of_two");
       epilogue_.power_of_two = true;
+    } else if (!words_.take("ocp")) {
+      words_.require("up", "ocp or up");
+      epilogue_.round_up = true;
     }
   }
 
   Words& words_;
   Epilogue epilogue_;
-  bool per_ = false, scale_ = false;
+  std::string_view name_;  // of the value; "": it has none
+  bool stores_ = false, per_ = false, scale_ = false, round_ = false, layout_ = false;
 };
 
 }  // namespace
@@ -297,10 +367,14 @@ int result_columns(const GemmProblem& problem) {
 }
 
 bool quantizes(const GemmProblem& problem) { return Words(problem.epilogue).names("quantize"); }
+bool measures(const GemmProblem& problem) {
+  const Words words(problem.epilogue);
+  return words.names("amax") || words.names("squares");
+}
 
 Epilogue parse_epilogue(std::string_view text) {
   Words words(text);
-  const Epilogue epilogue = words.names("quantize") ? QuantizedText(words).parse() : value_of(words);
+  const Epilogue epilogue = words.names("=") ? OutputsText(words).parse() : value_of(words);
   if (!words.word().empty()) words.stop("the end");
   return epilogue;
 }

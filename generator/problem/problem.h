@@ -325,7 +325,7 @@ void visit_fields(GemmProblem& problem, Visitor&& field) {
   field("layout", problem.layout, any{}, "n. a is [m, k], t. a is [k, m]; .t b is [n, k], .n b is [k, n]");
   field("scales", problem.scales, any{}, "granularity of the operands' scales");
   field("epilogue", problem.epilogue, text{4096},
-        "expression of the accumulator, acc, or of gate and up; or d = quantize(...) of one");
+        "expression of the accumulator, acc, or of gate and up; or outputs of one: d = quantize(...), amax, squares");
   field("fast_accumulation", problem.fast_accumulation, any{},
         "fp8 operands: sums stay in the tensor cores for all of k");
   field("batch_invariant", problem.batch_invariant, any{},

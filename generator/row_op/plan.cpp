@@ -68,6 +68,7 @@ RowOpSpec spec_of(const RowOpProblem& problem, Arch arch) {
   if (!spec.has_atoms()) spec.scales = problem.scales.kind;
   spec.scale_columns = spec.scales == ScaleKind::kPerBlock && problem.scales.layout == ScaleLayout::kColumns;
   spec.power_of_two = problem.scales.power_of_two;
+  spec.round_up = problem.scales.round == ScaleRound::kUp;
   spec.has_least = problem.scales.least > 0;
   return spec;
 }

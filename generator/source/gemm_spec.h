@@ -22,6 +22,11 @@ struct GemmSpec {
   float limit = 0, steepness = 0;       // of clamped gates and ups
   bool quantizes = false;               // the kernel makes scales of d, one for 128 columns of a row
   bool power_of_two = false;            // these scales are rounded up to powers of two
+  bool round_up = false;                // d block-scaled: scales with which no element saturates
+  bool rows_of_scales = false;          // d block-scaled: a row of scales for each row, not atoms
+  bool amax = false;                    // the largest magnitude of all values is an output
+  bool squares = false;                 // so are sums of squares, of 128 columns of a row each
+  bool rstd = false;                    // rows have factors, which such sums give
   bool swap_ab = false;                 // rows of the kernel's tile are columns of d
   int block_m = 128, block_n = 128, stages = 4;
   int slab_bytes = 128;              // of k in a slot
@@ -66,8 +71,14 @@ struct GemmSpec {
   bool copies() const { return gather || pointers; }
   /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
   bool halves_columns() const { return gated && !swap_ab; }
-  /// Columns of the kernel's tile, or with swap_ab rows, whose results share scales; 1: there are no scales.
-  int scaled_columns() const { return quantizes ? (gated ? 256 : 128) : 1; }
+  /// Whether d is in a block-scaled format.
+  bool makes_blocks() const { return quantizes && is_block_scaled(d); }
+  /// Columns of the kernel's tile, or with swap_ab rows, whose results share scales; 1: there are no scales. Of
+  /// block-scaled results, those that have whole atoms of them.
+  int scaled_columns() const { return has_groups_of_columns() ? (gated ? 256 : 128) : 1; }
+  /// Whether values of 128 columns of a row make something together.
+  bool has_groups_of_columns() const { return quantizes || measures(); }
+  bool measures() const { return amax || squares; }
   /// Whether parts of k take turns at a tile, through a workspace.
   bool takes_turns() const {
     return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
@@ -113,9 +124,17 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   // Part of the text only where they are not the defaults of templates/kernels/gemm/gemm_defaults.cuh.
   if (spec.quantizes) {
     field("quantizes", spec.quantizes, any{},
-          "128 columns of a row of the result share a scale, which is made of them");
+          is_block_scaled(spec.d) ? "columns of a row of the result share a scale, as its format has it"
+                                  : "128 columns of a row of the result share a scale, which is made of them");
     field("power_of_two", spec.power_of_two, any{}, "that scale is rounded up to a power of two");
+    if (is_block_scaled(spec.d)) {
+      field("round_up", spec.round_up, any{}, "a block's scale is the smallest with which no element saturates");
+      field("rows_of_scales", spec.rows_of_scales, any{}, "each row of the result has a row of scales, not atoms");
+    }
   }
+  if (spec.amax) field("amax", spec.amax, any{}, "the largest magnitude of all values is an output");
+  if (spec.squares) field("squares", spec.squares, any{}, "sums of squares of 128 columns of a row are an output");
+  if (spec.rstd) field("rstd", spec.rstd, any{}, "rows have factors, of sums of squares of the left operand");
   if (spec.scatter) field("scatter", spec.scatter, any{}, "a launch says which row of the result each row becomes");
   if (spec.pointers) field("pointers", spec.pointers, any{}, "a launch says where each group's right operand is");
   if (spec.family == Family::kPortable) {

@@ -70,8 +70,12 @@ void open_fields(const Lines& lines, GemmSpec& spec) {
   if (lines.contains("groups")) spec.groups = GroupKind::kRows;
   spec.quantizes = lines.contains("quantizes");
   spec.scatter = lines.contains("scatter");
+  spec.amax = lines.contains("amax");
+  spec.squares = lines.contains("squares");
+  spec.rstd = lines.contains("rstd");
   spec.pointers = lines.contains("pointers");
 }
+void open_fields(const Lines& lines, RowOpSpec& spec) { spec.round_up = lines.contains("round_up"); }
 void open_fields(const Lines& lines, CombineSpec& spec) { spec.lse_apart = lines.contains("lse_apart"); }
 
 template <class OneSpec>

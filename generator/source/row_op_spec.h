@@ -22,6 +22,7 @@ struct RowOpSpec {
   int weight_offset = 0;
   ScaleKind scales = ScaleKind::kNone;
   bool scale_columns = false, power_of_two = false, has_least = false;
+  bool round_up = false;  // scales of blocks with which no element saturates
   int vector = 8, threads_per_row = 32, rows_per_cta = 1;
   bool operator==(const RowOpSpec&) const = default;
   /// Threads of a CTA.
@@ -49,6 +50,8 @@ void visit_fields(RowOpSpec& spec, Visitor&& field) {
   field("scale_columns", spec.scale_columns, any{}, "scales of a block of all rows lie side by side");
   field("power_of_two", spec.power_of_two, any{}, "scales are powers of two");
   field("has_least", spec.has_least, any{}, "the largest magnitude has a bound from below");
+  // Part of the text only where it is not the default of templates/kernels/row_op.cu.
+  if (spec.round_up) field("round_up", spec.round_up, any{}, "no element of a block saturates");
   field("vector", spec.vector, any{}, "neighbouring elements that a thread has");
   field("threads_per_row", spec.threads_per_row, any{}, "threads that share a row");
   field("rows_per_cta", spec.rows_per_cta, any{}, "rows of a CTA");

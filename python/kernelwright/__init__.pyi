@@ -117,7 +117,9 @@ class GemmKernel(_Handle):
         workspace_bytes: int | None = None, bounds: _Tensor | None = None, status: _Tensor | None = None,
         gather: _Tensor | None = None, source_rows: int | None = None, scale_d: _Tensor | None = None,
         scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
-        expected_m: int = 0, sm_budget: int = 0, pdl: bool = False, constant_b: bool = False,
+        tensor_scale: float | None = None, amax: _Tensor | None = None, squares: _Tensor | None = None,
+        squares_a: _Tensor | None = None, rms_eps: float | None = None, expected_m: int = 0, sm_budget: int = 0,
+        pdl: bool = False, constant_b: bool = False,
     ) -> GemmLaunch: ...
     def launch(
         self, *, a: _Tensor, b: _Tensor, d: _Tensor, c: _Tensor | None = None, bias: _Tensor | None = None,
@@ -126,8 +128,9 @@ class GemmKernel(_Handle):
         workspace_bytes: int | None = None, bounds: _Tensor | None = None, status: _Tensor | None = None,
         gather: _Tensor | None = None, source_rows: int | None = None, scale_d: _Tensor | None = None,
         scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
-        expected_m: int = 0, sm_budget: int = 0, pdl: bool = False, constant_b: bool = False,
-        stream: _Stream | None = None,
+        tensor_scale: float | None = None, amax: _Tensor | None = None, squares: _Tensor | None = None,
+        squares_a: _Tensor | None = None, rms_eps: float | None = None, expected_m: int = 0, sm_budget: int = 0,
+        pdl: bool = False, constant_b: bool = False, stream: _Stream | None = None,
     ) -> None: ...
     def workspace_bytes(
         self, *, a: _Tensor, b: _Tensor, d: _Tensor, c: _Tensor | None = None, bias: _Tensor | None = None,
@@ -136,7 +139,9 @@ class GemmKernel(_Handle):
         workspace_bytes: int | None = None, bounds: _Tensor | None = None, status: _Tensor | None = None,
         gather: _Tensor | None = None, source_rows: int | None = None, scale_d: _Tensor | None = None,
         scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
-        expected_m: int = 0, sm_budget: int = 0, pdl: bool = False, constant_b: bool = False,
+        tensor_scale: float | None = None, amax: _Tensor | None = None, squares: _Tensor | None = None,
+        squares_a: _Tensor | None = None, rms_eps: float | None = None, expected_m: int = 0, sm_budget: int = 0,
+        pdl: bool = False, constant_b: bool = False,
     ) -> int: ...
     def __call__(
         self, a: _Tensor, b: _Tensor, *, out: _Tensor | None = None, c: _Tensor | None = None,
@@ -145,8 +150,9 @@ class GemmKernel(_Handle):
         workspace_bytes: int | None = None, bounds: _Tensor | None = None, status: _Tensor | None = None,
         gather: _Tensor | None = None, source_rows: int | None = None, scale_d: _Tensor | None = None,
         scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
-        expected_m: int = 0, sm_budget: int = 0, pdl: bool = False, constant_b: bool = False,
-        stream: _Stream | None = None,
+        tensor_scale: float | None = None, amax: _Tensor | None = None, squares: _Tensor | None = None,
+        squares_a: _Tensor | None = None, rms_eps: float | None = None, expected_m: int = 0, sm_budget: int = 0,
+        pdl: bool = False, constant_b: bool = False, stream: _Stream | None = None,
     ) -> Any: ...
 
 class GemmLaunch:

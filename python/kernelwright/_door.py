@@ -252,22 +252,22 @@ class GemmCalls:
         def find(a, given):
             shape = a.shape
             if problem.scatters:
-                return (given.get("result_rows") or 0, problem.columns), problem.dtypes["d"]
+                return (given.get("result_rows") or 0, problem.d_columns), problem.dtypes["d"]
             if problem.gathers and given.get("gather") is not None:
                 shape = read("gather", given["gather"]).shape or (given.get("m") or 0,)
             elif problem.slices and len(shape) == 2:
-                return (problem.count, shape[1], problem.columns), problem.dtypes["d"]
+                return (problem.count, shape[1], problem.d_columns), problem.dtypes["d"]
             elif problem.even and len(shape) == 3:
-                return (*shape[:2], problem.columns), problem.dtypes["d"]
+                return (*shape[:2], problem.d_columns), problem.dtypes["d"]
             elif len(shape) != 2:
-                return (0, problem.columns), problem.dtypes["d"]
-            return (shape[rows], problem.columns), problem.dtypes["d"]
+                return (0, problem.d_columns), problem.dtypes["d"]
+            return (shape[rows], problem.d_columns), problem.dtypes["d"]
 
         def find_scales(a, given):
             shape, rows_of_d = find(a, given)[0], 1
             for extent in shape[:-1]:
                 rows_of_d *= extent
-            return problem.scale_d_shape(rows_of_d), "f32"
+            return problem.scale_d_shape(rows_of_d), "u8" if "d" in problem.formats else "f32"
         return {"out": find, "scale_d": find_scales} if problem.quantizes else {"out": find}
 
 

@@ -1,4 +1,6 @@
 """The arguments of a GEMM's launch, checked against the problem."""
+import re
+
 from . import _structs as structs
 from ._arguments import check_place, set_numbers, set_workspace_bytes
 from ._errors import ConfigError
@@ -46,6 +48,15 @@ def of_batch(name, view, count):
     return View(view.address, (groups * rows, columns), (stride, view.strides[2]), view.dtype, view.where, view.device)
 
 
+BITS = {"mxfp8": 8, "mxfp4": 4, "nvfp4": 4}  # of elements that come with scales of their own: tensors of bytes
+SHARERS = {"mxfp8": 32, "mxfp4": 32, "nvfp4": 16}  # of a scale
+
+
+def atom_bytes(rows, columns, dtype):
+    """Bytes of the scales of such a matrix: whole atoms."""
+    return -(-rows // 128) * -(-columns // (4 * SHARERS[dtype])) * 512
+
+
 class GemmProblem:
     """A config's "problem" of kind "gemm" with the defaults of docs/config.md."""
 
@@ -55,6 +66,8 @@ class GemmProblem:
         # A gate and an up make one element of d.
         self.columns = self.n // 2 if "gate" in problem.get("epilogue", "acc") else self.n
         self.dtypes = {name: dtype.get(name, "bf16") for name in ("a", "b", "c", "d")} | {"bias": dtype.get("c", "bf16")}
+        self.formats = {name: dtype for name, dtype in self.dtypes.items() if dtype in BITS}
+        self.dtypes |= {name: "u8" for name in self.formats}
         self.layout, self.scales = problem.get("layout", "nt"), problem.get("scales", "none")
         groups = problem.get("groups", {})
         kind, self.bounds = groups.get("kind", "none"), groups.get("bounds", "starts")
@@ -64,12 +77,24 @@ class GemmProblem:
         self.slices = kind == "k"  # groups have rows of a and b
         self.stacked = "abcd" if self.batched else "cd" if self.slices else ""  # operands that are a matrix for each group
         self.even = kind in ("masked", "batch") and not self.gathers  # a has as many rows for each group
-        self.quantizes = "quantize" in problem.get("epilogue", "acc")
+        epilogue = problem.get("epilogue", "acc")
+        self.quantizes = "quantize" in epilogue
+        words = set(re.findall(r"\w+", epilogue))
+        self.statistics = {"amax": "amax" in words, "squares": "squares" in words, "squares_a": "rstd" in words}
+        self.rows_of_scales = self.quantizes and "layout=rows" in epilogue.replace(" ", "")
+        self.d_columns = self.bytes_of("d", self.columns)  # of a tensor
         self.result_groups = self.count if kind in ("masked", "batch") else 1  # whose scales of d lie one behind the other
+
+    def bytes_of(self, name, elements):
+        """How many elements a tensor of an operand has for these: bytes of block-scaled ones."""
+        return elements * BITS[self.formats[name]] // 8 if name in self.formats else elements
 
     def shape(self, name, m):
         """Rows and columns of a matrix; None: any number. With groups, matrices of b lie one behind the other. Those of slices
         are slice()'s."""
+        if name in self.formats:
+            rows, columns = {"a": (m, self.k), "b": (self.n, self.k), "d": (m, self.columns)}[name]
+            return rows, self.bytes_of(name, columns)
         n, k, count = self.n, self.k, self.count
         blocks = [-(-k // 128), n // self.columns * -(-self.columns // 128)]
         scale_a = (count * blocks[0], m // count) if self.even and isinstance(m, int) else (blocks[0], m)
@@ -82,7 +107,11 @@ class GemmProblem:
         return ("out", "scale_d") if self.quantizes else ("out",)
 
     def scale_d_shape(self, rows):
-        """The scales of a quantised d of so many rows, of masked groups and a batch with the group first."""
+        """The scales of a quantised d of so many rows, of masked groups and a batch with the group first. Of block-scaled
+        formats they are bytes."""
+        if "d" in self.formats:
+            sharers = SHARERS[self.formats["d"]]
+            return (rows, self.columns // sharers) if self.rows_of_scales else (atom_bytes(rows, self.columns, self.formats["d"]),)
         blocks, groups = self.columns // 128, self.result_groups
         return (groups, blocks, rows // groups) if groups > 1 else (blocks, rows)
 
@@ -131,11 +160,27 @@ class GemmProblem:
         c.b_stride = stride_of_b or c.b_stride
         for name in ("scale_a", "scale_b"):
             if name in views and views[name].shape is not None:
-                self.scale(name, views[name], sources if self.gathers else m, c)
+                if name[-1] in self.formats:
+                    of = name[-1]
+                    self.atoms(name, views[name], atom_bytes(m if of == "a" else self.n, self.k, self.formats[of]))
+                else:
+                    self.scale(name, views[name], sources if self.gathers else m, c)
         if "scale_d" in views and views["scale_d"].shape is not None:
             if not self.quantizes:
                 raise ConfigError("scale_d: is given, and the epilogue does not quantise")
-            self.blocks("scale_d", views["scale_d"], m, c)
+            if "d" not in self.formats:
+                self.blocks("scale_d", views["scale_d"], m, c)
+            elif self.rows_of_scales:
+                self.blocks("scale_d", views["scale_d"], m, c, "u8", self.scale_d_shape(m))
+            else:
+                self.atoms("scale_d", views["scale_d"], *self.scale_d_shape(m))
+        for name, is_used in self.statistics.items():
+            if name in views and not is_used:
+                raise ConfigError(f"{name}: is given, and the epilogue has no {'rstd' if name == 'squares_a' else name}")
+            if name == "amax" and name in views and views[name].shape is not None:
+                self.vector(name, views[name], "f32", 1)
+            elif name in views and views[name].shape is not None:
+                self.blocks(name, views[name], m, c, "f32", (-(-(self.k if name == "squares_a" else self.columns) // 128), m))
         if "bias" in views and views["bias"].shape is not None:
             self.vector("bias", views["bias"], self.dtypes["bias"], self.count * self.n)
         for name, size, is_read, what in (("bounds", self.bounds_count(), self.bounds_count(), "with bounds"),
@@ -185,7 +230,8 @@ class GemmProblem:
         no_stride_of_zero(name, view)
         if m is None:
             m = view.shape[1 if name == "a" and self.layout[0] == "t" else 0]
-        return (view.strides[0] if view.shape[0] > 1 else view.shape[1]), m
+        stride = view.strides[0] if view.shape[0] > 1 else view.shape[1]
+        return (stride * 8 // BITS[self.formats[name]] if name in self.formats else stride), m
 
     def slice(self, name, view, rows, m):
         """Of a or b, whose rows belong to groups of kind k: their stride, their number, and the rows of all groups' d."""
@@ -207,10 +253,15 @@ class GemmProblem:
             return self.vector(name, view, "f32", {"per_token": m if name == "scale_a" else self.count * self.n}.get(self.scales, one))
         self.blocks(name, view, m, c)
 
-    def blocks(self, name, view, m, c):
+    def atoms(self, name, view, count):
+        """Scales of a block-scaled matrix: bytes of whole atoms."""
+        if not is_contiguous(view) or view.bytes < count:
+            raise ConfigError(f"{name}: has {view.bytes} bytes, shape {list(view.shape)}; it is contiguous and has {count} at least")
+
+    def blocks(self, name, view, m, c, dtype="f32", shape=None):
         """Scales of blocks, a matrix."""
-        self.dtype(name, view, "f32")
-        shape = self.shape(name, m)
+        self.dtype(name, view, dtype)
+        shape = shape or self.shape(name, m)
         if tuple(view.shape) != tuple(shape) or (view.shape[1] > 1 and view.strides[1] != 1):
             raise ConfigError(f"{name}: has shape {list(view.shape)} and strides {list(view.strides)}; it is {list(shape)}, its rows "
                               "contiguous")

@@ -127,13 +127,15 @@ class GemmKernel(GemmCalls, _Handle):
 
     def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None,
              workspace=None, workspace_bytes=None, bounds=None, status=None, gather=None, source_rows=None, scale_d=None,
-             scatter=None, result_rows=None, b_stride=None, expected_m=0, sm_budget=0, pdl=False, constant_b=False):
+             scatter=None, result_rows=None, b_stride=None, tensor_scale=None, amax=None, squares=None, squares_a=None,
+             rms_eps=None, expected_m=0, sm_budget=0, pdl=False, constant_b=False):
         """A GemmLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors are given as for Kernel.bind(): a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m,
         n], bias [n], rows contiguous. Scales are f32: per_tensor [1], per_token [m] and [n], per_block [k / 128, m]
         and [n / 128, k / 128]. With gates, d is [m, n / 2] and that scale_b [2 ceil(n / 256), k / 128]. Block-scaled
-        operands and their atoms of scales are given as addresses. workspace: workspace_bytes() bytes of any dtype.
+        operands are u8 [rows, bytes of a row], and their scales bytes of whole atoms, as QuantizeKernel makes them.
+        workspace: workspace_bytes() bytes of any dtype.
 
         m is needed only beside addresses; alpha and beta are 1 unless given. With pdl, constant_b says that no
         earlier kernel that may still run writes b. The first tiles of b are then loaded before that kernel has ended,
@@ -155,7 +157,11 @@ class GemmKernel(GemmCalls, _Handle):
 
         If the epilogue quantises, scale_d is f32 [columns of d / 128, m] and is written. Of masked groups and a batch it
         is [count, columns of d / 128, capacity]. A GEMM with per_block scales takes d and scale_d as a and scale_a, if m, or the
-        capacity, is a multiple of 4.
+        capacity, is a multiple of 4. If it quantises to mxfp8, mxfp4 or nvfp4, d is u8 [m, bytes of a row], and scale_d u8:
+        whole atoms, or with layout=rows [m, columns of d / 32 or 16]. value / tensor_scale is quantised, 1 unless given.
+
+        Where the epilogue has them: amax, f32 [1], becomes the largest magnitude if it is less. squares, f32 [columns of d
+        / 128, m], is written. For rstd, squares_a is such a tensor of a, [k / 128, m], and rms_eps is 1e-6 unless given.
         """
         tensors, numbers = tensors_and_numbers(structs.GemmTensors, locals())
         built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)

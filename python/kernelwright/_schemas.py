@@ -43,10 +43,10 @@ def _schemas():
     """The schema of each operator by its name and overload."""
     attention = _arguments(Kernel.bind, structs.AttentionTensors, ("q", "k", "v", "o", "lse", "workspace"))
     common = [argument for argument in attention if argument.partition("=")[0].split()[-1] in COMMON]
-    gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace", "scale_d"))
+    gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace", "scale_d", "amax", "squares"))
     # torch.compile cannot return a tensor beside an optional one that is written: gemm.out alone says that status is.
     gemm_out = ["Tensor(s!)? status=None" if argument.startswith("Tensor? status") else argument for argument in gemm]
-    gemm_out = ["Tensor(b!)? scale_d=None", *gemm_out]
+    gemm_out = ["Tensor(b!)? scale_d=None", "Tensor(m!)? amax=None", "Tensor(q!)? squares=None", *gemm_out]
     quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
     write = [MUTATED.get(argument, argument) for argument in _arguments(KvWriteKernel.bind, structs.KvWriteTensors, (
         "q", "k", "v", "q_out", "k_cache", "v_cache", "num_pages", "batch", "kv_len", "kv_tokens", "cos_sin_rows"))]

@@ -143,6 +143,7 @@ class AttentionTensors(Struct):
 
 SET_ALPHA = 1
 SET_BETA = 2
+SET_RMS_EPS = 4
 
 
 class GemmTensors(Struct):
@@ -154,7 +155,8 @@ class GemmTensors(Struct):
                 ("bounds", c_uint64), ("status", c_uint64), ("gather", c_uint64), ("expected_m", c_int32),
                 ("source_rows", c_int32), ("scale_d", c_uint64), ("scale_d_stride", c_int64), ("a_batch_stride", c_int64),
                 ("b_batch_stride", c_int64), ("c_batch_stride", c_int64), ("d_batch_stride", c_int64), ("scatter", c_uint64),
-                ("result_rows", c_int32)]
+                ("result_rows", c_int32), ("tensor_scale", c_float), ("rms_eps", c_float), ("amax", c_uint64),
+                ("squares", c_uint64), ("squares_a", c_uint64), ("squares_stride", c_int64), ("squares_a_stride", c_int64)]
 
 
 class QuantizeTensors(Struct):

@@ -264,11 +264,11 @@ def _shaped(name, kernel, tensors, named):
             rows = first.shape[:2]
         else:
             rows = (first.shape[1 if problem.layout[0] == "t" else 0],)
-        out = first.new_empty((*rows, problem.columns), dtype=_DTYPES[problem.dtypes["d"]])
+        out = first.new_empty((*rows, problem.d_columns), dtype=_DTYPES[problem.dtypes["d"]])
         if not problem.quantizes:
             return out
         count = rows[0] if len(rows) == 1 else rows[0] * rows[1]
-        return out, first.new_empty(problem.scale_d_shape(count), dtype=torch.float32)
+        return out, first.new_empty(problem.scale_d_shape(count), dtype=torch.uint8 if "d" in problem.formats else torch.float32)
     if name == "kv_write":
         problem = kernel._problem
         rows = problem.tokens_of(named, first.shape[0])

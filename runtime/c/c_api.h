@@ -410,19 +410,16 @@ KERNELWRIGHT_API kernelwright_status kernelwright_workspace_bytes(const kernelwr
                                                                   uint64_t* bytes);
 
 /* Bits of kernelwright_gemm_tensors.overrides. */
-enum { KERNELWRIGHT_SET_ALPHA = 1, KERNELWRIGHT_SET_BETA = 2 };
+enum { KERNELWRIGHT_SET_ALPHA = 1, KERNELWRIGHT_SET_BETA = 2, KERNELWRIGHT_SET_RMS_EPS = 4 };
 
 /* GemmTensors of runtime/gemm/kernel.h, field for field. Device addresses, 0: none. Strides in elements, 0: no gap. */
 typedef struct kernelwright_gemm_tensors {
   size_t struct_size;
   uint64_t a, b, d; /* b with pointers: uint64 [count], the address of each group's matrix */
   uint64_t c, bias, scale_a, scale_b;
-  int64_t a_stride, b_stride, c_stride, d_stride;
-  int64_t scale_a_stride, scale_b_stride;
-  int32_t m; /* rows of d */
-  int32_t sm_budget;
-  int32_t pdl;
-  uint32_t overrides; /* which of the following are read; the others are 1 */
+  int64_t a_stride, b_stride, c_stride, d_stride, scale_a_stride, scale_b_stride;
+  int32_t m, sm_budget, pdl; /* m: rows of d */
+  uint32_t overrides;        /* which of alpha, beta and rms_eps are read; the others are 1, 1, 1e-6 */
   float alpha, beta;
   int32_t constant_b; /* with pdl: no kernel ahead that may still run writes b */
   uint64_t workspace, workspace_bytes;
@@ -431,12 +428,15 @@ typedef struct kernelwright_gemm_tensors {
   uint64_t gather;     /* with gather: int32 [m], the row of a for each row of d; outside [0, source_rows): zeros */
   int32_t expected_m;  /* rows of a group that has any; 0: m / count, rounded up */
   int32_t source_rows; /* with gather: rows of a; of groups of kind k: rows of a and b */
-  uint64_t scale_d;    /* where the epilogue quantises: f32 [columns of d / 128, m], which is written */
+  uint64_t scale_d;    /* where the epilogue quantises: f32 [columns of d / 128, m], or a block format's bytes */
   int64_t scale_d_stride;
   /* of a batch, and c and d of kind k: elements from the first row of a group to that of the next; 0: without a gap */
   int64_t a_batch_stride, b_batch_stride, c_batch_stride, d_batch_stride;
-  uint64_t scatter;    /* with scatter: int32 [m], the row of d that each row becomes; -1: none */
-  int32_t result_rows; /* with scatter: rows of d and c */
+  uint64_t scatter;                  /* with scatter: int32 [m], the row of d that each row becomes; -1: none */
+  int32_t result_rows;               /* with scatter: rows of d and c */
+  float tensor_scale, rms_eps;       /* d of a block format: values / tensor_scale are quantised, 0: 1; of rstd */
+  uint64_t amax, squares, squares_a; /* of epilogues with amax, squares, rstd: GemmTensors says what they are */
+  int64_t squares_stride, squares_a_stride;
 } kernelwright_gemm_tensors;
 
 /* Bytes of workspace that a launch with the rows of `tensors` needs (addresses are not read): 0 but for kernels whose

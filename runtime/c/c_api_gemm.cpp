@@ -10,7 +10,9 @@ constexpr std::size_t kGemmTensors1 = KERNELWRIGHT_END_OF(kernelwright_gemm_tens
 
 GemmTensors tensors_of(const kernelwright_gemm_tensors* given) {
   const auto c = read_struct(&not_null(given, "gemm_tensors"), "gemm_tensors", kGemmTensors1);
-  return read_fields<GemmTensors>(c, "gemm_tensors");
+  auto tensors = read_fields<GemmTensors>(c, "gemm_tensors");
+  if (tensors.tensor_scale == 0) tensors.tensor_scale = 1;  // left out
+  return tensors;
 }
 
 const char* use_of(const GemmKernel&) {

@@ -6,11 +6,9 @@
 #include <cmath>
 #include <utility>
 
-#include "contract/block_scales.h"
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/gemm/planner.h"
-#include "kernelwright/generator/problem/epilogue.h"
-#include "kernelwright/runtime/launch/rules.h"
+#include "kernelwright/runtime/gemm/rules.h"
 
 namespace kernelwright::detail {
 namespace {
@@ -24,48 +22,7 @@ bool fits(const Matrix& matrix, bool aligned) {
   return matrix.address && (!aligned || (low & (kRowAlignment - 1)) == 0);
 }
 
-class GemmRules : public ArgumentRules {
- public:
-  GemmRules(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices)
-      : kernel_(kernel), spec_(spec), tensors_(tensors), of_(matrices) {
-    numbers();
-    groups();
-    batch();
-    operands();
-    epilogue();
-    scales();
-    result_scales();
-    whole_device();
-  }
-
- private:
-  void numbers();
-  void groups();
-  void batch();
-  void words(const char* path, DevicePtr address, std::int64_t count);
-  static Matrix of_words(DevicePtr address, std::int64_t count) { return {address, DType::kF32, 1, count, count}; }
-  void operands();
-  void operand(const char* path, const Matrix& matrix, bool aligned);
-  void pointers_of_b();
-  void rows_begin_aligned(const std::string& stride, const Matrix& matrix);
-  void mapped_rows(const char* path, const Matrix& matrix);
-  void mapped_matrices(const char* path, const Matrix& all);
-  void mapped_stride(const char* path, std::int64_t rows, CheckedInt stride, int bytes);
-  void epilogue();
-  void optional(const char* path, DevicePtr address, bool wanted, int alignment, const char* what);
-  void scales();
-  void block_scales();
-  void atom_scales();
-  void result_scales();
-  void scales_fit(const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes);
-  void whole_device();
-
-  const LoadedGemm& kernel_;
-  const GemmSpec& spec_;
-  const GemmTensors& tensors_;
-  const GemmMatrices& of_;
-  const bool mapped_ = spec_.family != Family::kPortable;  // that family stores elements
-};
+}  // namespace
 
 void GemmRules::numbers() {
   const int m = tensors_.m;
@@ -178,11 +135,11 @@ void GemmRules::operands() {
     bad(!pointers && of_.d.overlaps(of_.b), "/d",
         [] { return std::string("overlaps b, which is still read while d is written"); });
   }
-  operand("/d", of_.d, mapped_);
+  operand("/d", of_.d, mapped_ || spec_.makes_blocks());
   if (mapped_) {
     if (kernel_.k > 0) mapped_rows("/a_stride", of_.a), mapped_rows("/b_stride", of_.b);
     mapped_rows("/d_stride", of_.d);
-  } else {
+  } else if (!spec_.makes_blocks()) {
     aligned("/d", tensors_.d, bits_of(spec_.d) / 8);
   }
 }
@@ -258,103 +215,6 @@ void GemmRules::optional(const char* path, DevicePtr address, bool wanted, int a
   if (wanted) aligned(path, address, alignment);
 }
 
-void GemmRules::scales() {
-  const bool per_block = spec_.scales == ScaleKind::kPerBlock && kernel_.k > 0;
-  const bool scaled = per_block || spec_.scales == ScaleKind::kPerTensor || spec_.scales == ScaleKind::kPerToken;
-  if (scaled || spec_.scales == ScaleKind::kNone) {  // of no block at all they may be given
-    if (!has_no_sources(kernel_, tensors_) || spec_.scales == ScaleKind::kPerTensor)
-      optional("/scale_a", tensors_.scale_a, scaled, 4, "the operands have scales");
-    optional("/scale_b", tensors_.scale_b, scaled, 4, "the operands have scales");
-  }
-  if (!per_block) return;
-  if (is_block_scaled(spec_.a))
-    atom_scales();
-  else
-    block_scales();
-}
-
-void GemmRules::block_scales() {
-  const std::int64_t k_blocks = (kernel_.k + 127) / 128, rows = scaled_rows(kernel_, tensors_.m, tensors_.source_rows);
-  const std::int64_t of_a = own_scales(kernel_) ? kernel_.groups.count : 1;
-  if (!has_no_sources(kernel_, tensors_))
-    scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks * of_a, of_.scale_a_stride, 4);
-  scales_fit("/scale_b_stride", tensors_.scale_b,
-             std::int64_t{scale_rows_of_b(kernel_.n, spec_.gated)} * kernel_.groups.count, of_.scale_b_stride, 4);
-  bad(of_.scale_a_stride < rows || of_.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
-    return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of_.scale_a_stride, rows,
-                       (rows + 3) / 4 * 4);
-  });
-  aligned("/scale_a", tensors_.scale_a, kRowAlignment);
-  bad(of_.scale_b_stride < k_blocks, "/scale_b_stride", [&] {
-    return fmt::format("{} is less than the {} blocks of 128 that k = {} has", of_.scale_b_stride, k_blocks, kernel_.k);
-  });
-}
-
-void GemmRules::atom_scales() {
-  const std::int64_t needed = scale_atoms_of_row(kernel_.k, spec_.a);
-  constexpr std::int64_t kRows = contract::kScaleAtomRows;
-  constexpr int kBytes = contract::kScaleAtomBytes;
-  scales_fit("/scale_a_stride", tensors_.scale_a, (tensors_.m + kRows - 1) / kRows, of_.scale_a_stride, kBytes);
-  scales_fit("/scale_b_stride", tensors_.scale_b, (kernel_.n + kRows - 1) / kRows, of_.scale_b_stride, kBytes);
-  const auto atoms = [&](const std::string& path, DevicePtr address, std::int64_t stride) {
-    aligned(path, address, kRowAlignment);
-    bad(stride < needed, path + "_stride", [&] {
-      return fmt::format("{} is less than the {} atoms of scales, of {} elements each, that k = {} has", stride, needed,
-                         contract::kScaleAtomScales * scale_vector(spec_.a), kernel_.k);
-    });
-  };
-  atoms("/scale_a", tensors_.scale_a, of_.scale_a_stride);
-  atoms("/scale_b", tensors_.scale_b, of_.scale_b_stride);
-}
-
-/// Of a quantised d.
-void GemmRules::result_scales() {
-  optional("/scale_d", tensors_.scale_d, spec_.quantizes, 4, "the epilogue quantises");
-  if (!spec_.quantizes || !tensors_.scale_d) return;
-  const Matrix& written = of_.scale_d;
-  row_holds("/scale_d_stride", written);
-  within_memory("/scale_d_stride", written);
-  const auto apart = [&](const Matrix& other, const char* name) {
-    bad(other.address && written.overlaps(other), "/scale_d",
-        [&] { return fmt::format("overlaps {}, and is written while the kernel uses that", name); });
-  };
-  const std::int64_t groups = kernel_.groups.count;
-  const std::int64_t k_blocks = (kernel_.k + 127) / 128, of_masked = own_scales(kernel_) ? groups : 1;
-  const bool blocks = spec_.scales == ScaleKind::kPerBlock, tokens = spec_.scales == ScaleKind::kPerToken;
-  const std::int64_t rows_of_a = kernel_.groups.gather ? tensors_.source_rows : tensors_.m;
-  apart(of_.d, "d");
-  if (kernel_.k > 0) apart(of_.a, "a");
-  if (kernel_.k > 0) apart(kernel_.groups.pointers ? of_words(tensors_.b, 2 * groups) : of_.b, "b");
-  if (spec_.adds_c) apart(of_.c, "c");
-  apart({tensors_.bias, spec_.c, groups, kernel_.n, kernel_.n}, "bias");
-  if (blocks) {
-    apart({tensors_.scale_a, DType::kF32, k_blocks * of_masked, scaled_rows(kernel_, tensors_.m, tensors_.source_rows),
-           of_.scale_a_stride},
-          "scale_a");
-    apart(
-        {tensors_.scale_b, DType::kF32, scale_rows_of_b(kernel_.n, spec_.gated) * groups, k_blocks, of_.scale_b_stride},
-        "scale_b");
-  } else {
-    apart(of_words(tensors_.scale_a, tokens ? rows_of_a : 1), "scale_a");
-    apart(of_words(tensors_.scale_b, groups * (tokens ? kernel_.n : 1)), "scale_b");
-  }
-  apart(of_words(tensors_.bounds, groups), "bounds");
-  apart(of_words(tensors_.gather, tensors_.m), "gather");
-  apart(of_words(tensors_.status, 1), "status");
-}
-
-void GemmRules::scales_fit(const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes) {
-  const CheckedInt apart = CheckedInt(stride) * bytes;
-  const auto all = static_cast<std::uint64_t>((apart * std::max<std::int64_t>(rows, 1)).or_most());
-  bad(stride > 0 && !is_span(address, all), path, [&] {
-    return fmt::format(
-        "{} brings {} rows of scales at {:#x} behind what 64-bit addresses reach, or to more than {} "
-        "bytes",
-        stride, rows, address, kMostBytes);
-  });
-  if (mapped_) mapped_stride(path, rows, stride, bytes);
-}
-
 /// What a launch takes of the device besides its operands.
 void GemmRules::whole_device() {
   bad(tensors_.sm_budget > 0 && takes_all_sms(spec_), "/sm_budget", [&] {
@@ -371,8 +231,6 @@ void GemmRules::whole_device() {
               [&] { return fmt::format("to add {} parts of k; see GemmKernel::workspace_bytes()", spec_.split_k); });
 }
 
-}  // namespace
-
 bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
                  const GemmMatrices& of) noexcept {
   if ((t.m | t.sm_budget) < 0 || kernel.k == 0 || (t.pdl && !kernel.has_pdl)) return false;
@@ -384,11 +242,13 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
   if (t.m > kRows || std::int64_t{t.m} * kernel.n > kElements) return false;
   const bool mapped = spec.family != Family::kPortable;
   if (!fits(of.a, true) || !fits(of.b, true) || !fits(of.d, mapped)) return false;
+  if (spec.has_groups_of_columns() || spec.rstd || t.tensor_scale != 1) return false;
+  if (t.amax || t.squares || t.squares_a || t.rms_eps < 0) return false;
   if (t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0) return false;
   if (of.d.overlaps(of.a) || of.d.overlaps(of.b)) return false;
   if (spec.takes_turns() || (t.sm_budget > 0 && takes_all_sms(spec))) return false;
   if (!std::isfinite(t.alpha) || !std::isfinite(t.beta)) return false;
-  return !t.c && !t.bias && !t.scale_a && !t.scale_b && !t.scale_d && !spec.adds_c && !spec.bias && !spec.quantizes &&
+  return !t.c && !t.bias && !t.scale_a && !t.scale_b && !t.scale_d && !spec.adds_c && !spec.bias &&
          spec.scales == ScaleKind::kNone;
 }
 

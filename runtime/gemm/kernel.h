@@ -67,6 +67,9 @@ struct GemmTensors {
   /// Where the epilogue quantises: f32 [columns of d / 128, m], and of masked groups and a batch [count, columns of
   /// d / 128, m / count]. It is written, and overlaps nothing else. A GEMM reads it as its scale_a. scale_d_stride:
   /// from one row of it to the next; 0 stands for m, or m / count, rounded up to 4.
+  /// Of a d in mxfp8, mxfp4 or nvfp4: bytes, atoms of contract/scale_atoms.h as a GEMM reads them, aligned to 16
+  /// bytes. Rows past m, up to whole atoms, get scales of 0. scale_d_stride: atoms from 128 rows to the next 128; 0
+  /// stands for those of d's columns. Or with layout=rows [m, columns of d / 32 or 16], scale_d_stride bytes apart.
   DevicePtr scale_d = 0;
   std::int64_t scale_d_stride = 0;
   /// Of a batch (GemmGroups), and for c and d of kind k: elements from the first row of a group to the first row of the
@@ -74,6 +77,20 @@ struct GemmTensors {
   /// apart, and so on. So groups may lie behind each other, [count, m / count, k], or side by side, [m / count, count,
   /// k]. Rows of d of two groups have no element in common.
   std::int64_t a_batch_stride = 0, b_batch_stride = 0, c_batch_stride = 0, d_batch_stride = 0;
+  /// Of a d in mxfp8, mxfp4 or nvfp4: values / tensor_scale are quantised, and the next GEMM's alpha undoes it. Above
+  /// 0.
+  float tensor_scale = 1;
+  /// With amax: an f32, at least 0, that becomes the largest magnitude of all values if it is less. The caller clears
+  /// it.
+  DevicePtr amax = 0;
+  /// With squares: f32 [columns of d / 128, rounded up, m], which is written. squares_stride: from one row of it to the
+  /// next; 0 stands for m rounded up to 4.
+  DevicePtr squares = 0;
+  std::int64_t squares_stride = 0;
+  /// With rstd: such sums of a, f32 [k / 128, rounded up, m]. rms_eps joins their mean, and is at least 0.
+  DevicePtr squares_a = 0;
+  std::int64_t squares_a_stride = 0;
+  float rms_eps = 1e-6f;
 };
 
 /// The one list of the fields that the C ABI's struct has too, by the same names. `field` takes a field of `tensors`
@@ -113,8 +130,15 @@ void visit_fields(GemmTensors& tensors, Other& other, Field&& field, IfSet&& if_
   field(tensors.d_batch_stride, other.d_batch_stride);
   field(tensors.scatter, other.scatter);
   field(tensors.result_rows, other.result_rows);
+  field(tensors.tensor_scale, other.tensor_scale);
+  field(tensors.amax, other.amax);
+  field(tensors.squares, other.squares);
+  field(tensors.squares_stride, other.squares_stride);
+  field(tensors.squares_a, other.squares_a);
+  field(tensors.squares_a_stride, other.squares_a_stride);
   if_set(tensors.alpha, other.alpha);
   if_set(tensors.beta, other.beta);
+  if_set(tensors.rms_eps, other.rms_eps);
 }
 
 /// A handle to the kernels of one GEMM.

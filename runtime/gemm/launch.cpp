@@ -51,6 +51,16 @@ void set_scales(contract::GemmWithScales<Params>& params, const GemmMatrices& of
   params.scale_d_stride = of.scale_d.stride;
 }
 
+/// Of kernels that quantise to a block-scaled format.
+template <class Params>
+void set_blocks(contract::GemmWithBlocks<Params>& params, const GemmTensors& tensors, const GemmMatrices& of) {
+  params.elements = pointer<void>(of.d.address);
+  params.row_bytes = of.d.stride_bytes();
+  params.scale_d = pointer<std::uint8_t>(of.scale_d.address);
+  params.scale_d_stride = of.scale_d_stride;
+  params.tensor_scale = tensors.tensor_scale;
+}
+
 /// What kernels take whose groups have matrices d at strides, behind the parameters of their family.
 template <class Params>
 void set_batch(contract::GemmWithBatch<Params>& params, const GemmMatrices& of) {
@@ -131,7 +141,7 @@ void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const 
   if (kernel.groups.any()) params.k = kernel.k;  // without k there is no slab, and nothing of a stand-in is read
 }
 
-void set_operands(contract::BlackwellGemmGroupedParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
+void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
                   const GemmTensors& tensors, const GemmMatrices& of) {
   const BlackwellGemmTensorMaps maps = blackwell_tensor_maps_of(spec, tensors, of, kernel.groups);
   if (maps.has_a) encode(*kernel.device, params.a, maps.a);
@@ -142,15 +152,46 @@ void set_operands(contract::BlackwellGemmGroupedParams& params, const LoadedGemm
     encode(*kernel.device, params.scales_b, maps.scales_b);
   }
   set_mapped(params, kernel, spec, tensors, of);
-  set_groups(params.groups, kernel, tensors, of);
   // Sums that are added slab by slab are zeros where there is no slab, and no scale is read then.
   if (spec.promotion > 0) params.k = kernel.k;
 }
 
-/// Calls launch(params, bytes) with the parameters of a kernel that are Params, and in a batch or with a quantised d
-/// more.
+/// Calls launch(params) with the parameters of a kernel that are Params, or where it has outputs beside d or factors of
+/// rows with those and more.
 template <class Params, class Launch>
-void with_parameters(const LoadedGemm& kernel, const GemmSpec& spec, const GemmMatrices& of, const Launch& launch) {
+void with_statistics(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of, const Launch& launch) {
+  if (!spec.measures() && !spec.rstd) {
+    Params params{};
+    return launch(params);
+  }
+  contract::GemmWithStatistics<Params> params{};
+  params.statistics = {pointer<std::uint32_t>(tensors.amax),
+                       pointer<float>(tensors.squares),
+                       pointer<const float>(tensors.squares_a),
+                       of.squares.stride,
+                       of.squares_a.stride,
+                       tensors.rms_eps};
+  launch(params);
+}
+
+/// Calls launch(params, bytes) with the parameters of a kernel that are Params, and in a batch, with a quantised d or
+/// with statistics more.
+template <class Params, class Launch>
+void with_parameters(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of,
+                     const Launch& launch) {
+  if (spec.makes_blocks())
+    return with_statistics<contract::GemmWithBlocks<Params>>(spec, tensors, of, [&](auto& params) {
+      set_blocks(params, tensors, of);
+      launch(params, sizeof params);
+    });
+  if (spec.measures() || spec.rstd) {  // without groups
+    if (!spec.quantizes)
+      return with_statistics<Params>(spec, tensors, of, [&](auto& params) { launch(params, sizeof params); });
+    return with_statistics<contract::GemmWithScales<Params>>(spec, tensors, of, [&](auto& params) {
+      set_scales(params, of);
+      launch(params, sizeof params);
+    });
+  }
   const auto with = [&](auto& params, std::size_t without_scales) {
     set_scales(params, of);
     launch(params, spec.quantizes ? sizeof params : without_scales);
@@ -251,7 +292,7 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
     kernel.device->launch(*variant.kernel, config, &params, bytes, stream);
   };
   if (spec.family == Family::kPortable) {
-    with_parameters<contract::GemmPortableParams>(kernel, spec, of, [&](auto& params, std::size_t bytes) {
+    with_parameters<contract::GemmPortableParams>(kernel, spec, tensors, of, [&](auto& params, std::size_t bytes) {
       set_operands(params, kernel, tensors, of);
       launch(params, bytes);
     });
@@ -260,13 +301,24 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   GemmTensors given = tensors;
   if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
   if (spec.family == Family::kBlackwell) {
-    contract::BlackwellGemmGroupedParams params{};
-    set_operands(params, kernel, spec, given, of);
-    set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
-    launch(params, spec.has_bounds() ? sizeof params : sizeof(contract::BlackwellGemmParams));
-    return;
+    const auto queue = [&](auto& params) {
+      set_operands(params, kernel, spec, given, of);
+      set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
+      launch(params, sizeof params);
+    };
+    if (spec.has_bounds()) {
+      contract::BlackwellGemmGroupedParams params{};
+      set_groups(params.groups, kernel, given, of);
+      return queue(params);
+    }
+    using Params = contract::BlackwellGemmParams;
+    if (!spec.makes_blocks()) return with_statistics<Params>(spec, tensors, of, queue);
+    return with_statistics<contract::GemmWithBlocks<Params>>(spec, tensors, of, [&](auto& params) {
+      set_blocks(params, tensors, of);
+      queue(params);
+    });
   }
-  with_parameters<contract::GemmParams>(kernel, spec, of, [&](auto& params, std::size_t bytes) {
+  with_parameters<contract::GemmParams>(kernel, spec, tensors, of, [&](auto& params, std::size_t bytes) {
     set_operands(params, kernel, spec, given, of);
     params.groups.d = pointer<void>(of.d.address);
     params.groups.d_stride = of.d.stride;

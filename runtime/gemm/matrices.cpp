@@ -56,11 +56,24 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
   const bool atoms = is_block_scaled(spec.a);
   of.scale_a_stride = or_contiguous(
       t.scale_a_stride, atoms ? scale_atoms_of_row(k, spec.a) : (scaled_rows(kernel, t.m, t.source_rows) + 3) / 4 * 4);
-  if (spec.quantizes) {
+  if (spec.makes_blocks()) {
+    const std::int64_t atoms = scale_atoms_of_row(kernel.d_columns, spec.d);
+    const std::int64_t row = spec.rows_of_scales ? kernel.d_columns / scale_vector(spec.d) : atoms;
+    const std::int64_t unit = spec.rows_of_scales ? 1 : contract::kScaleAtomBytes;
+    const std::int64_t rows = spec.rows_of_scales ? m : (m + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows;
+    of.scale_d_stride = or_contiguous(t.scale_d_stride, row);
+    of.scale_d = {t.scale_d, DType::kE4m3, rows, row * unit, (CheckedInt(of.scale_d_stride) * unit).or_most()};
+  } else if (spec.quantizes) {
     const std::int64_t parts = groups.is_even() ? groups.count : 1, rows = t.m / parts;
     of.scale_d = {t.scale_d, DType::kF32, kernel.d_columns / kQuantizedGroup * parts, rows,
                   or_contiguous(t.scale_d_stride, (rows + 3) / 4 * 4)};
   }
+  const auto sums = [&](DevicePtr address, std::int64_t columns, std::int64_t stride) {
+    return Matrix{address, DType::kF32, (columns + kQuantizedGroup - 1) / kQuantizedGroup, m,
+                  or_contiguous(stride, (m + 3) / 4 * 4)};
+  };
+  if (spec.squares) of.squares = sums(t.squares, kernel.d_columns, t.squares_stride);
+  if (spec.rstd) of.squares_a = sums(t.squares_a, k, t.squares_a_stride);
   of.scale_b_stride = or_contiguous(t.scale_b_stride, atoms ? scale_atoms_of_row(k, spec.b) : (k + 127) / 128);
   return of;
 }

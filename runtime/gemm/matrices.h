@@ -10,7 +10,11 @@ namespace kernelwright::detail {
 
 struct GemmMatrices {
   Matrix a, b, c, d;
-  Matrix scale_d;  // of all groups; no rows where the epilogue does not quantise
+  /// Of all groups; no rows where the epilogue does not quantise. Of a block-scaled d its elements are bytes, and a row
+  /// has the atoms of 128 rows of d, or the scales of one.
+  Matrix scale_d;
+  std::int64_t scale_d_stride = 0;  // of a block-scaled d: atoms, or bytes
+  Matrix squares, squares_a;        // without rows where the epilogue does not have them
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
 };
 GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors) noexcept;

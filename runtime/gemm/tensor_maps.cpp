@@ -110,7 +110,8 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
   };
   const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8, spec.halves_columns());
   const int tail = spec.block_n % whole;
-  const bool maps_d = (!spec.quantizes || !spec.swap_ab) && !spec.scatter;  // else threads copy rows of d
+  // Else threads copy rows of d.
+  const bool maps_d = (!spec.quantizes || !spec.swap_ab) && !spec.scatter && !spec.makes_blocks();
   if ((maps.has_whole = maps_d && spec.block_n >= whole)) maps.d = stored(whole);
   if ((maps.has_tail = maps_d && tail != 0)) maps.d_tail = stored(tail);
   if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0 && !groups.has_bounds())) {
@@ -144,11 +145,12 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   if (maps.has_a) maps.a = operand(rows, TileSide::kRows, boxes.a_sharers);
   if (maps.has_b) maps.b = operand(columns, TileSide::kColumns, boxes.b_sharers);
   const int stored = contract::blackwell_gemm_store_columns(shape);
-  maps.has_d = !spec.scatter;
+  maps.has_d = !spec.scatter && !spec.makes_blocks();
   const int halves = spec.gated ? 2 : 1;  // two columns of the product make one of d
-  maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows / halves, stored, Swizzle::kNone)
-                : map_of(of.d, stored / halves, contract::kBlackwellGemmWarpRows,
-                         swizzle_of(stored / halves * shape.d_bytes));
+  if (maps.has_d)
+    maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows / halves, stored, Swizzle::kNone)
+                  : map_of(of.d, stored / halves, contract::kBlackwellGemmWarpRows,
+                           swizzle_of(stored / halves * shape.d_bytes));
   maps.has_scales = shape.scale_atoms > 0;
   if (!maps.has_scales) return maps;
   const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);

@@ -36,4 +36,29 @@ struct GemmWithScales : Params {
   int64_t scale_d_stride;
 };
 
+/// Outputs beside d, and factors of rows (generator/problem/epilogue.h).
+struct GemmStatisticsParams {
+  uint32_t* amax;          // the bits of an f32: the larger of what it was and of the values' magnitudes
+  float* squares;          // [columns of d / kGemmScaledColumns, rounded up][squares_stride]
+  const float* squares_a;  // of the left operand, [k / kGemmScaledColumns, rounded up][squares_a_stride]
+  int64_t squares_stride, squares_a_stride;
+  float eps;  // joins the mean of squares
+};
+
+/// The parameters of a kernel that has any of them.
+template <class Params>
+struct GemmWithStatistics : Params {
+  GemmStatisticsParams statistics;
+};
+
+/// The parameters of a kernel whose result is in a block-scaled format. It stores elements and scales itself.
+template <class Params>
+struct GemmWithBlocks : Params {
+  void* elements;     // [rows of d], row_bytes apart, aligned to 16 bytes
+  uint8_t* scale_d;   // [rows / 128][scale_d_stride] atoms of contract/scale_atoms.h, or [rows][scale_d_stride]
+  int64_t row_bytes;  // from one row of d to the next
+  int64_t scale_d_stride;
+  float tensor_scale;  // values / tensor_scale are quantised
+};
+
 }  // namespace kernelwright::contract

@@ -16,6 +16,15 @@
 
 namespace kernelwright {
 
+namespace spec_defaults {
+enum : bool { kRoundUp = false };  // not a variable, which would be in every binary
+}  // namespace spec_defaults
+
+// A constant of the Spec's own text hides the one of the same name here.
+namespace spec {
+using namespace spec_defaults;
+}  // namespace spec
+
 using Params = policy::Either<spec::kMerges, contract::RowMergeParams, contract::RowOpParams>::type;
 using policy::HeadVector;
 using Words = policy::RowWords<spec::kInDType>;
@@ -270,7 +279,7 @@ class Row {
   /// Rows past the end get scales of 0, up to whole atoms.
   __device__ __forceinline__ void write_atoms(int round, uint32_t largest, char* to) {
     if constexpr (kAtoms) {
-      using Format = policy::BlockFormat<spec::kOutDType, spec::kArch>;
+      using Format = policy::RoundedBlockFormat<spec::kOutDType, spec::kArch, spec::kRoundUp>;
       largest = policy::largest_over<kBlockLanes>(has(round * kRunsOfVector) ? largest : 0);
       if (params_.tensor_scale != 1.f) {  // division keeps the order of magnitudes
         if (largest < Format::kInfinity)

@@ -31,6 +31,22 @@ struct BlockFormat {
     }
   }
 
+  /// A value of a block with this scale, as elements are rounded from it.
+  __device__ __forceinline__ static float scaled(float value, uint32_t scale_byte) {
+    if (scale_byte == kNanScale || (kIsNvfp4 && scale_byte == 0)) return 0;
+    if constexpr (kIsNvfp4)
+      return __fdiv_rn(value, tile::ue4m3_value(scale_byte));
+    else
+      return value * __uint_as_float((254 - scale_byte) << 23);
+  }
+  /// Two such values as elements, in order from the lowest bit: 8 or 16 bits.
+  __device__ __forceinline__ static uint32_t pair(float low, float high) {
+    if constexpr (element_bits == 8)
+      return tile::e4m3_pair<kArch>(low, high);
+    else
+      return tile::e2m1_pair<kArch>(low, high);
+  }
+
   /// Eight values of a block with this scale as elements, in order: element_bits / 4 words.
   __device__ __forceinline__ static void elements(const float (&values)[8], uint32_t scale_byte,
                                                   uint32_t (&words)[element_bits / 4]) {
@@ -56,6 +72,22 @@ struct BlockFormat {
 #pragma unroll
       for (int i = 0; i < 4; ++i) words[0] |= tile::e2m1_pair<kArch>(scaled[2 * i], scaled[2 * i + 1]) << 8 * i;
     }
+  }
+};
+
+/// The same where the rounding of scales has a name. kRoundUp, of mxfp8 and mxfp4: the scale is the smallest power of
+/// two with which no element passes the format's largest number. Else an element may, and saturates.
+template <DType kFormat, int kArch, bool kRoundUp>
+struct RoundedBlockFormat : BlockFormat<kFormat, kArch> {
+  using Base = BlockFormat<kFormat, kArch>;
+
+  __device__ __forceinline__ static uint32_t scale(uint32_t absmax) {
+    if constexpr (!kRoundUp) return Base::scale(absmax);
+    if (absmax >= Base::kInfinity) return Base::kNanScale;
+    // What is above the mantissa of the largest element, 1.75 or 1.5, carries into the exponent.
+    const uint32_t carried = absmax + (kFormat == DType::kMxfp8 ? 0x1fffffu : 0x3fffffu);
+    const int exponent = static_cast<int>(carried >> 23) - Base::kLargestExponent;
+    return exponent > 0 ? static_cast<uint32_t>(exponent) : 0;
   }
 };
 

@@ -62,6 +62,11 @@ __device__ __forceinline__ unsigned long long atom_add_relaxed_gpu_u64(unsigned 
   return before;
 }
 
+/// red.max: the word becomes the larger one. Orders nothing.
+__device__ __forceinline__ void red_max_relaxed_gpu_u32(uint32_t* address, uint32_t value) {
+  asm volatile("red.relaxed.gpu.global.max.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
 /// atom.add: returns what the word was. It releases what this thread has written, and what other threads of its CTA
 /// wrote ahead of a barrier. It acquires what threads that added before have released.
 __device__ __forceinline__ unsigned long long atom_add_acq_rel_gpu_u64(unsigned long long* address,

@@ -176,6 +176,17 @@ __device__ __forceinline__ void st_global_u32_if(void* address, uint32_t value, 
                : "memory");
 }
 
+__device__ __forceinline__ void st_global_u8_if(void* address, uint32_t value, bool exists) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.u8 [%0], %1; }" ::"l"(address), "r"(value),
+               "r"(static_cast<uint32_t>(exists))
+               : "memory");
+}
+__device__ __forceinline__ void st_global_v2_u32_if(void* address, uint32_t low, uint32_t high, bool exists) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p st.global.v2.u32 [%0], {%1, %2}; }" ::"l"(address), "r"(low),
+               "r"(high), "r"(static_cast<uint32_t>(exists))
+               : "memory");
+}
+
 __device__ __forceinline__ void st_shared_v4(uint32_t address, const Vector16& value) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.word[0]), "r"(value.word[1]),
                "r"(value.word[2]), "r"(value.word[3])

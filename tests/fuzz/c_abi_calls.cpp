@@ -520,6 +520,8 @@ class Calls {
       if (in_.one_in(2)) tensors.workspace = 0x10000000, tensors.workspace_bytes = uint64_t{1} << 32;
       if (in_.one_in(3)) tensors.a_stride = 16384;
       if (in_.one_in(3)) tensors.scale_d = 0xf000000, tensors.scale_d_stride = some(4000);
+      if (in_.one_in(8)) tensors.amax = 0x20000000, tensors.squares = 0x21000000, tensors.squares_a = 0x22000000;
+      if (in_.one_in(8)) tensors.tensor_scale = static_cast<float>(some(9)) / 4;
     }
     worsen(tensors);
     Sized<kernelwright_gemm_tensors> sized(in_, tensors);

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <span>
 #include <vector>
 
+#include "kernelwright/verify/formats/block_formats.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/gemm/case.h"
 #include "kernelwright/verify/parallel.h"
@@ -42,6 +44,20 @@ inline float simulated_activation(Activation activation, float x) {
 
 /// Replaces values by themselves over their scale, and writes the scales: of kQuantizedGroup values each.
 inline void simulate_scales(const GemmCase& call, std::size_t row, std::vector<float>& values, GemmOutput& output) {
+  if (call.epilogue.makes_blocks()) {  // elements are written by the caller, so values become them
+    const auto together = static_cast<std::size_t>(call.epilogue.scaled_columns());
+    std::byte elements[32];
+    std::vector<double> decoded(together);
+    for (std::size_t first = 0; first < values.size(); first += together) {
+      const std::span<float> block(values.data() + first, together);
+      output.scale_d[call.scale_d_index(static_cast<std::int64_t>(row), static_cast<std::int64_t>(first / together))] =
+          static_cast<std::byte>(
+              quantize_block(call.problem.dtype.d, block, elements, call.tensor_scale, call.epilogue.round_up));
+      decode_row(call.problem.dtype.d, elements, together, decoded.data());
+      std::copy(decoded.begin(), decoded.end(), block.begin());
+    }
+    return;
+  }
   const auto largest = static_cast<float>(float_format(call.problem.dtype.d).largest);
   for (std::size_t first = 0; first < values.size(); first += kQuantizedGroup) {
     float scale = 0x1p-126f;
@@ -57,10 +73,9 @@ inline void simulate_scales(const GemmCase& call, std::size_t row, std::vector<f
 inline GemmOutput simulate_gemm(const GemmCase& call, const SimulatedGemmFaults& faults = {}) {
   const GemmProblem& problem = call.problem;
   const std::size_t n = static_cast<std::size_t>(problem.n), k = static_cast<std::size_t>(problem.k);
-  const std::size_t size = bytes_of(problem.dtype.d);
   GemmOutput output;
-  output.d.resize(call.d_elems() * size);
-  output.scale_d.resize(static_cast<std::size_t>(call.scale_d_rows() * call.scale_d_columns()) * sizeof(float));
+  output.d.resize(bytes_of(problem.dtype.d, call.d_elems()));
+  output.scale_d.resize(static_cast<std::size_t>(call.scale_d_rows() * call.scale_d_columns() * call.scale_d_bytes()));
   std::vector<double> b(n * k);
   for (std::size_t j = 0; j < n; ++j) call.decode_b(static_cast<std::int64_t>(j), 0, k, b.data() + j * k);
   parallel_for(static_cast<std::size_t>(call.m), [&](std::size_t row) {
@@ -109,7 +124,7 @@ inline GemmOutput simulate_gemm(const GemmCase& call, const SimulatedGemmFaults&
                   static_cast<float>(c) * (call.epilogue.beta ? call.beta : 1);
     }
     if (call.epilogue.quantizes) simulate_scales(call, row, values, output);
-    encode_row(problem.dtype.d, values, output.d.data() + row * n * size);
+    encode_row(problem.dtype.d, values, output.d.data() + bytes_of(problem.dtype.d, row * n));
   });
   return output;
 }

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "kernelwright/verify/formats/array_folder.h"
+#include "kernelwright/verify/gemm/scaled.h"
 #include "kernelwright/verify/parallel.h"
 
 namespace kernelwright {
@@ -76,6 +77,14 @@ class Reader {
     if (problem_.groups.is_batch()) check_even();
     if (epilogue.alpha) read_number("alpha", call_.alpha);
     if (epilogue.beta) read_number("beta", call_.beta);
+    if (epilogue.makes_blocks() && folder_.there("tensor_scale")) read_number("tensor_scale", call_.tensor_scale);
+    if (epilogue.rstd) {
+      const int sums = (problem_.k + kQuantizedGroup - 1) / kQuantizedGroup;
+      if (const auto given =
+              folder_.read<float>("squares_a", {{sums, fmt::format("k is {} and a sum has 128", problem_.k)}, m}))
+        call_.squares_a = given->values;
+      if (folder_.there("rms_eps")) read_number("rms_eps", call_.rms_eps);
+    }
     read_scales(rows_of_a, n);
     folder_.require_no_fault();
     lay_out(call_);
@@ -83,6 +92,7 @@ class Reader {
     encode(b->values, call_.b);
     if (c) encode(c->values, call_.c);
     if (bias) encode(bias->values, call_.bias);
+    if (epilogue.rstd) call_.squares_a = spread(call_.squares_a, call_.m, call_.squares_a_stride);
     if (call_.has_f32_block_scales()) {
       const int of_even = parts_a() ? problem_.groups.count : 1;
       call_.scale_a = spread(call_.scale_a, call_.rows_of_a() / of_even, call_.scale_a_stride);
@@ -102,6 +112,8 @@ class Reader {
     of_epilogue("bias", epilogue.bias);
     of_epilogue("alpha", epilogue.alpha);
     of_epilogue("beta", epilogue.beta);
+    folder_.unread("squares_a", epilogue.rstd, "the epilogue has no rstd");
+    folder_.unread("tensor_scale", epilogue.makes_blocks(), fmt::format("dtype.d is {}", to_string(problem_.dtype.d)));
     const bool quantised = is_block_scaled(problem_.dtype.a);
     for (const char* name : {"scale_a", "scale_b"})
       folder_.unread(name, problem_.scales != ScaleKind::kNone && !quantised,
@@ -251,7 +263,18 @@ GemmCase read_case(const GemmProblem& problem, const std::string& folder) { retu
 void write_output(const GemmCase& call, const GemmOutput& output, const std::string& folder) {
   make_output_folder(folder);
   write_elements(folder, "d", {call.rows_of_d(), call.d_columns()}, call.problem.dtype.d, output.d);
+  if (call.epilogue.amax) write_elements(folder, "amax", {1}, DType::kF32, output.amax);
+  if (call.epilogue.squares)
+    write_elements(folder, "squares", {call.squares_rows(), call.m}, DType::kF32, output.squares);
   if (!call.epilogue.quantizes) return;
+  if (call.epilogue.makes_blocks()) {
+    const int blocks = call.d_columns() / call.epilogue.scaled_columns();
+    std::vector<float> scales;
+    for (int row = 0; row < call.m; ++row)
+      for (int block = 0; block < blocks; ++block)
+        scales.push_back(scale_of_d(call, output, row, block * call.epilogue.scaled_columns()));
+    return write_npy(folder + "/scale_d.npy", {call.m, blocks}, scales);
+  }
   std::vector<std::int64_t> shape{call.scale_d_rows(), call.scale_d_columns()};
   if (const std::int64_t groups = call.problem.groups.count; call.problem.groups.is_even())
     shape = {groups, shape[0] / groups, shape[1]};

@@ -8,7 +8,11 @@
 ///   scale_a, scale_b  [1] per_tensor; [m] and [n] per_token; [k / 128, m] and [n / 128, k / 128] per_block, rounded up
 /// and out: d [m, n].
 /// Where the epilogue quantises, scale_d comes out too.
-///   scale_d      [columns of d / 128, m], of masked groups [count, columns of d / 128, m / count]
+///   scale_d      [columns of d / 128, m], of masked groups [count, columns of d / 128, m / count]; of mxfp8, mxfp4 and
+///                nvfp4 [m, columns of d / 32 or 16], as numbers
+///
+/// Where the epilogue has them: squares [columns of d / 128, m] and amax [1] come out. squares_a [k / 128, m] and
+/// rms_eps [1] are read for rstd.
 ///
 /// With groups, b, bias, scale_b and the per_block scale_a of masked groups have the group as their first dimension.
 /// scale_b per_tensor is [count]. The bounds are int32: starts [count + 1], ends [count] or counts [count]. With

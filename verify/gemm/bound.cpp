@@ -13,6 +13,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/gemm/scaled.h"
+#include "kernelwright/verify/gemm/statistics.h"
 
 namespace kernelwright {
 namespace {
@@ -55,8 +56,18 @@ ErrorBound rounded(DType dtype, double value, double before, double variance) {
                            out.half_smallest * out.half_smallest)};
 }
 
+/// How far a factor of a row is off, relative to it: its sums are added up, and three operations follow.
+double rstd_error(const GemmCase& call) {
+  return call.epilogue.rstd ? kUnit * ((call.problem.k + kQuantizedGroup - 1) / kQuantizedGroup + 8) : 0;
+}
+/// The factor that sums have ahead of anything else.
+double factor_of(const GemmCase& call, int row) {
+  return (call.epilogue.alpha ? std::fabs(call.alpha) : 1) * call.rstd(row);
+}
+
 bool rounds(const Epilogue& epilogue) {
-  return epilogue.clamped || (epilogue.activation != Activation::kNone && epilogue.activation != Activation::kRelu);
+  return epilogue.rstd || epilogue.clamped ||
+         (epilogue.activation != Activation::kNone && epilogue.activation != Activation::kRelu);
 }
 
 }  // namespace
@@ -64,25 +75,28 @@ bool rounds(const Epilogue& epilogue) {
 ErrorBound value_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
                        const EpilogueValue& value) {
   const bool activates = call.epilogue.activation != Activation::kNone;
-  const double slope = (call.epilogue.alpha ? std::fabs(call.alpha) : 1) * (activates ? kSteepest : 1);
+  const int row = reference.rows[index / reference.columns.size()];
+  const double slope = factor_of(call, row) * (activates ? kSteepest : 1);
   const ErrorBound sum = sum_bound(call, reference.sum[index], reference.magnitude[index], reference.square[index]);
   const double rounding =
       4 * kUnit *
           (std::fabs(value.scaled) + std::fabs(value.bias) + std::fabs(value.activated) + std::fabs(value.added)) +
+      kSteepest * rstd_error(call) * std::fabs(value.scaled) +
       (rounds(call.epilogue) ? kActivationError * std::fabs(value.linear) : 0);
   return {slope * sum.limit + rounding, std::hypot(slope * sum.sigma, rounding)};
 }
 
 ErrorBound value_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
                        const GatedValue& value) {
-  const double alpha = call.epilogue.alpha ? std::fabs(call.alpha) : 1;
+  const double alpha = factor_of(call, reference.rows[index / reference.columns.size()]);
   const bool activates = call.epilogue.clamped || call.epilogue.activation != Activation::kNone;
   ErrorBound of[2];  // of gate and up, before clamping
   double rounding[2];
   for (std::size_t i = 0; i < 2; ++i) {
     const ErrorBound sum =
         sum_bound(call, reference.sum[index + i], reference.magnitude[index + i], reference.square[index + i]);
-    rounding[i] = 4 * kUnit * (std::fabs(value.scaled[i]) + std::fabs(value.bias[i]));
+    rounding[i] = 4 * kUnit * (std::fabs(value.scaled[i]) + std::fabs(value.bias[i])) +
+                  rstd_error(call) * std::fabs(value.scaled[i]);
     of[i] = {alpha * sum.limit + rounding[i], alpha * sum.sigma};
   }
   const double slope = activates ? kSteepest : 1, gate = std::fabs(value.activated), up = std::fabs(value.factor);
@@ -154,9 +168,11 @@ void compare_quantized(PieceResult& result, const GemmCase& call, const GemmOutp
                        double code, double want, const ErrorBound& before) {
   const bool exact = is_exact(call);
   const float scale = scale_of_d(call, output, row, column);
-  const ScaledElement element = compare_scaled(call.problem.dtype.d, scale, code, want, before, exact);
-  result.scales.add(row, column, exact ? static_cast<float>(want) : want, exact ? 0 : before.limit);
-  const double have = code * scale;
+  const ScaledElement element = call.epilogue.makes_blocks()
+                                    ? compare_in_block(call, scale, code, want, before, exact)
+                                    : compare_scaled(call.problem.dtype.d, scale, code, want, before, exact);
+  result.scales.add(call, row, column, exact ? static_cast<float>(want) : want, exact ? 0 : before.limit);
+  const double have = code * scale * call.tensor_scale;
   if (element.has_error) {
     result.max_error = std::max(result.max_error, element.error);
     result.tiles[{row / kTileSide, column / kTileSide}].add(
@@ -182,12 +198,19 @@ PieceResult compare_piece(const GemmCase& call, const GemmOutput& output, const 
       const int column = gated ? column_of_gate(of_product) : of_product;
       const std::size_t index = i * reference.columns.size() + j;
       double have;
-      decode_row(dtype,
-                 output.d.data() + (static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column)) * size, 1,
-                 &have);
+      if (bits_of(dtype) == 4) {
+        double pair[2];  // of a byte
+        const std::size_t at = (static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column)) / 2;
+        decode_row(dtype, output.d.data() + at, 2, pair);
+        have = pair[column % 2];
+      } else {
+        decode_row(dtype,
+                   output.d.data() + (static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column)) * size,
+                   1, &have);
+      }
       const EpilogueValue value = gated ? EpilogueValue{} : epilogue_value(call, row, column, reference.sum[index]);
       const GatedValue product =
-          gated ? gated_value(call, of_product, reference.sum[index], reference.sum[index + 1]) : GatedValue{};
+          gated ? gated_value(call, row, of_product, reference.sum[index], reference.sum[index + 1]) : GatedValue{};
       if (call.epilogue.quantizes) {
         compare_quantized(
             result, call, output, row, column, have, gated ? product.value() : value.value(),
@@ -283,7 +306,7 @@ GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const 
   for (int g = 0; g < call.problem.groups.count; ++g) {
     const std::vector<std::int32_t> rows = call.written_rows(g);
     if (rows.empty()) continue;
-    GemmOutput of_rows{{}, scales_of_group(call, output, g)};
+    GemmOutput of_rows{{}, scales_of_group(call, output, g), {}, {}};
     for (const std::int32_t row : rows) {
       const auto from = output.d.begin() + call.place_in_d(row) * static_cast<std::int64_t>(row_bytes);
       of_rows.d.insert(of_rows.d.end(), from, from + static_cast<std::ptrdiff_t>(row_bytes));
@@ -336,6 +359,8 @@ GemmVerdict verify(const GemmCase& call, const GemmOutput& output, const GemmVer
     if (std::string wrong = scales.judge(call, output, verdict.exact); !wrong.empty())
       verdict.worst_ratio = kInfinity, verdict.text = std::move(wrong);
   }
+  if (std::string wrong = judge_statistics(call, output); !wrong.empty())
+    verdict.worst_ratio = kInfinity, verdict.text = std::move(wrong);
   const std::string spread = judge_tiles(tiles, verdict);
   // Without k, all rows are alike: a tile's errors are few.
   const bool statistics = call.random_values && verdict.elements > 0 && call.problem.k > 0;

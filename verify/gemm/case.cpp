@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "contract/block_scales.h"
 #include "kernelwright/generator/error.h"
@@ -112,6 +113,14 @@ double GemmCase::scale(std::int64_t row, std::int64_t column, std::int64_t block
   }
 }
 
+double GemmCase::rstd(std::int64_t row) const {
+  if (!epilogue.rstd) return 1;
+  double sum = 0;
+  for (std::int64_t at = row; at < static_cast<std::int64_t>(squares_a.size()); at += squares_a_stride)
+    sum += squares_a[static_cast<std::size_t>(at)];
+  return 1 / std::sqrt(sum / problem.k + rms_eps);
+}
+
 std::int64_t GemmCase::scale_row_of_b(std::int64_t column) const {
   if (!epilogue.gated) return column / kScaleBlock;
   const std::int64_t pair = column / kGatePairs, of_d = pair / 2 * kGatePairs + column % kGatePairs;
@@ -120,11 +129,25 @@ std::int64_t GemmCase::scale_row_of_b(std::int64_t column) const {
 
 std::int64_t GemmCase::scale_d_rows() const {
   if (!epilogue.quantizes) return 0;
+  if (has_atoms_of_d()) return (m + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows;
+  if (epilogue.makes_blocks()) return m;
   return std::int64_t{d_columns() / kQuantizedGroup} * (problem.groups.is_even() ? problem.groups.count : 1);
 }
 std::int64_t GemmCase::scale_d_columns() const {
   if (!epilogue.quantizes) return 0;
+  if (has_atoms_of_d())
+    return contract::scale_atoms_of_row(d_columns(), epilogue.scaled_columns()) * contract::kScaleAtomBytes;
+  if (epilogue.makes_blocks()) return d_columns() / epilogue.scaled_columns();
   return problem.groups.is_even() ? m / problem.groups.count : m;
+}
+
+std::int64_t GemmCase::scale_d_stride_bytes() const {
+  return scale_d_stride * (has_atoms_of_d() ? contract::kScaleAtomBytes : scale_d_bytes());
+}
+std::size_t GemmCase::scale_d_index(std::int64_t row, std::int64_t block) const {
+  if (!has_atoms_of_d()) return static_cast<std::size_t>(row * scale_d_columns() + block);
+  const std::int32_t atoms = contract::scale_atoms_of_row(d_columns(), epilogue.scaled_columns());
+  return static_cast<std::size_t>(contract::block_scale_offset(atoms, row, static_cast<std::int32_t>(block)));
 }
 
 double GemmCase::operations() const {
@@ -147,7 +170,7 @@ double GemmCase::bytes() const {
   const double elems = rows * d_columns();
   return (a_elems * operand_bits(problem.dtype.a) + b_elems * operand_bits(problem.dtype.b) +
           elems * (bits_of(problem.dtype.d) + (epilogue.c ? bits_of(problem.dtype.c) : 0) +
-                   (epilogue.quantizes ? 32.0 / kQuantizedGroup : 0))) /
+                   (epilogue.quantizes ? 8.0 * scale_d_bytes() / epilogue.scaled_columns() : 0))) /
          8;
 }
 
@@ -180,7 +203,14 @@ void lay_out(GemmCase& call, int padding) {
     call.bias.stride = n;
   }
   call.d_stride = stride_of(problem.dtype.d, call.d_columns());
-  if (call.epilogue.quantizes) call.scale_d_stride = rounded_up(call.scale_d_columns() + padding, 4);
+  if (call.epilogue.squares) call.squares_stride = rounded_up(m, 4) + padding;
+  if (call.epilogue.rstd) call.squares_a_stride = rounded_up(m, 4) + padding;
+  if (call.has_atoms_of_d())
+    call.scale_d_stride = call.scale_d_columns() / contract::kScaleAtomBytes + (padding > 0 ? 1 : 0);
+  else if (call.epilogue.makes_blocks())
+    call.scale_d_stride = call.scale_d_columns() + padding;
+  else if (call.epilogue.quantizes)
+    call.scale_d_stride = rounded_up(call.scale_d_columns() + padding, 4);
   if (call.has_f32_block_scales()) {
     const bool even = problem.groups.is_even() && !problem.groups.gather;
     const std::int64_t rows = even ? m / groups : rows_of_a;

@@ -56,8 +56,13 @@ struct GemmCase {
   std::vector<float> scale_a, scale_b;  // f32, as GemmProblem says; per_block rows are strides apart
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
   std::int64_t d_stride = 0;        // elements
-  std::int64_t scale_d_stride = 0;  // of a quantised d
+  std::int64_t scale_d_stride = 0;  // of a quantised d: scales, or atoms
   float alpha = 1, beta = 1;
+  float tensor_scale = 1;  // of a block-scaled d
+  /// Where the epilogue has rstd: sums of squares of 128 elements of a's rows, [k / 128, rounded up][squares_a_stride].
+  std::vector<float> squares_a;
+  std::int64_t squares_a_stride = 0, squares_stride = 0;  // the second: of such sums of d
+  float rms_eps = 1e-6f;
   /// Of problems with groups, as GemmProblem::groups says. b, bias and the scales of b of all groups lie one behind the
   /// other. So do the blocks' scales of an a that is masked or a batch.
   std::vector<std::int32_t> bounds;
@@ -115,11 +120,24 @@ struct GemmCase {
   /// The f32 scales that multiply the products in block `block` of k, kScaleBlock elements, for d[row, column].
   double scale(std::int64_t row, std::int64_t column, std::int64_t block) const;
 
+  /// The factor of row `row`, 1 where the epilogue has none.
+  double rstd(std::int64_t row) const;
   /// Columns of d: n, or with gates half of them.
   int d_columns() const { return epilogue.gated ? problem.n / 2 : problem.n; }
-  /// Rows of the matrix of d's scales, and scales of each; 0 where the epilogue does not quantise.
+  /// Rows of the matrix of d's scales, and scales of each; 0 where the epilogue does not quantise. Atoms of a
+  /// block-scaled d are rows of bytes, a row for each 128 rows of d.
   std::int64_t scale_d_rows() const;
   std::int64_t scale_d_columns() const;
+  /// Bytes of a scale of d, and from one row of that matrix to the next.
+  int scale_d_bytes() const { return epilogue.makes_blocks() ? 1 : 4; }
+  std::int64_t scale_d_stride_bytes() const;
+  /// Where scale `block` of row `row` of a block-scaled d is in such a matrix without gaps.
+  std::size_t scale_d_index(std::int64_t row, std::int64_t block) const;
+  /// Rows of the matrix of d's sums of squares; 0 without them.
+  std::int64_t squares_rows() const {
+    return epilogue.squares ? (d_columns() + kQuantizedGroup - 1) / kQuantizedGroup : 0;
+  }
+  bool has_atoms_of_d() const { return epilogue.makes_blocks() && !epilogue.rows_of_scales; }
   /// The row of scale_b that column `column` of b has, where blocks have scales.
   std::int64_t scale_row_of_b(std::int64_t column) const;
   std::size_t d_elems() const { return static_cast<std::size_t>(rows_of_d()) * static_cast<std::size_t>(d_columns()); }
@@ -131,10 +149,12 @@ struct GemmCase {
 
 /// The output of a kernel, in problem.dtype.d: [m, n], or with scatter [result_rows, n], rows without gaps. Where the
 /// epilogue quantises, with the scales: [columns of d / kQuantizedGroup, m], and of masked groups and a batch [count,
-/// columns of d / kQuantizedGroup, m / count].
+/// columns of d / kQuantizedGroup, m / count]. Of a block-scaled d they are bytes, whole atoms or [m, scales of a row].
 struct GemmOutput {
   std::vector<std::byte> d;
-  std::vector<std::byte> scale_d;  // f32
+  std::vector<std::byte> scale_d;  // f32, or bytes
+  std::vector<std::byte> squares;  // f32 [columns of d / 128, rounded up, m], where the epilogue has squares
+  std::vector<std::byte> amax;     // f32 [1], where it has amax
   bool operator==(const GemmOutput&) const = default;
 };
 

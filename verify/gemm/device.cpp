@@ -73,9 +73,8 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
   if (call.epilogue.alpha) tensors_.alpha = call.alpha;
   if (call.epilogue.beta) tensors_.beta = call.beta;
 
-  const std::size_t size = bytes_of(call.problem.dtype.d);
-  row_bytes_ = static_cast<std::size_t>(call.d_columns()) * size;
-  stride_bytes_ = static_cast<std::size_t>(call.d_stride) * size;
+  row_bytes_ = bytes_of(call.problem.dtype.d, static_cast<std::size_t>(call.d_columns()));
+  stride_bytes_ = bytes_of(call.problem.dtype.d, static_cast<std::size_t>(call.d_stride));
   poison_.assign(row(call.rows_of_d()), DeviceMemory::kGuardByte);
   for (std::int64_t i = 0; i < call.rows_of_d(); ++i)
     std::memset(poison_.data() + row(i), DeviceMemory::kNanByte, row_bytes_);
@@ -87,12 +86,31 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     tensors_.d_stride = call.d_stride * call.problem.groups.count;
   }
   if (call.epilogue.quantizes) {
-    scale_d_ =
-        memory_.allocate_guarded(static_cast<std::size_t>(call.scale_d_rows() * call.scale_d_stride) * sizeof(float));
+    scale_d_ = memory_.allocate_guarded(static_cast<std::size_t>(call.scale_d_rows() * call.scale_d_stride_bytes()));
     tensors_.scale_d = scale_d_.data();
     tensors_.scale_d_stride = call.scale_d_stride;
+    tensors_.tensor_scale = call.tensor_scale;
   }
+  add_statistics();
   grow_workspace();
+}
+
+void GemmDeviceCase::add_statistics() {
+  if (call_.epilogue.rstd) {
+    tensors_.squares_a = upload(call_.squares_a.data(), call_.squares_a.size() * sizeof(float));
+    tensors_.squares_a_stride = call_.squares_a_stride;
+    tensors_.rms_eps = call_.rms_eps;
+  }
+  if (call_.epilogue.squares) {
+    squares_ =
+        memory_.allocate_guarded(static_cast<std::size_t>(call_.squares_rows() * call_.squares_stride) * sizeof(float));
+    tensors_.squares = squares_.data();
+    tensors_.squares_stride = call_.squares_stride;
+  }
+  if (call_.epilogue.amax) {
+    amax_ = memory_.allocate_guarded(sizeof(float));
+    tensors_.amax = amax_.data();
+  }
 }
 
 void GemmDeviceCase::accumulate_in_place() {
@@ -113,6 +131,13 @@ void GemmDeviceCase::poison() {
     const std::vector<std::byte> pattern(scale_d_.bytes, static_cast<std::byte>(DeviceMemory::kGuardByte));
     if (!pattern.empty()) device().copy_to_device(scale_d_.data(), pattern.data(), pattern.size());
   }
+  const auto fill = [&](DeviceMemory::Guarded& memory, std::byte byte) {
+    memory_.renew_guards(memory);
+    const std::vector<std::byte> pattern(memory.bytes, byte);
+    if (!pattern.empty()) device().copy_to_device(memory.data(), pattern.data(), pattern.size());
+  };
+  if (call_.epilogue.squares) fill(squares_, DeviceMemory::kGuardByte);
+  if (call_.epilogue.amax) fill(amax_, std::byte{0});  // launches add to it
   poison_workspace();
 }
 
@@ -130,11 +155,19 @@ GemmOutput GemmDeviceCase::download() {
   for (std::int64_t i = 0; i < call_.rows_of_d(); ++i)
     std::memcpy(output.d.data() + static_cast<std::size_t>(i) * row_bytes_, bytes.data() + row(place(i)), row_bytes_);
   const std::vector<std::byte> scales = read_scales();
-  const auto columns = call_.scale_d_columns() * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t columns = call_.scale_d_columns() * call_.scale_d_bytes();
   for (std::int64_t i = 0; i < call_.scale_d_rows(); ++i) {
-    const auto from = scales.begin() + i * call_.scale_d_stride * static_cast<std::int64_t>(sizeof(float));
+    const auto from = scales.begin() + i * call_.scale_d_stride_bytes();
     output.scale_d.insert(output.scale_d.end(), from, from + columns);
   }
+  for (std::int64_t i = 0; i < call_.squares_rows(); ++i) {
+    std::vector<std::byte> sums(static_cast<std::size_t>(call_.m) * sizeof(float));
+    device().copy_to_host(
+        sums.data(), squares_.data() + static_cast<DevicePtr>(i * call_.squares_stride) * sizeof(float), sums.size());
+    output.squares.insert(output.squares.end(), sums.begin(), sums.end());
+  }
+  output.amax.resize(call_.epilogue.amax ? sizeof(float) : 0);
+  if (call_.epilogue.amax) device().copy_to_host(output.amax.data(), amax_.data(), sizeof(float));
   return output;
 }
 
@@ -179,6 +212,14 @@ bool GemmDeviceCase::other_rows_are_intact(const std::vector<std::byte>& bytes) 
 bool GemmDeviceCase::scales_are_intact() {
   if (!call_.epilogue.quantizes) return true;
   if (!memory_.guards_are_intact(scale_d_)) return false;
+  if (call_.epilogue.makes_blocks()) {  // gaps between rows of it are as they were
+    const std::vector<std::byte> bytes = read_scales();
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (static_cast<std::int64_t>(i) % call_.scale_d_stride_bytes() >= call_.scale_d_columns() &&
+          bytes[i] != static_cast<std::byte>(DeviceMemory::kGuardByte))
+        return false;
+    return true;
+  }
   // Which columns of the matrix of scales belong to rows of d that a launch writes, of each masked group its own.
   const bool even = call_.problem.groups.is_even();
   const auto blocks = static_cast<std::size_t>(call_.d_columns() / kQuantizedGroup);
@@ -199,9 +240,22 @@ bool GemmDeviceCase::scales_are_intact() {
   return true;
 }
 
+bool GemmDeviceCase::squares_are_intact() {
+  if (!memory_.guards_are_intact(squares_)) return false;
+  std::vector<std::byte> bytes(squares_.bytes);
+  if (!bytes.empty()) device().copy_to_host(bytes.data(), squares_.data(), bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (static_cast<std::int64_t>(i / sizeof(float)) % call_.squares_stride >= call_.m &&
+        bytes[i] != static_cast<std::byte>(DeviceMemory::kGuardByte))
+      return false;
+  return true;
+}
+
 bool GemmDeviceCase::guards_are_intact() {
   const std::vector<std::byte> bytes = read_rows();
   if (!memory_.guards_are_intact(d_) || !scales_are_intact()) return false;
+  if (call_.epilogue.amax && !memory_.guards_are_intact(amax_)) return false;
+  if (call_.epilogue.squares && !squares_are_intact()) return false;
   if (call_.problem.groups.has_bounds() && !other_rows_are_intact(bytes)) return false;
   const auto is_guard = [](std::byte byte) { return byte == DeviceMemory::kGuardByte; };
   for (std::int64_t i = 0; i < call_.rows_of_d(); ++i) {

@@ -37,7 +37,10 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
   void upload_each(const HostMatrix& b);
   std::vector<std::byte> read_rows();
   bool other_rows_are_intact(const std::vector<std::byte>& bytes) const;
+  /// Operands and memory of outputs beside d.
+  void add_statistics();
   bool scales_are_intact();
+  bool squares_are_intact();
   std::vector<std::byte> read_scales();
   /// Where row `index` of `rows` rows of all groups lies in memory.
   std::int64_t place(std::int64_t index, std::int64_t rows) const {
@@ -52,6 +55,7 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
   DeviceMemory::Guarded d_;
   std::vector<std::byte> poison_;  // d's rows and their gaps
   DeviceMemory::Guarded scale_d_;  // of a quantised d
+  DeviceMemory::Guarded squares_, amax_;
 };
 
 inline LaunchedTwice<GemmOutput> launch_twice(Device& device, const GemmCase& call, const GemmKernel& kernel) {

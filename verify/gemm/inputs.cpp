@@ -128,6 +128,18 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
   Random numbers(options.seed, kNumbers);
   // Neither is 1, so that a kernel that ignores one of them fails.
   if (call.epilogue.alpha) call.alpha = options.exact ? 0.5f : static_cast<float>(numbers.uniform(0.25, 0.75));
+  if (call.epilogue.rstd) {
+    const std::int64_t rows = (problem.k + kQuantizedGroup - 1) / kQuantizedGroup;
+    call.squares_a.assign(static_cast<std::size_t>(rows * call.squares_a_stride),
+                          std::numeric_limits<float>::quiet_NaN());
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t row = 0; row < call.m; ++row)
+        call.squares_a[static_cast<std::size_t>(i * call.squares_a_stride + row)] =
+            static_cast<float>(numbers.uniform(20, 300));
+    call.rms_eps = 0.125f;  // of no small part, so that a kernel without it fails
+  }
+  if (call.epilogue.makes_blocks())
+    call.tensor_scale = options.exact ? 0.25f : static_cast<float>(numbers.uniform(0.25, 0.75));
   if (call.epilogue.beta) call.beta = options.exact ? -2.f : static_cast<float>(numbers.uniform(-2, -1.25));
   return call;
 }

@@ -116,8 +116,9 @@ GemmSample choose_elements(const GemmCase& call, double budget_operations, std::
   const auto choose_columns = [&](double part, Random& random) {
     if (!call.epilogue.quantizes) return choose(columns_of_d, part, random);
     std::vector<int> chosen;
-    for (const int group : choose(columns_of_d / kQuantizedGroup, part, random))
-      for (int i = 0; i < kQuantizedGroup; ++i) chosen.push_back(group * kQuantizedGroup + i);
+    const int together = call.epilogue.scaled_columns();
+    for (const int group : choose(columns_of_d / together, part, random))
+      for (int i = 0; i < together; ++i) chosen.push_back(group * together + i);
     return chosen;
   };
   const auto sampled = [&](std::vector<int> of_rows, const std::vector<int>& of_columns) -> GemmSample {
@@ -165,7 +166,7 @@ double activate(Activation activation, double value) {
 
 EpilogueValue epilogue_value(const GemmCase& call, int row, int column, double sum) {
   EpilogueValue result{};
-  result.scaled = call.epilogue.alpha ? call.alpha * sum : sum;
+  result.scaled = (call.epilogue.alpha ? call.alpha * sum : sum) * call.rstd(row);
   if (call.epilogue.bias) call.bias.decode(0, column, 1, &result.bias);
   result.linear = result.scaled + result.bias;
   result.activated = activate(call.epilogue.activation, result.linear);
@@ -176,12 +177,12 @@ EpilogueValue epilogue_value(const GemmCase& call, int row, int column, double s
   return result;
 }
 
-GatedValue gated_value(const GemmCase& call, int gate_column, double gate_sum, double up_sum) {
+GatedValue gated_value(const GemmCase& call, int row, int gate_column, double gate_sum, double up_sum) {
   GatedValue result{};
   const double sums[2] = {gate_sum, up_sum};
   double linear[2];
   for (int i = 0; i < 2; ++i) {
-    result.scaled[i] = call.epilogue.alpha ? call.alpha * sums[i] : sums[i];
+    result.scaled[i] = (call.epilogue.alpha ? call.alpha * sums[i] : sums[i]) * call.rstd(row);
     if (call.epilogue.bias) call.bias.decode(0, gate_column + i * kGatePairs, 1, &result.bias[i]);
     linear[i] = result.scaled[i] + result.bias[i];
   }

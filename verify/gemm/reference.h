@@ -64,6 +64,6 @@ struct GatedValue {
   double gate, activated, factor;
   double value() const { return activated * factor; }
 };
-GatedValue gated_value(const GemmCase& call, int gate_column, double gate_sum, double up_sum);
+GatedValue gated_value(const GemmCase& call, int row, int gate_column, double gate_sum, double up_sum);
 
 }  // namespace kernelwright

@@ -24,10 +24,14 @@ struct ScaledElement {
 /// has to read as NaN.
 ScaledElement compare_scaled(DType dtype, float scale, double code, double want, const ErrorBound& before, bool exact);
 
+/// The same of an element of a block-scaled d. `scale` is without the tensor's.
+ScaledElement compare_in_block(const GemmCase& call, float scale, double code, double want, const ErrorBound& before,
+                               bool exact);
+
 /// The largest magnitudes of the values that share a scale, as far as they have been seen.
 class ScalesOfD {
  public:
-  void add(int row, int column, double want, double error);
+  void add(const GemmCase& call, int row, int column, double want, double error);
   void add(const ScalesOfD& other);
   /// What is wrong with the first scale that no largest magnitude within the errors gives; "" if nothing is. A scale of
   /// which only some values have been seen may be larger than theirs.
@@ -40,6 +44,8 @@ class ScalesOfD {
     int count = 0;
     void add(const Largest& other);
   };
+  std::string judge_block(const GemmCase& call, const GemmOutput& output, int row, int block, const Largest& largest,
+                          bool exact) const;
   std::map<std::pair<int, int>, Largest> largest_;  // by row, and group of columns
 };
 

@@ -154,14 +154,7 @@ class RowComparison : public RowsComparison {
     return decode_scale(out_, found) * static_cast<double>(call_.tensor_scale);
   }
   std::uint8_t byte_from(double largest, int direction) const {
-    const float magnitude = std::max(direction == 0  ? static_cast<float>(largest)
-                                     : direction < 0 ? below(largest)
-                                                     : above(largest),
-                                     0.f);
-    std::vector<float> values(static_cast<std::size_t>(scale_vector(out_)));
-    values[0] = magnitude;
-    std::byte elements[32];
-    return quantize_block(out_, values, elements);
+    return made_scale_byte_at(out_, largest, call_.problem.scales.round == ScaleRound::kUp, direction);
   }
 
   const RowOpCase& call_;

@@ -1,27 +1,11 @@
-/// Constants that the text of a Spec leaves out where they have the values below. So the name and the source of a
-/// kernel stay the same when an option is added that the kernel does not have. Also the parameters that depend on them.
+/// Which options a Spec has together, and the parameters that depend on them.
 #pragma once
 
-#include "spec.h"
-
 #include "contract/gemm_launch.h"
-#include "contract/words.h"
+#include "kernels/gemm/gemm_options.cuh"
 #include "policy/either.cuh"
 
 namespace kernelwright {
-
-namespace spec_defaults {
-// Not variables, which would be in every binary.
-enum : bool { kQuantizes = false, kPowerOfTwo = false, kGather = false, kScatter = false, kPointers = false };
-enum : int { kMostGroups = 0 };
-// Of Blackwell's kernels without groups. An enumerator has no type of another enum, so readers cast to it.
-enum : int { kGroups = static_cast<int>(GroupKind::kNone), kBounds = static_cast<int>(GroupBounds::kStarts) };
-}  // namespace spec_defaults
-
-// A constant of the Spec's own text hides the one of the same name here.
-namespace spec {
-using namespace spec_defaults;
-}  // namespace spec
 
 // Scales of columns of the tile, or with swap_ab of its rows.
 enum : bool { kScalesColumns = spec::kQuantizes && !spec::kSwapAb, kSwapsScales = spec::kQuantizes && spec::kSwapAb };
@@ -45,10 +29,16 @@ enum : bool {
 template <class Params>
 using BatchOf = typename policy::Either<kStacked, contract::GemmWithBatch<Params>, Params>::type;
 
-/// What the entry of a Spec takes: that, and where the kernel quantises the place of the scales.
+/// That, and where the kernel quantises the place of the scales.
+template <class Params>
+using ScaledOf = typename policy::Either<
+    kMakesBlocks, contract::GemmWithBlocks<Params>,
+    typename policy::Either<spec::kQuantizes, contract::GemmWithScales<BatchOf<Params>>, BatchOf<Params>>::type>::type;
+
+/// What the entry of a Spec takes: that, and what the kernel measures.
 template <class Params>
 using EntryOf =
-    typename policy::Either<spec::kQuantizes, contract::GemmWithScales<BatchOf<Params>>, BatchOf<Params>>::type;
+    typename policy::Either<kHasStatistics, contract::GemmWithStatistics<ScaledOf<Params>>, ScaledOf<Params>>::type;
 
 /// Where the groups lie. Kernels without strides of groups do not read it.
 template <class Params>

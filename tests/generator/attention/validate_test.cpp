@@ -329,7 +329,8 @@ TEST(ValidateGemm, ChecksFieldsTogether) {
           "acc + bias) + beta * c, or a part of it that has acc, or activation(gate) * up",
           "/problem/dtype/b: \"f16\" does not go with a's \"bf16\"; it takes bf16",
           "/problem/dtype/c: \"e4m3\" does not fit; bias and c are f16, bf16 or f32",
-          "/problem/dtype/d: \"mxfp4\" does not fit; the result is f16, bf16, f32, e4m3 or e5m2",
+          "/problem/dtype/d: \"mxfp4\" does not fit; the result is f16, bf16, f32, e4m3 or e5m2, or the "
+          "epilogue quantises to mxfp4",
           "/problem/scales: \"per_head\" has no meaning for a GEMM; it takes none, per_tensor, per_block or per_token",
           "/problem/fast_accumulation: true has no meaning for bf16 operands, whose sums are f32; leave it out",
           "/schedule/family: blackwell kernels do not run on sm_90a; they run on sm_100a, sm_103a",

@@ -76,10 +76,44 @@ TEST(Epilogue, ReadsAResultThatIsQuantised) {
                            "d = quantize(h_1, e5m2, scale = s, round = power_of_two, per = token_group(128)) ; "),
             other);
 
+  Epilogue blocks = quantised({.activation = Activation::kRelu});
+  blocks.to = DType::kMxfp4, blocks.round_up = blocks.rows_of_scales = true;
+  EXPECT_EQ(parse_epilogue("d = quantize(relu(acc), mxfp4, per=token_group(32), layout=rows, scale=s, round=up)"),
+            blocks);
+  blocks.round_up = blocks.rows_of_scales = false;
+  EXPECT_EQ(parse_epilogue("d = quantize(relu(acc), mxfp4, round=ocp, per=token_group(32), layout=atoms, scale=s)"),
+            blocks);
+  blocks.to = DType::kNvfp4;
+  EXPECT_EQ(parse_epilogue("d = quantize(relu(acc), nvfp4, per=token_group(16), scale=s)"), blocks);
+
   GemmProblem problem;
   problem.n = 512, problem.epilogue = "d = quantize(gate * up, e4m3, per=token_group(128), scale=s)";
   EXPECT_EQ(result_columns(problem), 256);
   EXPECT_TRUE(quantizes(problem));
+}
+
+TEST(Epilogue, ReadsOutputsBesideD) {
+  const Epilogue both = parse_epilogue("x = acc + c; d = x; amax = amax(x); squares = sum(x * x, over=n)");
+  EXPECT_TRUE(both.c && both.amax && both.squares && !both.quantizes);
+  const Epilogue quantised = parse_epilogue(
+      "h = alpha * rstd * acc; squares = sum(h * h, over=n); "
+      "d = quantize(h, e4m3, per=token_group(128), scale=s);");
+  EXPECT_TRUE(quantised.alpha && quantised.rstd && quantised.squares && quantised.quantizes && !quantised.amax);
+  EXPECT_TRUE(parse_epilogue("silu(rstd * gate + bias) * (rstd * up + bias)").rstd);
+  EXPECT_EQ(parse_epilogue("x = silu(acc); d = x"), parse_epilogue("silu(acc)"));
+  GemmProblem problem;
+  problem.epilogue = "x = acc; d = x; amax = amax(x)";
+  EXPECT_TRUE(measures(problem));
+}
+
+TEST(GemmPlan, TilesThatMeasureHoldWholeSums) {
+  GemmProblem of = problem(4096, 7168);
+  of.epilogue = "x = rstd * acc + c; d = x; squares = sum(x * x, over=n)";
+  for (const Arch arch : {Arch::kSm80, Arch::kSm90a, Arch::kSm100a})
+    for (const GemmVariant& variant : plan_gemm(of, {}, arch).variants) {
+      EXPECT_TRUE(variant.spec.squares && variant.spec.rstd && !variant.spec.swap_ab);
+      EXPECT_EQ(variant.spec.block_n % 128, 0);
+    }
 }
 
 TEST(Epilogue, SaysWhereItStopped) {
@@ -112,12 +146,30 @@ TEST(Epilogue, SaysWhereItStopped) {
   EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(128))"), HasSubstr("\")\" where scale=s would do"));
   EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(64), scale=s)"), HasSubstr("\"64\" where 128 would do"));
   EXPECT_THAT(stops("d = quantize(acc, bf16, per=token_group(128), scale=s)"),
-              HasSubstr("\"bf16\" where e4m3 or e5m2 would do"));
+              HasSubstr("\"bf16\" where e4m3, e5m2, mxfp8, mxfp4 or nvfp4 would do"));
+  EXPECT_THAT(stops("d = quantize(acc, nvfp4, per=token_group(32), scale=s)"), HasSubstr("\"32\" where 16 would do"));
+  EXPECT_THAT(stops("d = quantize(acc, mxfp8, scale=s)"), HasSubstr("\")\" where per=token_group(32) would do"));
+  EXPECT_THAT(stops("d = quantize(acc, mxfp8, per=token_group(32), round=power_of_two, scale=s)"),
+              HasSubstr("\"power_of_two\" where ocp or up would do"));
+  EXPECT_THAT(stops("d = quantize(acc, nvfp4, per=token_group(16), round=up, scale=s)"),
+              HasSubstr("\"round\" where per, scale or layout would do"));
+  EXPECT_THAT(stops("d = quantize(acc, e4m3, layout=rows, per=token_group(128), scale=s)"),
+              HasSubstr("\"layout\" where per, scale or round would do"));
+  EXPECT_THAT(stops("d = quantize(acc, mxfp8, layout=columns, per=token_group(32), scale=s)"),
+              HasSubstr("\"columns\" where atoms or rows would do"));
   EXPECT_THAT(stops("x = acc; d = quantize(acc, e4m3, per=token_group(128), scale=s)"),
               HasSubstr("\"acc\" where x would do"));
   EXPECT_THAT(stops("up = acc; d = quantize(up, e4m3, per=token_group(128), scale=s)"),
               HasSubstr("\"up\" where d, or a new name of the value, would do"));
   EXPECT_THAT(stops("x = acc d = quantize(x, e4m3, per=token_group(128), scale=s)"), HasSubstr("\"d\" where \";\""));
+  EXPECT_THAT(stops("x = acc; amax = amax(x)"),
+              HasSubstr("the end where d = ... would do; it takes x = ...; d = x, or"));
+  EXPECT_THAT(stops("x = acc; d = x; d = x"), HasSubstr("\"d\" where another output, amax or squares, would do"));
+  EXPECT_THAT(stops("x = acc; d = y; amax = amax(x)"), HasSubstr("\"y\" where \"quantize\" or x would do"));
+  EXPECT_THAT(stops("x = acc; d = x; squares = sum(x * x)"), HasSubstr("\")\" where \",\" would do"));
+  EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(128), scale=s); amax = amax(acc)"),
+              HasSubstr("\"acc\" where a name of the value ahead of the outputs would do"));
+  EXPECT_THAT(stops("silu(rstd * gate) * up"), HasSubstr("\"up\" where \"(\""));
   EXPECT_THAT(stops("d = quantize(acc, e4m3, per=token_group(128), scale=s, scale=s)"),
               HasSubstr("\"scale\" where another option would do"));
 }
@@ -146,8 +198,8 @@ TEST(GemmPlan, BlackwellRefusesAQuantisedResultByName) {
     ADD_FAILURE() << "no refusal";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
-                HasSubstr("/problem/epilogue: quantize(...) is not built yet for the blackwell family; it "
-                          "has every epilogue whose result is only rounded"));
+                HasSubstr("/problem/epilogue: quantize(...) to e4m3 is not built yet for the blackwell family; it "
+                          "has mxfp8, mxfp4 and nvfp4, and every epilogue whose result is only rounded"));
   }
 }
 

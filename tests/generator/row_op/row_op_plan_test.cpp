@@ -117,6 +117,11 @@ TEST(PlanRowOp, RefusesFieldsThatContradictEachOther) {
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.scales.kind = ScaleKind::kPerToken; }),
               ElementsAre("/problem/scales/kind: \"per_token\" has no meaning for bf16; leave it out, or write e4m3 or "
                           "e5m2"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) {
+                c.problem.dtype.out = DType::kE4m3;
+                c.problem.scales = {.kind = ScaleKind::kPerBlock, .round = ScaleRound::kUp};
+              }),
+              ElementsAre("/problem/scales/round: \"up\" is for scales of mxfp8 and mxfp4"));
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.dtype.out = DType::kMxfp4; }),
               ElementsAre("/problem/scales/kind: \"none\" does not fit mxfp4; it takes per_block"));
   EXPECT_THAT(refusals([](RowOpConfig& c) {
@@ -167,6 +172,9 @@ TEST(RowOpJson, ReadsWhatItWrites) {
   config.problem.dtype.out = DType::kE4m3;
   config.problem.scales = {.kind = ScaleKind::kPerBlock, .layout = ScaleLayout::kRows, .power_of_two = true};
   config.schedule.threads_per_row = 448;
+  EXPECT_EQ(std::get<RowOpConfig>(read_config(write_config(config))), config);
+  config.problem.dtype.out = DType::kMxfp8;
+  config.problem.scales = {.kind = ScaleKind::kPerBlock, .round = ScaleRound::kUp};
   EXPECT_EQ(std::get<RowOpConfig>(read_config(write_config(config))), config);
 }
 

@@ -198,7 +198,7 @@ TEST(CStructs, ABitSaysWhichFieldIsGiven) {
 
 TEST(CStructs, EveryFieldOfAGemmLaunchReachesIt) {
   auto c = sized<kernelwright_gemm_tensors>();
-  c.overrides = KERNELWRIGHT_SET_ALPHA | KERNELWRIGHT_SET_BETA;
+  c.overrides = KERNELWRIGHT_SET_ALPHA | KERNELWRIGHT_SET_BETA | KERNELWRIGHT_SET_RMS_EPS;
   expect_each_number_reaches("kernelwright_gemm_tensors", c);
   c = distinct("kernelwright_gemm_tensors", c);
   GemmTensors tensors = tensors_of(&c);
@@ -217,6 +217,13 @@ TEST(CStructs, EveryFieldOfAGemmLaunchReachesIt) {
   EXPECT_SAME(scale_b_stride);
   EXPECT_SAME(scale_d);
   EXPECT_SAME(scale_d_stride);
+  EXPECT_SAME(tensor_scale);
+  EXPECT_SAME(amax);
+  EXPECT_SAME(squares);
+  EXPECT_SAME(squares_stride);
+  EXPECT_SAME(squares_a);
+  EXPECT_SAME(squares_a_stride);
+  EXPECT_SAME(rms_eps);
   EXPECT_SAME(a_batch_stride);
   EXPECT_SAME(b_batch_stride);
   EXPECT_SAME(c_batch_stride);

@@ -1,4 +1,7 @@
 /// What a launch of a GEMM with a quantised result passes to the device, and which arguments it refuses.
+#include <limits>
+#include <string>
+
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
 #include "kernelwright/runtime/gemm/arguments.h"
@@ -82,6 +85,97 @@ TEST_F(QuantizedLaunch, ScalesOfTheResultHaveTheirRules) {
   GemmProblem plain = quantized();
   plain.epilogue = "acc + bias";
   EXPECT_THAT(refusal(tensors, plain), HasSubstr("/tensors/scale_d: is given, and nothing reads it"));
+}
+
+/// n = 512: 4 atoms of mxfp8's scales for 128 rows.
+GemmProblem in_blocks(const char* options = "") {
+  GemmProblem problem = mlp_of_depth(256);
+  problem.dtype.d = DType::kMxfp8;
+  problem.epilogue = std::string("d = quantize(acc, mxfp8, per=token_group(32), scale=s") + options + ")";
+  return problem;
+}
+GemmTensors operands_of_blocks() {
+  GemmTensors tensors = some_operands();
+  tensors.scale_d = 0x800000, tensors.tensor_scale = 0.5f;
+  return tensors;
+}
+
+TEST_F(QuantizedLaunch, PassesElementsAndAtomsToEachFamily) {
+  Engine engine(options());
+  for (const bool rows : {false, true})
+    for (const Family family : {Family::kHopper, Family::kPortable}) {
+      GemmSchedule schedule;
+      schedule.family = family;
+      GemmTensors tensors = operands_of_blocks();
+      if (rows) tensors.d_stride = 544, tensors.scale_d_stride = 21;
+      engine.prepare(in_blocks(rows ? ", layout=rows" : ""), schedule).launch(tensors, some_stream());
+      const auto expect = [&](const auto& params) {
+        EXPECT_EQ(reinterpret_cast<DevicePtr>(params.elements), 0x400000u);
+        EXPECT_EQ(reinterpret_cast<DevicePtr>(params.scale_d), 0x800000u);
+        EXPECT_EQ(params.row_bytes, rows ? 544 : 512);
+        EXPECT_EQ(params.scale_d_stride, rows ? 21 : 4);
+        EXPECT_EQ(params.tensor_scale, 0.5f);
+      };
+      if (family == Family::kHopper)
+        expect(device().launches().back().as<contract::GemmWithBlocks<contract::GemmParams>>());
+      else
+        expect(device().launches().back().as<contract::GemmWithBlocks<contract::GemmPortableParams>>());
+    }
+}
+
+TEST_F(QuantizedLaunch, AtomsHaveTheirRules) {
+  GemmTensors tensors = operands_of_blocks();
+  EXPECT_EQ(refusal(tensors, in_blocks()), "nothing was thrown");
+  tensors.scale_d_stride = 3;
+  EXPECT_THAT(refusal(tensors, in_blocks()), HasSubstr("/tensors/scale_d_stride: 3 is less than the 4 atoms of scales "
+                                                       "that 512 columns of d have"));
+  tensors.scale_d_stride = 0, tensors.scale_d = 0x800008;
+  EXPECT_THAT(refusal(tensors, in_blocks()), HasSubstr("/tensors/scale_d: address 0x800008 is not a multiple of 16"));
+  EXPECT_EQ(refusal(tensors, in_blocks(", layout=rows")), "nothing was thrown");
+  for (const DevicePtr near : {tensors.a, tensors.b, tensors.d}) {
+    tensors.scale_d = near + 16;
+    EXPECT_THAT(refusal(tensors, in_blocks()), HasSubstr("/tensors/scale_d: overlaps"));
+  }
+  tensors = operands_of_blocks(), tensors.d += 8;
+  EXPECT_THAT(refusal(tensors, in_blocks()), HasSubstr("/tensors/d: address 0x400008 is not a multiple of 16"));
+  for (const float scale : {0.f, -1.f, std::numeric_limits<float>::infinity()}) {
+    tensors = operands_of_blocks(), tensors.tensor_scale = scale;
+    EXPECT_THAT(refusal(tensors, in_blocks()), HasSubstr("does not divide; it takes a finite number above 0"));
+  }
+  tensors = operands(), tensors.tensor_scale = 2;
+  EXPECT_THAT(refusal(tensors), HasSubstr("/tensors/tensor_scale: 2 is given, and d is in no block-scaled format"));
+}
+
+TEST_F(QuantizedLaunch, PassesWhatIsMeasured) {
+  GemmProblem problem = mlp_of_depth(256);
+  problem.epilogue = "x = rstd * acc; d = x; amax = amax(x); squares = sum(x * x, over=n)";
+  GemmTensors tensors = some_operands();
+  tensors.amax = 0x800000, tensors.squares = 0x900000, tensors.squares_a = 0xa00000;
+  tensors.squares_a_stride = 104, tensors.rms_eps = 0.5f;
+  EXPECT_EQ(refusal(tensors, problem), "nothing was thrown");
+  const auto params = device().launches().back().as<contract::GemmWithStatistics<contract::GemmParams>>();
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.statistics.amax), 0x800000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.statistics.squares), 0x900000u);
+  EXPECT_EQ(params.statistics.squares_stride, 100);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.statistics.squares_a), 0xa00000u);
+  EXPECT_EQ(params.statistics.squares_a_stride, 104);
+  EXPECT_EQ(params.statistics.eps, 0.5f);
+
+  GemmTensors other = tensors;
+  other.amax = 0, other.squares_a = 0, other.squares_stride = 96;
+  EXPECT_THAT(refusal(other, problem), AllOf(HasSubstr("/tensors/amax: is null, and the epilogue has amax"),
+                                             HasSubstr("/tensors/squares_a: is null, and the epilogue has rstd"),
+                                             HasSubstr("/tensors/squares_stride: 96")));
+  for (const DevicePtr near : {tensors.a, tensors.b, tensors.d, tensors.squares_a}) {
+    other = tensors, other.squares = near + 16;
+    EXPECT_THAT(refusal(other, problem), HasSubstr("/tensors/squares: overlaps"));
+    other = tensors, other.amax = near + 16;
+    EXPECT_THAT(refusal(other, problem), HasSubstr("/tensors/amax: overlaps"));
+  }
+  other = tensors, other.rms_eps = -1;
+  EXPECT_THAT(refusal(other, problem), HasSubstr("/tensors/rms_eps: -1 does not fit"));
+  EXPECT_THAT(refusal(tensors, mlp_of_depth(256)),
+              AllOf(HasSubstr("/tensors/amax: is given"), HasSubstr("/tensors/squares: is given")));
 }
 
 TEST_F(QuantizedLaunch, ScalesOfMaskedGroupsAreOfACapacityEach) {

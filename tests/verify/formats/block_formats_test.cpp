@@ -74,6 +74,24 @@ class BlockFormats : public testing::TestWithParam<DType> {
   }
 };
 
+TEST_P(BlockFormats, ScalesThatAreRoundedUpLetNoElementSaturate) {
+  if (!is_mx()) return;
+  Random random(2);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const int exponent = static_cast<int>(random.below(250)) - 126;
+    const auto magnitude = std::ldexp(static_cast<float>(random.uniform(1, 2)), exponent);
+    const int byte = made_scale_byte(format(), magnitude, true);
+    const double scale = decode_scale(format(), static_cast<std::uint8_t>(byte));
+    ASSERT_LE(magnitude, largest() * scale);
+    ASSERT_TRUE(byte == 0 || magnitude > largest() * scale / 2) << magnitude;
+  }
+  const auto end = static_cast<float>(largest());
+  EXPECT_EQ(made_scale_byte(format(), end, true), 127);
+  EXPECT_EQ(made_scale_byte(format(), std::nextafter(end, kInfinity), true), 128);
+  EXPECT_EQ(made_scale_byte(format(), std::nextafter(end, kInfinity), false), 127);
+  EXPECT_EQ(made_scale_byte(format(), 0, true), 0);
+}
+
 TEST_P(BlockFormats, QuantiseRandomBlocksAsDefined) {
   Random random(1);
   for (int trial = 0; trial < 400; ++trial) {

@@ -222,6 +222,76 @@ TEST(VerifyGemm, HoldsScalesAndElementsOfAQuantisedResult) {
   }
 }
 
+TEST(VerifyGemm, HoldsScalesAndElementsOfABlockScaledResult) {
+  constexpr int kRows = 9, kColumns = 96;
+  for (const DType format : {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4})
+    for (const bool exact : {false, true})
+      for (const bool rows : {false, true}) {
+        SCOPED_TRACE(to_string(format));
+        const int vector = scale_vector(format);
+        const std::string options =
+            std::string(rows ? ", layout=rows" : "") + (vector == 32 && rows ? ", round=up" : "");
+        const std::string epilogue = "d = quantize(acc, " + std::string(to_string(format)) + ", per=token_group(" +
+                                     std::to_string(vector) + "), scale=s" + options + ")";
+        const GemmCase call = make_gemm_inputs(problem_of(DType::kBf16, format, kColumns, 64, epilogue.c_str()),
+                                               {"shape", kRows, true}, {.seed = 5, .exact = exact});
+        const GemmOutput right = simulate_gemm(call);
+        ASSERT_TRUE(verify(call, right).passed) << verify(call, right).text;
+        const auto with_scale = [&](std::size_t index, int change) {
+          GemmOutput output = right;
+          std::byte& scale = output.scale_d[index];
+          scale = static_cast<std::byte>(std::to_integer<int>(scale) + change);
+          return verify(call, output).text;
+        };
+        const std::size_t at = call.scale_d_index(4, 1);
+        EXPECT_THAT(with_scale(at, 2), HasSubstr("scale_d[4, block 1]"));
+        EXPECT_THAT(with_scale(at, -2), HasSubstr("scale_d[4, block 1]"));
+        if (call.has_atoms_of_d() && vector == 32)  // of which a row has three
+          EXPECT_THAT(with_scale(call.scale_d_index(4, 3), 1), HasSubstr("scale_d[4, block 3]: byte 1 past the end"));
+        if (call.has_atoms_of_d()) EXPECT_THAT(with_scale(call.scale_d_index(kRows, 0), 1), HasSubstr("past the end"));
+        GemmOutput other = right;
+        const std::size_t element = bytes_of(format, 2 * kColumns + 40);
+        other.d[element] = static_cast<std::byte>(std::to_integer<unsigned>(other.d[element]) ^ 5);
+        EXPECT_THAT(verify(call, other).text, HasSubstr("d[2, 40]"));
+      }
+}
+
+TEST(VerifyGemm, HoldsOutputsBesideD) {
+  constexpr int kRows = 5, kColumns = 200;
+  for (const DType result : {DType::kBf16, DType::kF32}) {
+    const GemmCase call = make_gemm_inputs(
+        problem_of(DType::kBf16, result, kColumns, 64, "x = acc; d = x; amax = amax(x); squares = sum(x * x, over=n)"),
+        {"shape", kRows, true}, {.seed = 5});
+    GemmOutput right = simulate_gemm(call);
+    std::vector<float> squares(2 * kRows, 0.f), amax(1, 0.f);
+    for (int row = 0; row < kRows; ++row) {
+      std::vector<double> values(kColumns);
+      decode_row(result, right.d.data() + bytes_of(result, kColumns) * static_cast<std::size_t>(row), kColumns,
+                 values.data());
+      for (std::size_t i = 0; i < kColumns; ++i) {
+        squares[i / 128 * kRows + static_cast<std::size_t>(row)] += static_cast<float>(values[i] * values[i]);
+        amax[0] = std::max(amax[0], static_cast<float>(std::fabs(values[i])));
+      }
+    }
+    const auto verdict = [&](int wrong, float factor) {
+      std::vector<float> sums = squares, largest = amax;
+      if (wrong >= 0) sums[static_cast<std::size_t>(wrong)] *= factor;
+      if (wrong == -2) largest[0] *= factor;
+      GemmOutput output = right;
+      output.squares.resize(sums.size() * 4), output.amax.resize(4);
+      std::memcpy(output.squares.data(), sums.data(), sums.size() * 4);
+      std::memcpy(output.amax.data(), largest.data(), 4);
+      return verify(call, output).text;
+    };
+    EXPECT_EQ(verdict(-1, 1), "");
+    EXPECT_THAT(verdict(7, 1.02f), HasSubstr("squares[1, 2]"));
+    EXPECT_THAT(verdict(7, 0.98f), HasSubstr("squares[1, 2]"));
+    EXPECT_THAT(verdict(-2, 1.01f), HasSubstr("amax"));
+    EXPECT_THAT(verdict(-2, 0.99f), HasSubstr("amax"));
+    EXPECT_THAT(verdict(0, std::numeric_limits<float>::quiet_NaN()), HasSubstr("squares[0, 0]"));
+  }
+}
+
 TEST(VerifyGemm, RefusesExactInputsThatF32DoesNotHold) {
   GemmCase call = small_case(true, "acc + c");
   encode_row(DType::kF32, std::vector<float>(1, 0x1p-30f), call.c.row(0));

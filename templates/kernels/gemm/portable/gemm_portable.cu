@@ -261,6 +261,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, kernelwrigh
     // Only stores are left. With groups, a CTA has further tiles, but for the last one.
     if (spec::kArch >= 90 && (!kHasBounds || t + static_cast<int>(gridDim.x) >= tiles.count()))
       ptx::griddepcontrol_launch_dependents();
+    if constexpr (spec::kRstd) scale_rows(sums, params, place, lane);
     store(sums, params, tile, place, shared, warp, lane);
     __syncthreads();  // no warp reads the slots that the next tile's first slabs take
   }

@@ -8,6 +8,10 @@
 #include "ptx/memory.cuh"
 #include "tile/element_store.cuh"
 
+// Behind the others, so that the constants of kernels without such results keep their order.
+#include "kernels/gemm/gemm_blocks.cuh"
+#include "kernels/gemm/portable/gemm_portable_statistics.cuh"
+
 namespace kernelwright {
 namespace {
 
@@ -61,7 +65,7 @@ __device__ __forceinline__ uint32_t load_addend(const tile::Storage<spec::kCDTyp
     return ptx::ld_global_u32_if(from, exists);
 }
 
-using Result = tile::Storage<spec::kDDType>;
+using Result = tile::Storage<stored_dtype()>;
 /// Row `row` of d, or of the matrix d that a group has.
 __device__ __forceinline__ Result* row_of_d(const EntryParams& params, int group, int row) {
   if constexpr (kStacked)
@@ -77,9 +81,9 @@ __device__ __forceinline__ int64_t c_ahead(const EntryParams& params, int group)
 /// Whether pairs of elements of d are aligned.
 __device__ __forceinline__ bool stores_pairs(const EntryParams& params, int group) {
   if constexpr (kStacked)
-    return tile::stores_pairs<spec::kDDType>(row_of_d(params, group, 0), params.d_stride);
+    return tile::stores_pairs<stored_dtype()>(row_of_d(params, group, 0), params.d_stride);
   else
-    return tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
+    return tile::stores_pairs<stored_dtype()>(params.d, params.d_stride);
 }
 
 /// The rows of d and c that a thread's rows become.
@@ -176,12 +180,12 @@ __device__ __forceinline__ void finish(const Sums& sums, const EntryParams& para
   }
 }
 
-/// Results that are quantised. The tile's columns share a scale. So a row's largest magnitude goes over all warps that
-/// have some of its columns. It goes through `shared`, [column warps][block_m] f32 in the ring, once no warp reads
-/// that.
+/// Results that are quantised or measured. The tile's columns share a scale and a sum. So a row's largest magnitude
+/// goes over all warps that have some of its columns, and so does its sum. They go through `shared`, [column
+/// warps][block_m] f32 in the ring, once no warp reads that.
 class QuantizedTile {
   enum : int { kTiles = kGated ? kColumnTiles / 2 : kColumnTiles };  // not a variable, which would be in every binary
-  static_assert(!spec::kQuantizes || spec::kBlockN == contract::kGemmScaledColumns * (kGated ? 2 : 1),
+  static_assert(!(spec::kQuantizes || kMeasures) || spec::kBlockN == contract::kGemmScaledColumns * (kGated ? 2 : 1),
                 "one scale a row");
   static_assert(kColumnWarps * 4 <= 2 * spec::kSlabBytes, "what the ring has room for");
 
@@ -198,6 +202,53 @@ class QuantizedTile {
   template <class Params>
   __device__ __forceinline__ void store(const Params& params, const Tile& tile, const Place& place, uint32_t shared,
                                         int warp, int lane) const {
+    const int first = (kGated ? tile.column / 2 : tile.column) + warp / kRowWarps * (kTiles * 8) + lane % 4 * 2;
+    if constexpr (kMeasures) measure(params, values_, place, first, shared, warp, lane);
+    if constexpr (kMakesBlocks) {
+      store_blocks(params, tile, place, warp, lane);
+    } else if constexpr (spec::kQuantizes) {
+      store_scaled(params, tile, place, shared, warp, lane);
+    } else {
+      store_rounded(params, place, first);
+    }
+  }
+
+ private:
+  /// In a block-scaled format. A warp has whole blocks.
+  template <class Params>
+  __device__ __forceinline__ void store_blocks(const Params& params, const Tile& tile, const Place& place, int warp,
+                                               int lane) const {
+    static_assert(kTiles % 4 == 0, "whole blocks");
+    const BlockResult<spec::kDDType, spec::kBlockM> result(params, params.m, params.n / (kGated ? 2 : 1));
+    const int first = (kGated ? tile.column / 2 : tile.column) + warp / kRowWarps * (kTiles * 8);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < kTiles; n += 4) {
+        float values[16];
+#pragma unroll
+        for (int i = 0; i < 16; ++i) values[i] = values_[n + i / 4][m][i % 4];
+        result.store_of_quad(values, place.row_of(2 * m), first + n * 8, lane);
+      }
+  }
+  /// `first`: the thread's first column of d.
+  template <class Params>
+  __device__ __forceinline__ void store_rounded(const Params& params, const Place& place, int first) const {
+    const bool pairs = stores_pairs(params, place.group);
+    const int columns = params.n / (kGated ? 2 : 1);
+#pragma unroll
+    for (int r = 0; r < kRowsOfThread; ++r) {
+      if (place.row_of(r) >= place.row_end) continue;
+      Result* const row = row_of_d(params, place.group, place.row_of(r)) + first;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+        tile::store_elements<stored_dtype()>(row + n * 8, values_[n][r / 2][r % 2 * 2],
+                                             values_[n][r / 2][r % 2 * 2 + 1], columns - first - n * 8, pairs);
+    }
+  }
+  template <class Params>
+  __device__ __forceinline__ void store_scaled(const Params& params, const Tile& tile, const Place& place,
+                                               uint32_t shared, int warp, int lane) const {
     const uint32_t row_of_tile = static_cast<uint32_t>(warp % kRowWarps * kWarpRows + lane / 4);
     __syncthreads();  // all warps have read the ring
 #pragma unroll
@@ -230,12 +281,10 @@ class QuantizedTile {
       Result* const row = row_of_d(params, place.group, place.row_of(r)) + first;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n)
-        tile::store_elements<spec::kDDType>(row + n * 8, values_[n][r / 2][r % 2 * 2] * factor,
-                                            values_[n][r / 2][r % 2 * 2 + 1] * factor, 2, pairs);
+        tile::store_elements<stored_dtype()>(row + n * 8, values_[n][r / 2][r % 2 * 2] * factor,
+                                             values_[n][r / 2][r % 2 * 2 + 1] * factor, 2, pairs);
     }
   }
-
- private:
   __device__ __forceinline__ static uint32_t at(uint32_t shared, int column_warp, uint32_t row) {
     return shared + (static_cast<uint32_t>(column_warp * spec::kBlockM) + row) * 4;
   }
@@ -247,7 +296,7 @@ class QuantizedTile {
 /// of d, because d may be c. `shared`: the ring, which is free but for warps that still multiply.
 __device__ __forceinline__ void store(const Sums& sums, const EntryParams& params, const Tile& tile, const Place& place,
                                       uint32_t shared, int warp, int lane) {
-  if constexpr (spec::kQuantizes) {
+  if constexpr (spec::kQuantizes || kMeasures) {
     QuantizedTile(sums, params, place).store(params, tile, place, shared, warp, lane);
   } else {
     const EndScales scales(params, place);
@@ -255,8 +304,8 @@ __device__ __forceinline__ void store(const Sums& sums, const EntryParams& param
     const bool pairs = stores_pairs(params, place.group);
     const auto write = [&](int, int r, int column, int count, const float(&value)[2]) {
       if (rows.exists(r) && (!kGated || count > 0))
-        tile::store_elements<spec::kDDType>(row_of_d(params, place.group, rows.of(r)) + column, value[0], value[1],
-                                            kGated ? 2 : count, pairs);
+        tile::store_elements<stored_dtype()>(row_of_d(params, place.group, rows.of(r)) + column, value[0], value[1],
+                                             kGated ? 2 : count, pairs);
     };
     if constexpr (kGated)
       finish_gated(sums, params, place, scales, write);

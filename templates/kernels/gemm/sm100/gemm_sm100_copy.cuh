@@ -17,7 +17,7 @@ struct StoredSlab {
   bool swizzled;
 
   __device__ static constexpr StoredSlab of() {
-    const int columns = contract::blackwell_gemm_store_columns(kShape), bytes = tile::kBytesOf<spec::kDDType>;
+    const int columns = contract::blackwell_gemm_store_columns(kShape), bytes = tile::kBytesOf<stored_dtype()>;
     const int halves = kGated ? 2 : 1;
     if (spec::kSwapAb) return {columns, contract::kBlackwellGemmWarpRows / halves * bytes, false};
     return {contract::kBlackwellGemmWarpRows, columns / halves * bytes, true};
@@ -31,7 +31,7 @@ __device__ __forceinline__ void copy_slab(const EntryParams& params, uint32_t sl
                                           const Item& item, uint32_t lane, int to) {
   if constexpr (kGrouped) {
     constexpr StoredSlab kSlab = StoredSlab::of();
-    constexpr int kBytes = tile::kBytesOf<spec::kDDType>, kPieceElements = contract::kPieceBytes / kBytes;
+    constexpr int kBytes = tile::kBytesOf<stored_dtype()>, kPieceElements = contract::kPieceBytes / kBytes;
     constexpr int kPieces = kSlab.row_bytes / contract::kPieceBytes;  // of a row
     // Rows and columns of d.
     const int halves = kGated ? 2 : 1;

@@ -3,6 +3,8 @@
 /// Parts of k take turns at a tile (split_k > 1, policy/turnstile.cuh), and the last one finishes it.
 #pragma once
 
+#include "kernels/gemm/gemm_blocks.cuh"
+#include "kernels/gemm/gemm_statistics.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_copy.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_epilogue.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
@@ -19,7 +21,7 @@ class TileStore {
   enum : int { kResults = kGated ? kChunk / 2 : kChunk };  // of a lane: the chunk's first ones
   static constexpr int kWarpRows = contract::kBlackwellGemmWarpRows;
   using Chunk = float[kChunk];
-  using Slab = tile::LaneRows<spec::kDDType, spec::kSwapAb, kResults>;
+  using Slab = tile::LaneRows<stored_dtype(), spec::kSwapAb, kResults>;
   using Turnstile = policy::Turnstile<kParts>;
 
  public:
@@ -59,6 +61,7 @@ class TileStore {
       ptx::tcgen05_ld(held.tensor + lanes(), values[0]);
     }
     const RowEpilogue epilogue(params_, item, row);
+    auto measured = statistics<EntryParams>(row);
     if constexpr (kParts > 1) turnstile(item).wait();
     // Two chunks a round: with the epilogue of all chunks unrolled, compilation would take seconds longer. Sums in
     // registers cannot have a run-time index.
@@ -85,10 +88,62 @@ class TileStore {
         }
         if constexpr (kParts > 1) exchange(own, item, chunk);
         if (kParts > 1 && !last) continue;
+        if constexpr (spec::kRstd) measured.scale(own);
         epilogue.apply(own, item.column + chunk * kChunk);
-        put(own, chunk, item, epilogue.to());
+        if constexpr (kMeasures) measured.add(own, chunk, item.column + chunk * kChunk);
+        if constexpr (kMakesBlocks)
+          store_blocks<spec::kDDType>(own, row, item.column + chunk * kChunk);
+        else
+          put(own, chunk, item, epilogue.to());
       }
+    if constexpr (kMeasures) measured.finish();
     if constexpr (kParts > 1) turnstile(item).pass();
+  }
+
+  // ---- outputs beside d, and factors of rows ----
+
+  /// Of the thread's row of an item. A template, so that other kernels do not compile it.
+  template <class Params>
+  class RowStatistics {
+   public:
+    __device__ __forceinline__ RowStatistics(const Params& params, int row, int lane)
+        : statistics_(params), row_(row), columns_(params.n), lane_(lane), exists_(row < params.m) {
+      static_assert(!kHasStatistics || !spec::kSwapAb, "rows of the tile are rows of the result");
+      static_assert(!kMeasures || kColumns % contract::kGemmScaledColumns == 0, "whole sums");
+      if constexpr (spec::kRstd) factor_ = rstd_of_row<1>(params, row, exists_, lane);
+    }
+    __device__ __forceinline__ void scale(Chunk& values) const {
+#pragma unroll
+      for (float& value : values) value *= factor_;
+    }
+    __device__ __forceinline__ void add(const Chunk& values, int chunk, int column) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) statistics_.add(0, values[i], exists_ && column + i < columns_);
+      constexpr int kOfSum = contract::kGemmScaledColumns / kChunk;
+      if (spec::kSquares && (chunk + 1) % kOfSum == 0) {
+        const float sum = statistics_.template take_sum<1>(0);
+        statistics_.store_sum(row_, column, sum, exists_ && column + kChunk - contract::kGemmScaledColumns < columns_);
+      }
+    }
+    __device__ __forceinline__ void finish() const { statistics_.finish(lane_); }
+
+   private:
+    Statistics<Params, 1> statistics_;
+    const int row_, columns_, lane_;
+    const bool exists_;
+    float factor_ = 1;
+  };
+  struct NoStatistics {
+    __device__ __forceinline__ void scale(const Chunk&) const {}
+    __device__ __forceinline__ void add(const Chunk&, int, int) const {}
+    __device__ __forceinline__ void finish() const {}
+  };
+  template <class Params>
+  __device__ __forceinline__ auto statistics(int row) const {
+    if constexpr (kHasStatistics)
+      return RowStatistics<Params>(params_, row, static_cast<int>(lane_));
+    else
+      return NoStatistics{};
   }
 
   __device__ __forceinline__ uint32_t lanes() const { return warp_ * kWarpRows << 16; }
@@ -145,6 +200,16 @@ class TileStore {
   }
 
   // ---- results ----
+
+  /// In a block-scaled format: from registers to memory.
+  template <DType kFormat>
+  __device__ __forceinline__ void store_blocks(const Chunk& values, int row, int column) const {
+    static_assert(!kMakesBlocks || (kChunk % 32 == 0 && kColumns % 128 == 0 && !spec::kSwapAb),
+                  "whole blocks of a row, whole words of scales");
+    const BlockResult<kFormat, contract::kBlackwellGemmRows> result(params_, params_.m, params_.n);
+#pragma unroll
+    for (int first = 0; first < kChunk; first += 32) result.store_of_row(values + first, row, column + first);
+  }
 
   /// Writes to shared memory, from where TMA stores. Rows and columns past the end are not stored. `to`: copy_slab().
   __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item, int to) {

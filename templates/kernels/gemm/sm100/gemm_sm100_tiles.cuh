@@ -4,8 +4,10 @@
 
 #include "spec.h"
 
+#include "contract/gemm_launch.h"
 #include "contract/gemm_sm100.h"
 #include "contract/words.h"
+#include "kernels/gemm/gemm_options.cuh"
 #include "mma/sm100_slab.cuh"
 #include "pipeline/output_tile_pipeline.cuh"
 #include "pipeline/phased_barrier.cuh"
@@ -25,6 +27,10 @@ namespace kernelwright {
 namespace {
 
 using contract::BlackwellGemmParams;
+/// Without groups: where the result is in a block-scaled format also the place of it, and what the kernel measures.
+using ScaledParams =
+    policy::Either<kMakesBlocks, contract::GemmWithBlocks<BlackwellGemmParams>, BlackwellGemmParams>::type;
+using MeasuringParams = policy::Either<kHasStatistics, contract::GemmWithStatistics<ScaledParams>, ScaledParams>::type;
 
 // With groups: rows of the problem's a and d belong to groups, and each group has a matrix b of its own.
 enum : bool {
@@ -35,7 +41,7 @@ enum : bool {
   kManyOfColumns = kGrouped && !spec::kSwapAb
 };
 /// What the entry takes.
-using EntryParams = policy::Either<kGrouped, contract::BlackwellGemmGroupedParams, BlackwellGemmParams>::type;
+using EntryParams = policy::Either<kGrouped, contract::BlackwellGemmGroupedParams, MeasuringParams>::type;
 
 // Types of the tile's operands: with swap_ab, its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
@@ -71,7 +77,7 @@ constexpr contract::BlackwellGemmShape kShape{kColumns,
                                               spec::kAccumulators,
                                               Product::TypeA::scale_atoms,
                                               spec::kStoreStages,
-                                              tile::kBytesOf<spec::kDDType>,
+                                              tile::kBytesOf<stored_dtype()>,
                                               spec::kSwapAb,
                                               kQueued ? spec::kClcDepth : 0,
                                               spec::kSlabBytes};

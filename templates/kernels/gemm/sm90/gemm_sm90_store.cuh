@@ -2,8 +2,10 @@
 #pragma once
 
 #include "kernels/gemm/gemm_quantize.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_blocks.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_epilogue.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_scatter.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_statistics.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_swapped_scales.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
 #include "policy/turnstile.cuh"
@@ -15,15 +17,15 @@ namespace kernelwright {
 namespace {
 
 constexpr bool kHalvesColumns = kGated && !spec::kSwapAb, kHalvesRows = kGated && spec::kSwapAb;
-constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::kDDType>, kHalvesColumns);
+constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<stored_dtype()>, kHalvesColumns);
 constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 
-// Columns of the tile that are stored together: a slab, or where scales are made those that share one. With swap_ab,
+// Columns of the tile that are stored together: a slab, or those that share a scale or a sum of squares. With swap_ab,
 // columns of the tile are rows of d, and any eight of them.
 enum : int {
-  kUnitColumns = kScalesColumns ? contract::kGemmScaledColumns * (kGated ? 2 : 1)
-                 : kSwapsScales ? 8
-                                : kStoreColumns
+  kUnitColumns = kScalesColumns || kMeasures ? contract::kGemmScaledColumns * (kGated ? 2 : 1)
+                 : kSwapsScales              ? 8
+                                             : kStoreColumns
 };
 static_assert(!kScalesColumns || spec::kBlockN % kUnitColumns == 0, "whole scales");
 
@@ -159,17 +161,19 @@ class TileStore {
 
   template <int kFirst, int kCount>
   __device__ __forceinline__ void store_columns(const Sums& sums, const Tile& tile) const {
-    if constexpr (kScalesColumns)
-      store_quantized<kFirst, kCount>(sums, tile);
-    else if constexpr (kSwapsScales)
-      SwappedScales<EntryParams, kFirst, kCount>(
-          params_,
-          base_ + kLayout.output +
-              (kPingPong ? warpgroup_ * 4 * spec::kStoreStages * contract::kGemmStoreSlabBytes : 0),
-          warpgroup_)
-          .store(sums, tile);
-    else
-      store<kFirst, kCount>(sums, tile);
+    with_statistics<EntryParams, kFirst, kCount>(params_, sums, tile, warp_, lane_, [&](const Sums& values) {
+      constexpr int kOwnSlabs = kPingPong ? 4 * spec::kStoreStages : 0;  // of a warpgroup, where tiles are its own
+      if constexpr (kMakesBlocks)
+        store_blocks<EntryParams, kFirst, kCount>(params_, values, tile, warp_, lane_);
+      else if constexpr (kScalesColumns)
+        store_quantized<kFirst, kCount>(values, tile);
+      else if constexpr (kSwapsScales)
+        SwappedScales<EntryParams, kFirst, kCount>(
+            params_, base_ + kLayout.output + warpgroup_ * kOwnSlabs * contract::kGemmStoreSlabBytes, warpgroup_)
+            .store(values, tile);
+      else
+        store<kFirst, kCount>(values, tile);
+    });
   }
 
   /// Stores columns [kFirst, kFirst + kCount) of the tile. Each warp works alone: it writes 16 rows and a slab's
@@ -336,7 +340,7 @@ class TileStore {
   __device__ __forceinline__ void copy_rows(uint32_t slab, int row, int column, const Tile& tile,
                                             const Places& places) const {
     if constexpr (kColumns > 0) {
-      constexpr int kBytes = tile::kBytesOf<spec::kDDType>, kOfPiece = contract::kPieceBytes / kBytes;
+      constexpr int kBytes = tile::kBytesOf<stored_dtype()>, kOfPiece = contract::kPieceBytes / kBytes;
       constexpr contract::GemmStoreBox kBox = contract::gemm_store_box(kBytes, spec::kSwapAb, kColumns, kGated);
       constexpr int kPieces = kBox.columns / kOfPiece;  // of a row of d
       static_assert(kPieces * kOfPiece == kBox.columns, "whole pieces");

@@ -88,6 +88,13 @@ INSTANTIATE_TEST_SUITE_P(Archs, BlockScaledRows, testing::Values(Arch::kSm80, Ar
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST_P(BlockScaledRows, AreOperandsOfAGemm) {
+  for (const DType out : {DType::kMxfp8, DType::kMxfp4}) {
+    SCOPED_TRACE(std::string(to_string(out)) + ", rounded up");
+    RowOpProblem problem = normed_rows(288);
+    problem.dtype.out = out;
+    problem.scales = {.kind = ScaleKind::kPerBlock, .round = ScaleRound::kUp};
+    expect_right_for(problem, 5);
+  }
   for (const DType out : {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4})
     for (const int width : {32, 96, 2880}) {
       SCOPED_TRACE(to_string(out));

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "end_to_end/gemm/emulator/blackwell_tiles.h"
+#include "end_to_end/gemm/emulator/blackwell/blackwell_tiles.h"
 
 namespace kernelwright::blackwell_pointers_test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "end_to_end/gemm/emulator/blackwell_tiles.h"
+#include "end_to_end/gemm/emulator/blackwell/blackwell_tiles.h"
 
 namespace kernelwright::blackwell_scatter_test {
 namespace {

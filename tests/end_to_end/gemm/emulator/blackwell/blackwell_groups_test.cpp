@@ -5,7 +5,8 @@
 
 #include <cstring>
 
-#include "end_to_end/gemm/emulator/blackwell_tiles.h"
+#include "end_to_end/gemm/emulator/blackwell/blackwell_tiles.h"
+#include "kernelwright/generator/gemm/planner.h"
 
 namespace kernelwright::blackwell_groups_test {
 namespace {
