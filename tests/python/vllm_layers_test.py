@@ -24,7 +24,6 @@ from kernelwright import _served
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
-HOPPER = not HAS_GPU or torch.cuda.get_device_capability()[0] == 9  # the emulator is one
 BF16, F16 = torch.bfloat16, torch.float16
 FP8 = torch.float8_e4m3fn
 
