@@ -37,8 +37,8 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kCount], uint32_t q
   constexpr contract::SharedSlab kQ{kRowBytes, kSwizzleBytes, kBytes * 8, kQueryRows, false};
   constexpr contract::SharedSlab kK{kRowBytes / kStages, kSwizzleBytes, kBytes * 8, kKeys, false};
   const uint64_t a = ptx::wgmma_descriptor<kSwizzleBytes>(queries, kQ.leading_bytes(), kQ.stride_bytes());
-  const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(keys + kFirstKey * contract::slab_width(kSwizzleBytes),
-                                                          kK.leading_bytes(), kK.stride_bytes());
+  constexpr int kSkipped = kFirstKey * contract::slab_width(kSwizzleBytes);  // keys of the tile, row by row of a slab
+  const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(keys + kSkipped, kK.leading_bytes(), kK.stride_bytes());
   constexpr int kAllSteps = (kDepth * kBytes + 31) / 32;  // columns past the depth are zeros
   constexpr int kStageSteps = kK.steps(), kFirst = kStage * kStageSteps;
   constexpr int kSteps = kStage + 1 < kStages ? kStageSteps : kAllSteps - kFirst;

@@ -42,7 +42,9 @@ std::string spec_of(GemmSpec spec) {
     if constexpr (std::is_same_v<T, Swizzle>)
       text += fmt::format("constexpr int kSwizzleBytes = {};\n",
                           value == Swizzle::kNone ? 0 : 16 << static_cast<int>(value));
-    else if constexpr (!std::is_same_v<T, Family> && !std::is_same_v<T, Arch>)
+    else if constexpr (std::is_same_v<T, Arch>)
+      text += "constexpr int kArch = 90;\n";
+    else if constexpr (!std::is_same_v<T, Family>)
       text += fmt::format("constexpr {0} {1} = static_cast<{0}>({2});\n", type_of(value), constant_name<T>(field),
                           static_cast<int>(value));
   });
