@@ -7,12 +7,9 @@
 Every config runs against the reference first, and then all are timed by `kernelwright bench`. Beside them stand the same
 GEMM with a 16-bit d and a row_op that quantises such a d, which is what the epilogue saves.
 """
-import argparse
-import json
-import pathlib
-import subprocess
 import sys
-import tempfile
+
+import timed_configs
 
 SHARERS = {"e4m3": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}  # columns of a scale
 MEASURES = {"squares": "squares = sum(x * x, over=n)", "amax": "amax = amax(x)",
@@ -44,26 +41,5 @@ def configs():
                 "dtype": {"in": "bf16", "out": to}, "width": columns, "scales": {"kind": "per_block"}}, "shapes": shapes}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("command", help="the kernelwright command")
-    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER", help="write the configs, and time nothing")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = given.write or pathlib.Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = []
-        for name, config in configs():
-            paths.append(folder / f"{name}.json")
-            paths[-1].write_text(json.dumps({"version": 1, "name": name, "schedule": "auto"} | config, indent=2) + "\n")
-        if given.write:
-            return 0
-        for step in (["run", "--shape", "check"], ["bench", "--shape", "decode", "--shape", "prefill"]):
-            done = subprocess.run([given.command, step[0], *map(str, paths), *step[1:], "--device", "cuda"])
-            if done.returncode != 0:
-                return done.returncode
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(timed_configs.main(__doc__, configs()))

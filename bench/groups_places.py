@@ -6,12 +6,9 @@
 
 Every config runs against the reference first, and then all are timed by `kernelwright bench`.
 """
-import argparse
-import json
-import pathlib
-import subprocess
 import sys
-import tempfile
+
+import timed_configs
 
 WAYS = {"in_order": {}, "scatter": {"scatter": True}, "gather": {"gather": True}, "pointers": {"pointers": True},
         "gather_scatter": {"gather": True, "scatter": True}, "gather_pointers": {"gather": True, "pointers": True}}
@@ -31,26 +28,5 @@ def configs():
                                     "problem": problem | {"groups": groups}, "schedule": "auto", "shapes": shapes}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("command", help="the kernelwright command")
-    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER", help="write the configs, and time nothing")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = given.write or pathlib.Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = []
-        for name, config in configs():
-            paths.append(folder / f"{name}.json")
-            paths[-1].write_text(json.dumps(config, indent=2) + "\n")
-        if given.write:
-            return 0
-        for step in (["run", "--shape", "check"], ["bench", "--shape", "decode", "--shape", "prefill"]):
-            done = subprocess.run([given.command, step[0], *map(str, paths), *step[1:], "--device", "cuda"])
-            if done.returncode != 0:
-                return done.returncode
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(timed_configs.main(__doc__, configs()))

@@ -1,0 +1,28 @@
+"""Configs that a script makes: each runs against its reference on a GPU, and then all are timed."""
+import argparse
+import json
+import pathlib
+import subprocess
+import tempfile
+
+
+def main(doc, configs):
+    """`configs`: pairs of a name and a config, whose shapes are named check, decode and prefill. Returns an exit status."""
+    parser = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
+    parser.add_argument("command", help="the kernelwright command")
+    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER", help="write the configs, and time nothing")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.write or pathlib.Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for name, config in configs:
+            paths.append(folder / f"{name}.json")
+            paths[-1].write_text(json.dumps({"version": 1, "name": name, "schedule": "auto"} | config, indent=2) + "\n")
+        if given.write:
+            return 0
+        for step in (["run", "--shape", "check"], ["bench", "--shape", "decode", "--shape", "prefill"]):
+            done = subprocess.run([given.command, step[0], *map(str, paths), *step[1:], "--device", "cuda"])
+            if done.returncode != 0:
+                return done.returncode
+    return 0
