@@ -6,30 +6,25 @@
 #include <algorithm>
 #include <functional>
 
-#include "support/checked_gemm.h"
+#include "support/grouped_gemm.h"
 
 namespace kernelwright::gemm_pointers_test {
 namespace {
 
 using test::gemm_problem;
+using test::grouped;
+using test::rows_of;
 using test::schedule_of;
 using test::Tile;
 using testing::HasSubstr;
 
-GemmProblem by_pointers(GemmProblem problem, GroupBounds bounds, int count) {
-  problem.groups.kind = bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
-  problem.groups.bounds = bounds;
-  problem.groups.count = count;
-  problem.groups.pointers = true;
-  return problem;
+GemmProblem by_pointers(const GemmProblem& problem, GroupBounds bounds, int count) {
+  GemmProblem changed = grouped(problem, bounds, count);
+  changed.groups.pointers = true;
+  return changed;
 }
 GemmProblem plain(GroupBounds bounds, int count, int n = 72, int k = 104) {
   return by_pointers(gemm_problem(DType::kBf16, DType::kBf16, n, k), bounds, count);
-}
-GemmShape rows_of(std::vector<int> group_rows, int m) {
-  GemmShape shape{"pointers", m, true};
-  shape.group_rows = std::move(group_rows);
-  return shape;
 }
 
 class GemmPointers : public test::CheckedGemm {

@@ -7,39 +7,24 @@
 
 #include "end_to_end/gemm/emulator/blackwell/blackwell_tiles.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "support/grouped_gemm.h"
 
 namespace kernelwright::blackwell_groups_test {
 namespace {
 
 using namespace test::blackwell;
+using test::from;
+using test::gathering;
 using test::gemm_problem;
+using test::grouped;
+using test::rows_of;
 using testing::HasSubstr;
 
-GemmProblem grouped(GemmProblem problem, GroupBounds bounds, int count) {
-  problem.groups.kind = bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
-  problem.groups.bounds = bounds;
-  problem.groups.count = count;
-  return problem;
-}
 GemmProblem plain(GroupBounds bounds, int count, int n = 200, int k = 104) {
   return grouped(gemm_problem(DType::kBf16, DType::kBf16, n, k), bounds, count);
 }
 GemmProblem scaled(ScaleKind scales, GroupBounds bounds, int count) {
   return grouped(gemm_problem(DType::kE4m3, DType::kBf16, 136, 272, "acc", scales), bounds, count);
-}
-/// As `problem`, with rows of a gathered from `sources` of them.
-GemmProblem gathering(GemmProblem problem) {
-  problem.groups.gather = true;
-  return problem;
-}
-GemmShape from(GemmShape shape, int sources) {
-  shape.source_rows = sources;
-  return shape;
-}
-GemmShape rows_of(std::vector<int> group_rows, int m) {
-  GemmShape shape{"groups", m, true};
-  shape.group_rows = std::move(group_rows);
-  return shape;
 }
 
 class BlackwellGroups : public test::CheckedBlackwellGemm {};
@@ -185,17 +170,7 @@ TEST_F(BlackwellGroups, GatherNothing) {
 TEST_F(BlackwellGroups, IndicesPastTheSourceAreRowsOfZeros) {
   for (const BlackwellTile& tile : {kPair, kSwapped}) {
     SCOPED_TRACE(tile.name);
-    GemmCase call =
-        make_gemm_inputs(gathering(plain(GroupBounds::kStarts, 2)), from(rows_of({20, 30}, 50), 8), {.seed = 5});
-    std::vector<std::int32_t> given = call.gather;
-    given[3] = 8, given[21] = 2147483647, given[40] = -2147483647 - 1;
-    for (const std::size_t row : {3, 21, 40}) call.gather[row] = -1;
-    GemmDeviceCase on_device(engine_.device(0), call, engine_.prepare(call.problem, schedule_of(tile)));
-    engine_.device(0).copy_to_device(on_device.tensors().gather, given.data(), given.size() * 4);
-    on_device.poison();
-    on_device.launch();
-    test::expect_right(call, on_device.download());
-    test::expect_no_reports(engine_);
+    test::expect_zeros_past_the_source(engine_, gathering(plain(GroupBounds::kStarts, 2)), schedule_of(tile));
   }
 }
 
@@ -214,16 +189,7 @@ TEST_F(BlackwellGroups, BadBoundsSetTheStatusAndWriteNothing) {
   for (const BlackwellTile& tile : {kPair, kSwapped})
     for (const Bad& bad : cases) {
       SCOPED_TRACE(std::string(tile.name) + " " + testing::PrintToString(bad.bounds));
-      GemmCase call = make_gemm_inputs(plain(bad.kind, 3), rows_of({20, 10, 15}, 60), {.seed = 5});
-      GemmCase none = call;  // as which the output is judged: no group has rows
-      std::fill(none.bounds.begin(), none.bounds.end(), 0);
-      GemmDeviceCase on_device(engine_.device(0), none, engine_.prepare(call.problem, schedule_of(tile)));
-      engine_.device(0).copy_to_device(on_device.tensors().bounds, bad.bounds.data(), bad.bounds.size() * 4);
-      on_device.poison();
-      on_device.launch();
-      EXPECT_TRUE(on_device.guards_are_intact()) << "something was written";
-      EXPECT_EQ(on_device.status(), 1);
-      test::expect_no_reports(engine_);
+      test::expect_bad_bounds_are_refused(engine_, plain(bad.kind, 3), schedule_of(tile), bad.bounds);
     }
 }
 

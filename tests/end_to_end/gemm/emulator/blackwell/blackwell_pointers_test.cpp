@@ -6,27 +6,23 @@
 #include <algorithm>
 
 #include "end_to_end/gemm/emulator/blackwell/blackwell_tiles.h"
+#include "support/grouped_gemm.h"
 
 namespace kernelwright::blackwell_pointers_test {
 namespace {
 
 using namespace test::blackwell;
 using test::gemm_problem;
+using test::grouped;
+using test::rows_of;
 
-GemmProblem by_pointers(GemmProblem problem, GroupBounds bounds, int count) {
-  problem.groups.kind = bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
-  problem.groups.bounds = bounds;
-  problem.groups.count = count;
-  problem.groups.pointers = true;
-  return problem;
+GemmProblem by_pointers(const GemmProblem& problem, GroupBounds bounds, int count) {
+  GemmProblem changed = grouped(problem, bounds, count);
+  changed.groups.pointers = true;
+  return changed;
 }
 GemmProblem plain(GroupBounds bounds, int count, int n = 200, int k = 104) {
   return by_pointers(gemm_problem(DType::kBf16, DType::kBf16, n, k), bounds, count);
-}
-GemmShape rows_of(std::vector<int> group_rows, int m) {
-  GemmShape shape{"pointers", m, true};
-  shape.group_rows = std::move(group_rows);
-  return shape;
 }
 constexpr BlackwellTile kNarrow = {"narrow", 48};
 

@@ -6,26 +6,26 @@
 #include <limits>
 
 #include "end_to_end/gemm/emulator/blackwell/blackwell_tiles.h"
+#include "support/grouped_gemm.h"
 
 namespace kernelwright::blackwell_scatter_test {
 namespace {
 
 using namespace test::blackwell;
 using test::gemm_problem;
+using test::grouped;
+using test::rows_of;
 
-GemmProblem scattered(GemmProblem problem, GroupBounds bounds, int count) {
-  problem.groups.kind = bounds == GroupBounds::kCounts ? GroupKind::kMasked : GroupKind::kRows;
-  problem.groups.bounds = bounds;
-  problem.groups.count = count;
-  problem.groups.scatter = true;
-  return problem;
+GemmProblem scattered(const GemmProblem& problem, GroupBounds bounds, int count) {
+  GemmProblem changed = grouped(problem, bounds, count);
+  changed.groups.scatter = true;
+  return changed;
 }
 GemmProblem plain(GroupBounds bounds, int count, int n = 136, int k = 104) {
   return scattered(gemm_problem(DType::kBf16, DType::kBf16, n, k), bounds, count);
 }
 GemmShape rows_to(std::vector<int> group_rows, int m, int result_rows) {
-  GemmShape shape{"scattered", m, true};
-  shape.group_rows = std::move(group_rows);
+  GemmShape shape = rows_of(std::move(group_rows), m);
   shape.result_rows = result_rows;
   return shape;
 }
