@@ -71,8 +71,9 @@ void visit_fields(RowScales& scales, Visitor&& field) {
   field("layout", scales.layout, any{},
         "of per_block: columns is [width / 128, rows], a GEMM's scale_a; rows is [rows, width / 128]");
   field("power_of_two", scales.power_of_two, any{}, "scales that are made are rounded up to a power of two");
-  field("round", scales.round, any{},
-        "of mxfp8 and mxfp4: ocp, as the standard has it, where the largest elements may saturate; up, where none does");
+  field(
+      "round", scales.round, any{},
+      "of mxfp8 and mxfp4: ocp, as the standard has it, where the largest elements may saturate; up, where none does");
   field("least", scales.least, real_range{0, 1},
         "a smaller largest magnitude counts as this one, in scales that are made");
 }
