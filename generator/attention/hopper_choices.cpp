@@ -67,6 +67,11 @@ constexpr NarrowTarget kNarrowScaledTargets[] = {{64, {64, 2, 96, 2, KvRing::kSp
                                                  {256, {256, 2, 64, 2, KvRing::kSplit, Overlap::kBoth}}};
 /// Ragged batches of packed heads, whose sequences may be chunks or decode.
 constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
+/// fp8 keys and values under 16-bit queries, which warps convert: their heads of more than 192. One ring has room for
+/// tiles of 80 keys, two rings for tiles of 64. Narrow tiles read each query from shared memory more often, and beside
+/// the conversion shared memory has no time for that.
+constexpr Target kConverted{256, 2, 80, 1, KvRing::kShared, Overlap::kBoth};
+constexpr int kConvertedFrom = 193;
 constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are short
 constexpr int kNarrowQueryStages = 3;
 constexpr int kTurnsOfParts = 256;  // heads for which parts of P V in turn were timed, and won
@@ -136,6 +141,7 @@ const Target& target_for(const AttentionProblem& problem, const AttentionSchedul
                              scales_keys ? std::span<const NarrowTarget>(kNarrowScaledTargets) : kNarrowTargets);
   const bool mixed = packs && problem.q_layout == QLayout::kRagged && mask != MaskKind::kSlidingWindow;
   if ((mixed || scales_keys) && depth <= kPackedRagged.max_depth) return kPackedRagged;
+  if (detail::converts_keys(spec) && depth >= kConvertedFrom) return kConverted;
   const int queries = problem.max_q_len;  // 0: any
   int nearest = 0;                        // the rows of one depth follow each other
   for (const auto& [longest, longest_causal, target] : kShortTargets) {

@@ -408,6 +408,19 @@ TEST(HopperPlan, ConvertsFp8KeysWholeAndForItsOwnCta) {
                                     "multiples of 8")));
 }
 
+/// Two rings of raw and converted tiles leave heads of 256 room for tiles of 64 keys.
+TEST(HopperPlan, ConvertsWideHeadsInOneRing) {
+  AttentionProblem problem = prefill(256, 256);
+  EXPECT_EQ(planned(problem).kv_ring, KvRing::kSplit);
+  problem.dtype.kv = DType::kE4m3;
+  const AttentionSpec one = planned(problem);
+  EXPECT_EQ(std::tuple(one.kv_ring, one.block_n, one.num_kv_stages), std::tuple(KvRing::kShared, 80, 3));
+  AttentionSchedule schedule = hopper();
+  schedule.kv_ring = KvRing::kSplit;
+  const AttentionSpec two = planned(problem, schedule);
+  EXPECT_EQ(std::tuple(two.kv_ring, two.block_n, two.num_kv_stages), std::tuple(KvRing::kSplit, 64, 2));
+}
+
 TEST(HopperPlan, TransposesFp8ValuesWholeAndForItsOwnCta) {
   const auto narrow = [](auto& problem) { problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16}; };
   EXPECT_THAT(refused([&](auto& problem, auto& schedule) {

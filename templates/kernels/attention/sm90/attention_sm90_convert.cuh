@@ -55,13 +55,14 @@ class WidenedTiles {
   static_assert(!kConvertsKv || (RawTile::kSlabBytes % kBlock == 0 && spec::kSwizzleBytes >= 32), "whole blocks");
   static_assert(!kConvertsKv || kBlock % (contract::kSwizzleRows * RawTile::row_bytes) == 0, "blocks begin alike");
   uint32_t from_[2], to_[2];  // the lane's places in two parts, after which both patterns repeat
+  uint32_t next_;             // the warp's first block of the next tile: no warp always has most
 
  protected:
   const uint32_t warp_, lane_;
 
  public:
   /// `warp`: among the converting ones.
-  __device__ __forceinline__ WidenedTiles(uint32_t warp, uint32_t lane) : warp_(warp), lane_(lane) {
+  __device__ __forceinline__ WidenedTiles(uint32_t warp, uint32_t lane) : next_(warp), warp_(warp), lane_(lane) {
 #pragma unroll
     for (uint32_t part = 0; part < 2; ++part) {
       const uint32_t from = part * kPart + lane_ * kLaneBytes, row = from / RawTile::row_bytes;
@@ -74,10 +75,11 @@ class WidenedTiles {
 
   /// Writes this warp's share of the tile of K or of V at `from` to the slot at `to`. kCleans: only some are kept.
   template <bool kIsV, bool kCleans>
-  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept, uint32_t /*part*/) const {
-    constexpr int kSlabs = kIsV ? kSlabsV : kSlabsQk;
+  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept, uint32_t /*part*/) {
+    constexpr uint32_t kBlocks = (kIsV ? kSlabsV : kSlabsQk) * kSlabBlocks;
+    uint32_t block = next_;
 #pragma unroll 1
-    for (uint32_t block = warp_; block < kSlabs * kSlabBlocks; block += contract::kConvertingWarps) {
+    for (; block < kBlocks; block += contract::kConvertingWarps) {
       float bytes[kParts][2];
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
@@ -99,6 +101,7 @@ class WidenedTiles {
         ptx::st_shared_v4(to + 2 * (block * kBlock + part / 2 * (2 * kPart)) + to_[part % 2], elements);
       }
     }
+    next_ = block - kBlocks;
   }
 };
 
@@ -123,7 +126,7 @@ class WidenedColumns : public WidenedTiles {
   using WidenedTiles::WidenedTiles;
 
   template <bool kIsV, bool kCleans>
-  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept, uint32_t /*part*/) const {
+  __device__ __forceinline__ void write(uint32_t from, uint32_t to, const KeptRows& kept, uint32_t /*part*/) {
     if constexpr (kIsV) {
       // The lane's places are computed anew for every tile. Otherwise they would hold registers through the walk.
       const uint32_t lane = ptx::opaque(lane_), row = lane % kRows, run = lane / kRows;
