@@ -40,7 +40,7 @@ def parse_arguments():
     parser.add_argument("--list", action="store_true", help="name the rows and stop")
     parser.add_argument("--schedule", action="append", default=[], metavar="JSON", help="of our arm; several are several arms")
     parser.add_argument("--schedules", metavar="FILE.jsonl", help="more of them, one a line")
-    parser.add_argument("--peers", default="cudnn", help="of cudnn, fa2; rows with peers of their own have those too")
+    parser.add_argument("--peers", default="cudnn", help="of cudnn, fa2, flashinfer; rows with peers of their own have those too")
     parser.add_argument("--fa3", metavar="PATH",
                         help="FlashAttention-3: a shared object with fa3_fwd, or vLLM's _vllm_fa3_C.abi3.so")
     parser.add_argument("--flashmla", metavar="PATH", help="vLLM's _flashmla_C.abi3.so, where vLLM is not installed")
@@ -64,8 +64,8 @@ def parse_arguments():
     if unknown:
         parser.error(f"--set: {', '.join(unknown)} is not one of {', '.join(rows.SETS)}")
     args.peers = [name for name in args.peers.split(",") if name]
-    if [name for name in args.peers if name not in ("cudnn", "fa2")]:
-        parser.error("--peers takes cudnn and fa2; fa3 comes with --fa3 PATH")
+    if [name for name in args.peers if name not in ("cudnn", "fa2", "flashinfer")]:
+        parser.error("--peers takes cudnn, fa2 and flashinfer; fa3 comes with --fa3 PATH")
     args.peers += ["fa3"] if args.fa3 else []
     try:
         args.fa3_form = rows.fa3_form(args.fa3) if args.fa3 else rows.FUNCTION

@@ -1,5 +1,5 @@
-"""What is timed: our kernels, PyTorch's backends, a copy, a read-only stream. fa3.py, cudnn_fp8.py and hadamard.py have
-more.
+"""What is timed: our kernels, PyTorch's backends, a copy, a read-only stream. fa3.py, cudnn_fp8.py, flashinfer_arm.py and
+hadamard.py have more.
 
 Calling an arm queues its work on the current stream and returns the output. An arm's rate counts its `work`.
 """
@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import kernelwright
 
-from . import cudnn_fp8, fa3
+from . import cudnn_fp8, fa3, flashinfer_arm
 from .arm import Arm
 from .inputs import draw, quantise, scale_of, values
 from .reference import Truth
@@ -196,7 +196,8 @@ def read_stream(case):
 
 def peer(name, case, engine, fa3_path):
     made = {"separate": lambda: separate(engine, case), "bf16": lambda: bf16(engine, case), "copy": lambda: copy(case),
-            "read_stream": lambda: read_stream(case), "fa3": lambda: fa3.arm(fa3_path, case)}
+            "read_stream": lambda: read_stream(case), "fa3": lambda: fa3.arm(fa3_path, case),
+            "flashinfer": lambda: flashinfer_arm.arm(case)}
     if name == "cudnn" and case.row.q_dtype == "e4m3":
         return cudnn_fp8.arm(case)
     return made[name]() if name in made else sdpa(name, case)
@@ -208,5 +209,5 @@ def shaped(row, arm, out):
     return out if arm.scale is None else values(out, arm.scale)
 
 
-COMPARED = ("cudnn", "fa2", "fa3", "separate", "bf16")  # peers whose output is attention
+COMPARED = ("cudnn", "fa2", "fa3", "flashinfer", "separate", "bf16")  # peers whose output is attention
 __all__ = ["BACKENDS", "COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "prepare", "shaped"]

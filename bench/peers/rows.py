@@ -352,10 +352,21 @@ def peers_of(row, asked, fa3_form=FUNCTION):
     for peer in asked:
         if peer == "fa3" and fa3_form == WHEEL:
             yield peer, None if row.head_dim >= 64 else f"this build has no head_dim {row.head_dim}"
+        elif peer == "flashinfer":
+            yield peer, _flashinfer_refusal(row)
         else:
             yield peer, _refusal(row, peer)
     for peer in own:
         yield peer, None
+
+
+def _flashinfer_refusal(row):
+    """Why the arm of FlashInfer does not take the row, or None."""
+    if row.chunks or row.sinks or row.window >= 0:
+        return "this arm has neither mixed batches nor windows with sinks"
+    if row.is_decode and not row.page:
+        return "decodes over pages alone"
+    return "this arm has no scales of heads" if row.scales == "per_head" else None
 
 
 def _refusal(row, peer):

@@ -122,6 +122,17 @@ class Rows(unittest.TestCase):
             self.assertIsNone(peers(name, rows.WHEEL)["fa3"], name)
         self.assertEqual(peers("d32-dense-4k", rows.WHEEL)["fa3"], "this build has no head_dim 32")
 
+    def test_flashinfer_takes_prompts_and_pages(self):
+        def refusal(name):
+            return dict(rows.peers_of(BY_NAME[name], ["flashinfer"]))["flashinfer"]
+
+        for name in ("fp8-kv-b16-8k", "fp8-kv-d128-dense-8k", "fp8-d128-causal-8k", "paged16-b16-8k", "d128-causal-8k"):
+            self.assertIsNone(refusal(name), name)
+        self.assertEqual(refusal("decode-b1-8k"), "decodes over pages alone")
+        self.assertEqual(refusal("fp8-d128-dense-8k-per-head"), "this arm has no scales of heads")
+        for name in ("mixed-4x512-60x1-4k", "window-gpt-oss-8k"):
+            self.assertEqual(refusal(name), "this arm has neither mixed batches nor windows with sinks")
+
     def test_a_library_of_fa3_is_known_by_the_names_that_it_holds(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "fa3.so")
