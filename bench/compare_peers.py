@@ -113,10 +113,11 @@ class Run:
 
     def __init__(self, args, out):
         import torch
-        from peers import arms, batched, gemm, grouped, latent, layers, timing
+        from peers import arms, batched, gemm, grouped, kv_writes, latent, layers, timing
         latent.library = args.flashmla
         self.args, self.out, self.torch, self.arms, self.timing = args, out, torch, arms, timing
-        self.kinds = {"attention": arms, "gemm": gemm, "grouped": grouped, "batched": batched, "layers": layers, "latent": latent}
+        self.kinds = {"attention": arms, "gemm": gemm, "grouped": grouped, "batched": batched, "layers": layers, "latent": latent,
+                      "kv_write": kv_writes}
         torch.manual_seed(0)
         self.engine = arms.kernelwright.Engine("cuda", library=args.library)
         self.former_engine, self.former_kernels = None, {}

@@ -151,6 +151,36 @@ class GroupedRow:
 
 
 @dataclasses.dataclass(frozen=True)
+class WriteRow:
+    """New keys and values of one sequence to pages, with or without a rotation of keys and queries."""
+    name: str
+    set: str  # kv-write
+    tokens: int
+    dtype: str = "bf16"  # of the cache, and of queries behind the rotation
+    rope: bool = True
+    heads: int = 32
+    kv_heads: int = 8
+    head_dim: int = 128
+    page: int = 16
+    positions: int = 40960  # rows of the cache
+    targets: tuple = ()  # (peer, least ratio of rates)
+    smoke: bool = False
+
+    kind = "kv_write"
+
+    def problem(self):
+        problem = {"dtype": {"in": "bf16", "q": self.dtype, "kv": self.dtype}, "head_dim": {"qk": self.head_dim, "v": self.head_dim},
+                   "heads": {"q": self.heads, "kv": self.kv_heads}, "kv_layout": {"kind": "paged", "page_size": self.page}}
+        problem |= {"rope": {"style": "neox", "width": self.head_dim}} if self.rope else {"index": "positions", "q_out": False}
+        return problem | ({"scales": dict.fromkeys("qkv", "per_tensor")} if self.dtype == "e4m3" else {})
+
+    def work(self):
+        """As Row.work(): what is read and what is written, without the angles."""
+        heads = 2 * self.kv_heads + (self.heads if self.rope else 0)
+        return (BF16_BYTES + BYTES[self.dtype]) * self.tokens * heads * self.head_dim, "GB/s", 1e6
+
+
+@dataclasses.dataclass(frozen=True)
 class BatchedRow:
     """A product of each head, whose rows lie in tensors [tokens, heads, width]."""
     name: str

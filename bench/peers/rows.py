@@ -4,7 +4,7 @@ Shapes follow the recorded peers: 16k tokens in all, and 2048 q_heads * head_dim
 """
 import mmap
 
-from .row_kinds import BatchedRow, GemmRow, GroupedRow, LatentRow, LayerRow, Row
+from .row_kinds import BatchedRow, GemmRow, GroupedRow, LatentRow, LayerRow, Row, WriteRow
 
 
 def _latent_fp8(batch, kv_len, heads, keys, q_len=1):
@@ -121,6 +121,11 @@ def _absorbed_o(tokens, heads):
     """Outputs of heads: those of latents times W_UV."""
     return BatchedRow(f"absorbed-o-h{heads}-t{tokens}", "batched", heads, tokens, 128, 512, "nt", 512, 128, 256,
                       targets=(("torch_bmm", 1.00),))
+
+
+def _write(tokens, dtype="bf16", rope=True):
+    form = f"rope-{dtype}" if rope else "append"
+    return WriteRow(f"kv-write-{form}-{_size(tokens)}", "kv-write", tokens, dtype, rope, targets=(("flashinfer", 1.00),))
 
 
 def _deepseek(tokens, skew="uniform"):
@@ -240,6 +245,7 @@ ROWS = [
     _masked(128, 4, 1536, 2048, "bf16", 1.00, capacity=64),
     *(row for heads in (128, 16) for tokens in (1, 16, 128, 1024, 4096)
       for row in (_absorbed_q(tokens, heads, "nn"), _absorbed_q(tokens, heads, "nt"), _absorbed_o(tokens, heads))),
+    *(_write(tokens, *form) for form in (("bf16", False), ("bf16",), ("e4m3",)) for tokens in (1, 128, 8192)),
     _deepseek(128),
     _deepseek(1),
     _deepseek(16),
@@ -273,6 +279,7 @@ ROWS = [
     _latent_fp8(128, 8192, 128, "e4m3"),
     _latent_fp8(1, 32768, 16, "records"),
     _latent_fp8(256, 4096, 16, "records", 2),
+    WriteRow("smoke-kv-write", "kv-write", 37, "e4m3", positions=512, smoke=True),
     LatentRow("smoke-latent-records", "latent-fp8", 3, 192, 20, 2, 64, keys="records", smoke=True),
     LatentRow("smoke-latent-e4m3", "latent-fp8", 3, 192, 20, 2, 64, keys="e4m3", smoke=True),
     LatentRow("smoke-latent", "latent", 3, 192, 20, 2, 64, smoke=True),
@@ -294,8 +301,8 @@ ROWS = [
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
 SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-step", "gemm-decode", "gemm-fp8",
-        "gemm-block", "gemm-gates", "gemm-quantized", "grouped", "grouped-decode", "batched", "layers", "layers-decode", "latent", "latent-fp8", "all",
-        "smoke")
+        "gemm-block", "gemm-gates", "gemm-quantized", "grouped", "grouped-decode", "batched", "kv-write", "layers", "layers-decode", "latent",
+        "latent-fp8", "all", "smoke")
 
 
 def selected(sets, pattern):
@@ -323,6 +330,9 @@ def peers_of(row, asked, fa3_form=FUNCTION):
     if row.kind == "grouped":
         names = ["read_stream"] if row.set == "grouped-decode" else ["torch_grouped"] if row.dtype == "bf16" else []
         yield from ((name, None) for name in ["deepgemm", *names])
+        return
+    if row.kind == "kv_write":
+        yield from ((name, None) for name in ("flashinfer", "copy"))
         return
     if row.kind == "batched":
         yield from ((name, None) for name in ("torch_bmm", "read_stream"))
