@@ -11,26 +11,13 @@
 #include "spec.h"
 
 #include "contract/kv_write.h"
-#include "kernels/kv_write_operands.cuh"
-#include "policy/cache_place.cuh"
-#include "policy/head_store.cuh"
-#include "policy/head_vector.cuh"
-#include "policy/lane_vectors.cuh"
-#include "policy/rotation.cuh"
+#include "kernels/kv_head.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/launch.cuh"
 #include "ptx/memory.cuh"
-#include "tile/element_run.cuh"
 
 namespace kernelwright {
 
-using contract::kHeadElements;
-using policy::CachePlace;
-using policy::HeadVector;
-using policy::kLaneElements;
-
-constexpr int kWidest = spec::kHeadDimQk > spec::kHeadDimV ? spec::kHeadDimQk : spec::kHeadDimV;
-constexpr int kLanes = contract::lanes_of_head(kWidest);
 constexpr int kHeadsAtOnce = 32 / kLanes;       // of a warp
 constexpr int kHeadsOfLoad = kHeadsAtOnce / 2;  // one vector of theirs is read or written at once
 constexpr bool kNormOfAll = spec::kNorm == NormKind::kRmsAllHeads;
@@ -50,13 +37,6 @@ using Few = Dealing<1>;
 constexpr int kLeastCtas = spec::kHeadsPerLane <= 2 ? 24 / spec::kNumWarps : 1;  // of an SM
 static_assert(!kNormOfAll || (Many::kWarps == spec::kNumWarps && !spec::kSplitsFew),
               "a norm over all heads needs them in one CTA");
-
-__device__ __forceinline__ void unpack(const ptx::Vector16 (&words)[2], HeadVector (&x)[2]) {
-#pragma unroll
-  for (int v = 0; v < 2; ++v)
-#pragma unroll
-    for (int i = 0; i < kLaneElements; ++i) x[v][i] = tile::element_of<spec::kInDType>(words[v].word[i / 2], i % 2);
-}
 
 /// What a norm over all heads multiplies this warp's operand by. The CTA has all heads of the token, and `sum` is of
 /// the squares of this lane's elements. Sums go through shared memory, and every warp adds them in one order.
@@ -78,35 +58,28 @@ __device__ __forceinline__ float inverse_of_token(const Params& params, float su
 /// The heads of one operand of a token that a warp writes; a lane's part of them.
 template <Operand kOperand>
 class Heads {
-  using T = Traits<kOperand>;
+  using Steps = HeadSteps<kOperand>;
+  using T = typename Steps::T;
+  using Read = typename Steps::Read;
+  using Written = typename Steps::Written;
   enum : bool {
-    kIsQ = kOperand == Operand::kQ,
-    kIsV = kOperand == Operand::kV,
-    kNorm = kIsV ? spec::kNormV : spec::kNorm != NormKind::kNone,
-    kWeights = kNorm && !kIsV && spec::kNormWeight,
-    kTurns = !kIsV && spec::kRope != RopeStyle::kNone,
-    kTransforms = !kIsV && spec::kHadamard,
-    kColumns = kIsV && spec::kVColumns,
-    // Heads only change their place, and NaNs keep their bits.
-    kStays = !kNorm && !kTurns && !kTransforms && !kColumns && T::kTo == spec::kInDType,
-    kGivenScales = T::kScales == ScaleKind::kPerTensor || T::kScales == ScaleKind::kPerHead
+    kIsQ = Steps::kIsQ,
+    kIsV = Steps::kIsV,
+    kNorm = Steps::kNorm,
+    kWeights = Steps::kWeights,
+    kTurns = Steps::kTurns,
+    kColumns = Steps::kColumns,
+    kStays = Steps::kStays,
+    kGivenScales = Steps::kGivenScales
   };
   enum : int {
-    kVectors = T::kHeadDim / kLaneElements,   // of a head
-    kWordsOfVector = is_fp8(T::kTo) ? 2 : 4,  // as it is written
+    kWordsOfVector = Steps::kWordsOfVector,
     kRounds = spec::kHeadsPerLane,
     kWeightParts = !kWeights    ? 1
                    : kNormOfAll ? kRounds
                                 : 1,
     kScaleParts = T::kScales == ScaleKind::kPerHead ? kRounds : 1
   };
-  using Halves = policy::LaneVectors<T::kHeadDim, 0, (kVectors + 1) / 2>;
-  using Turning = policy::LaneVectors<T::kHeadDim, spec::kRopeBegin / kLaneElements, spec::kRopeWidth / kHeadElements>;
-  using Read = typename policy::Either<kTurns && spec::kRope == RopeStyle::kNeox, Turning, Halves>::Type;
-  using Written = typename policy::Either<kTransforms, Halves, Read>::Type;
-  using Turn =
-      policy::Rotation<kTurns ? spec::kRope : RopeStyle::kNone, spec::kRopeWidth, spec::kRopeBegin, spec::kSectionFirst,
-                       spec::kSectionSecond, spec::kSectionThird, spec::kInterleaved, Read, kLanes>;
 
  public:
   __device__ __forceinline__ Heads(const Params& params, int token, int warp_of_operand, bool few, int lane)
@@ -198,33 +171,6 @@ class Heads {
     }
     return sum;
   }
-  /// What the norm of a head by itself multiplies by.
-  __device__ __forceinline__ float inverse_of_head(const HeadVector (&x)[2]) const {
-    const float sum = policy::sum_over_head<kLanes>(policy::sum_of_squares(x[0]) + policy::sum_of_squares(x[1]));
-    const float mean = !kIsV && spec::kNorm == NormKind::kL2 ? sum : sum * (1.f / T::kHeadDim);
-    return ptx::rsqrt_approx(mean + params_.eps);
-  }
-  /// The norm but for its factor, which comes last: what lies between is linear.
-  __device__ __forceinline__ float weigh(int i, float inverse, HeadVector (&x)[2]) const {
-    if constexpr (!kNormOfAll || kIsV) inverse = inverse_of_head(x);
-    if constexpr (kWeights) {
-      HeadVector weights[2];
-      unpack(weights_[kNormOfAll ? i : 0], weights);
-#pragma unroll
-      for (int v = 0; v < 2; ++v)
-#pragma unroll
-        for (int e = 0; e < kLaneElements; ++e)
-          x[v][e] *= spec::kWeightOffset != 0 ? weights[v][e] + spec::kWeightOffset : weights[v][e];
-    }
-    return inverse;
-  }
-  static __device__ __forceinline__ void multiply(HeadVector (&x)[2], float factor) {
-#pragma unroll
-    for (int v = 0; v < 2; ++v)
-#pragma unroll
-      for (int e = 0; e < kLaneElements; ++e) x[v][e] *= factor;
-  }
-
   /// Where the lane's vector of head first_ goes. Of a page of columns: where the first element of head first_ goes.
   __device__ __forceinline__ void* place_of_output() const {
     const int written = Written::at(part_, upper_) * kLaneElements;
@@ -257,21 +203,14 @@ class Heads {
     } else if constexpr (kGivenScales) {
       return __frcp_rn(scales_[kScaleParts > 1 ? i : 0]);
     } else {
-      if constexpr (spec::kHasLeast) {
-        const uint32_t least = __float_as_uint(params_.least);
-        largest = largest < least ? least : largest;
-      }
-      const float scale = policy::scale_of_head<T::kTo, spec::kPowerOfTwo>(largest);
+      const float scale = Steps::scale_per_token(params_, largest);
       if (part_ == 0 && has_head(i) && (kIsQ || place_.exists)) {
         int64_t at = scale_at;
         if constexpr (kIsQ)
           at += i * kHeadsAtOnce;
         else
           at += i * (kHeadsAtOnce * T::scale_strides(params_).head);
-        if constexpr (spec::kUe8m0)
-          ptx::st_global_u8(reinterpret_cast<uint8_t*>(T::scales(params_)) + at, __float_as_uint(scale) >> 23);
-        else
-          ptx::st_global_u32(T::scales(params_) + at, __float_as_uint(scale));
+        Steps::store_scale(params_, at, scale);
       }
       return __frcp_rn(scale);
     }
@@ -286,30 +225,8 @@ class Heads {
     policy::exchange<kLanes, 4>(upper_ != 0, parts_[i][0].word, parts_[i][1].word);
     HeadVector x[2];
     unpack(parts_[i], x);
-    if constexpr (kNorm && (kIsV || spec::kNormBeforeRope)) inverse = weigh(i, inverse, x);
-    if constexpr (kTurns) turn_.apply(x);
-    if constexpr (kNorm && !kIsV && !spec::kNormBeforeRope) inverse = weigh(i, inverse, x);
-    if constexpr (kTransforms) {
-      if constexpr (int{Read::kDistance} != int{Written::kDistance})
-        policy::deal_again<Read, Written>(x, lane_ - part_, part_);
-      policy::hadamard<spec::kHeadDimQk, spec::kHadamardSigns>(x, part_);
-    }
-    uint32_t largest = 0;
-    if constexpr (T::kScales == ScaleKind::kPerToken) {
-      largest = policy::largest_of_head<kLanes>(x);
-      if constexpr (kNorm) largest = __float_as_uint(__uint_as_float(largest) * inverse);
-    }
-    float by = factor(i, scale_at, largest);
-    if constexpr (kNorm && is_fp8(T::kTo)) {
-      const float both = inverse * by;
-      // A head of zeros: the product of its factors may be infinite.
-      if (fabsf(both) < __uint_as_float(0x7f800000u))
-        by = both;
-      else
-        multiply(x, inverse);
-    } else if constexpr (kNorm) {
-      multiply(x, inverse);
-    }
+    const float by = Steps::take(params_, turn_, weights_[kNormOfAll ? i : 0], inverse, x, lane_ - part_, part_,
+                                 [&](uint32_t largest) { return factor(i, scale_at, largest); });
     if constexpr (kColumns) {
       store_columns(i, to, x, by);
     } else {
@@ -357,7 +274,7 @@ class Heads {
   ptx::Vector16 parts_[kRounds][2], weights_[kWeightParts][2];
   float scales_[kScaleParts];
   CachePlace place_;
-  Turn turn_;
+  typename Steps::Turn turn_;
 };
 
 template <Operand kOperand>

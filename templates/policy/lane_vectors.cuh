@@ -1,6 +1,7 @@
 /// Which vectors of a head a lane has: up to two, of 8 elements each.
 #pragma once
 
+#include "policy/either.cuh"
 #include "policy/head_vector.cuh"
 
 namespace kernelwright::policy {
@@ -61,15 +62,6 @@ __device__ __forceinline__ void exchange(bool upper, uint32_t* first, uint32_t* 
     second[i] = upper ? second[i] : other;
   }
 }
-
-template <bool kFirst, class A, class B>
-struct Either {
-  using Type = A;
-};
-template <class A, class B>
-struct Either<false, A, B> {
-  using Type = B;
-};
 
 /// Moves the vectors of a head from the lanes where kFrom has them to those where kTo does. Every lane of the warp
 /// calls it. `leader`: the first lane of the head in the warp.
