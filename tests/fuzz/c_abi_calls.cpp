@@ -607,7 +607,7 @@ class Calls {
       const auto status =
           held("route_workspace_bytes", kernelwright_route_workspace_bytes(kernel, sized.get(), &bytes));
       unwritten("route_workspace_bytes", status, bytes, kUntouched);
-      if (status == KERNELWRIGHT_OK && bytes > uint64_t{1} << 20) broken(fmt::format("{} bytes of workspace", bytes));
+      if (status == KERNELWRIGHT_OK && bytes > uint64_t{1} << 36) broken(fmt::format("{} bytes of workspace", bytes));
       return;
     }
     held("launch_route", kernelwright_launch_route(kernel, sized.get(), nullptr));
