@@ -6,6 +6,7 @@
 
 #include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/generator/problem/fields.h"
+#include "kernelwright/generator/problem/heads.h"
 
 namespace kernelwright {
 
@@ -18,37 +19,6 @@ void visit_fields(AttentionDTypes& dtypes, Visitor&& field) {
   field("q", dtypes.q, any{}, "queries");
   field("kv", dtypes.kv, any{}, "keys and values");
   field("out", dtypes.out, any{}, "output; no narrower than the queries");
-}
-
-struct HeadDim {
-  int qk = 128, v = 128;
-  bool operator==(const HeadDim&) const = default;
-};
-template <class Visitor>
-void visit_fields(HeadDim& head_dim, Visitor&& field) {
-  field("qk", head_dim.qk, required{range{1, 1024}}, "elements of one query or key head");
-  field("v", head_dim.v, required{range{1, 1024}}, "elements of one value head");
-}
-
-struct Heads {
-  int q = 1, kv = 1;
-  bool operator==(const Heads&) const = default;
-};
-template <class Visitor>
-void visit_fields(Heads& heads, Visitor&& field) {
-  field("q", heads.q, required{range{1, 4096}}, "query heads; a multiple of the key/value heads");
-  field("kv", heads.kv, required{range{1, 4096}}, "key and value heads");
-}
-
-struct KvLayout {
-  KvLayoutKind kind = KvLayoutKind::kPadded;
-  int page_size = 0;  // keys in one page; 0 unless paged
-  bool operator==(const KvLayout&) const = default;
-};
-template <class Visitor>
-void visit_fields(KvLayout& layout, Visitor&& field) {
-  field("kind", layout.kind, required{any{}}, "how keys and values lie in memory");
-  field("page_size", layout.page_size, range{0, 65536}, "keys in one page, for kind paged");
 }
 
 /// Keys besides the diagonal that a query sees to its left and right; -1 is unbounded. A run-time parameter.
