@@ -80,7 +80,7 @@ PARAMETERS = {
     "from_dtype": 'Literal["f16", "bf16", "f32"]', "hazards": "bool", "k": "int",
     "kernel": "Kernel | GemmKernel | QuantizeKernel | KvWriteKernel | RowOpKernel | RouteKernel | MoeCombineKernel | "
               "MoeKernel",
-    "launch_sampling": "int",
+    "kv_write": "Mapping[str, Any]", "launch_sampling": "int",
     "library": "_Path",
     "lock_timeout_ms": "int", "max_cache_bytes": "int", "memory_only_cache": "bool", "nvrtc_path": "_Path",
     "bundles": "Sequence[_Path]", "bundle_keys": "Sequence[_Path]", "expected": "Sequence[_Bytes]",

@@ -83,6 +83,7 @@ int nearest_of(const std::vector<int>& fitting, int wanted) {
 void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch>,
                      Violations& violations) {
   check_result_rows(problem, violations);
+  check_heads(problem, Family::kBlackwell, violations);
   FamilyRules blackwell(Family::kBlackwell, violations);
   blackwell.takes("/problem/dtype/a", problem.dtype.a,
                   {DType::kF16, DType::kBf16, DType::kTf32, DType::kE4m3, DType::kE5m2, DType::kMxfp8, DType::kMxfp4,

@@ -136,6 +136,10 @@ void check_slab(const GemmProblem& problem, const GemmSchedule& schedule, std::v
 void plan_slab(const GemmProblem& problem, const GemmSchedule& schedule, GemmSpec& spec);
 /// Checks that CTAs that load shares of `side` of a slab load whole groups of 8 rows.
 void check_shares(const GemmSpec& spec, TileSide side, int sharers, std::vector<Violation>& violations);
+/// Checks what the kernels of `family` lack of a cache that the GEMM writes, if it does.
+void check_heads(const GemmProblem& problem, Family family, std::vector<Violation>& violations);
+/// Checks that a tile has whole heads of such a GEMM, and memory for them.
+void check_heads_of_tile(const GemmSpec& spec, std::vector<Violation>& violations);
 /// Checks that rows of d begin at 16-byte boundaries, from which TMA stores them.
 void check_result_rows(const GemmProblem& problem, std::vector<Violation>& violations);
 /// What explain says of block_k and swizzle.

@@ -30,8 +30,8 @@ const std::vector<std::string_view>& kHopperFields = *new std::vector<std::strin
 int most_sums(const GemmSpec& spec) {
   const bool gates_alone = spec.gated && !spec.is_grouped();
   const bool activates = spec.gated || spec.activation != Activation::kNone;
-  const bool reads =
-      spec.bias || spec.adds_c || spec.has_groups_of_columns() || spec.rstd || (activates && !gates_alone);
+  const bool reads = spec.bias || spec.adds_c || spec.has_groups_of_columns() || spec.rstd || spec.writes_kv ||
+                     (activates && !gates_alone);
   if (spec.math_warpgroups == 1) return 224;
   if (spec.math_warpgroups == 2 && spec.measures() && (activates || spec.rstd)) return 64;
   if (spec.math_warpgroups == 2) return reads ? 128 : 200;
@@ -46,7 +46,8 @@ int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
 
 /// Columns of the tile that a warp stores together: a slab, or those that share scales.
 int stored_columns(const GemmSpec& spec) {
-  return std::max(contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns()), spec.scaled_columns());
+  return std::max({contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns()), spec.scaled_columns(),
+                   spec.head_columns()});
 }
 
 /// What the columns of a row that a tile has whole groups of share.
@@ -124,6 +125,7 @@ void check_result_rows(const GemmProblem& problem, Violations& violations) {
 void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch>,
                   Violations& violations) {
   check_result_rows(problem, violations);
+  check_heads(problem, Family::kHopper, violations);
   FamilyRules hopper(Family::kHopper, violations);
   hopper.takes("/problem/dtype/a", problem.dtype.a, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2});
   if (bits_of(problem.dtype.a) == 8) hopper.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
@@ -193,6 +195,7 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
     refuse("block_n", fmt::format("{} columns of layout \"{}\" are loaded by the {}; {} would do", spec.block_n,
                                   to_string(spec.layout), box, (spec.block_n + box - 1) / box * box));
   check_stored_columns(spec, violations);
+  check_heads_of_tile(spec, violations);
   if (spec.stages % spec.k_group != 0 || spec.stages < 2 * spec.k_group)
     refuse("stages", fmt::format("{} are not two groups of {} slabs or more; {} would do", spec.stages, spec.k_group,
                                  std::max(2, spec.stages / spec.k_group) * spec.k_group));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "contract/gemm_kv_write.h"
 #include "contract/gemm_params.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/plan/machine.h"
@@ -121,7 +122,7 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
     case Form::kOf8BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 8;
     case Form::kOf16BitGroups: return problem.groups.has_bounds() && bits_of(problem.dtype.a) == 16;
     case Form::kOf16BitBatch: return problem.groups.is_batch() && bits_of(problem.dtype.a) == 16 && !spec.quantizes;
-    case Form::kOfQuantized: return spec.has_groups_of_columns();
+    case Form::kOfQuantized: return spec.has_groups_of_columns() || spec.writes_kv;
     case Form::kOfScaledGates: return spec.has_groups_of_columns() && spec.gated;
   }
   return true;
@@ -162,7 +163,8 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, con
   // Groups of twice as many slabs, because products of 8 bits end sooner.
   const bool doubles = form.k_group > 1 && bits_of(spec.a) == 8 && form.for_ != Form::kOf8BitGroups;
   spec.k_group = schedule.k_group.value_or(doubles ? 2 * form.k_group : form.k_group);
-  spec.store_stages = schedule.store_stages.value_or(form.store_stages);
+  spec.store_stages = schedule.store_stages.value_or(
+      std::max(form.store_stages, spec.writes_kv ? contract::gemm_kv_slabs(spec.head_columns()) : 1));
   const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // not the form's any more
   spec.cluster_m = schedule.cluster.value_or({own_tile ? 1 : form.cluster_m, 1}).m;
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);

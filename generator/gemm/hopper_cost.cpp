@@ -121,7 +121,7 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
 }  // namespace
 
 bool hopper_gemm_has_steps(const GemmSpec& spec) {
-  return !spec.is_grouped() && !spec.has_groups_of_columns() && !spec.rstd && !spec.adds_c &&
+  return !spec.is_grouped() && !spec.has_groups_of_columns() && !spec.rstd && !spec.writes_kv && !spec.adds_c &&
          spec.layout == OperandLayout::kNt && spec.scales != ScaleKind::kPerBlock;
 }
 

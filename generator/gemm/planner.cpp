@@ -12,6 +12,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/gemm/validate.h"
+#include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/plan/validate_rules.h"
 #include "kernelwright/generator/problem/contradictions.h"
@@ -62,6 +63,7 @@ GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch 
     if (groups.has_bounds()) spec.most_groups = contract::gemm_group_room(groups.count);
     spec.gather = groups.gather, spec.scatter = groups.scatter, spec.pointers = groups.pointers;
   }
+  if (problem.kv_write) spec.writes_kv = true, spec.kv = kv_write_spec(*problem.kv_write, arch);
   detail::plan_slab(problem, schedule, spec);
   return spec;
 }

@@ -34,6 +34,9 @@ struct Form {
 };
 // Small ones first: of tiles with equal cost in the model, the first is planned.
 constexpr Form kForms[] = {{16, 64}, {16, 128}, {32, 64}, {64, 64}, {64, 128}, {128, 64}, {128, 128}};
+// Of heads, whole ones of which a tile has.
+constexpr Form kHeadForms[] = {{16, 64},  {16, 128},  {32, 64},  {32, 128}, {64, 64}, {64, 128},
+                               {128, 64}, {128, 128}, {16, 256}, {32, 256}, {64, 256}};
 // Of quantised results, whose columns of a tile share a scale: 256 of gates and ups, else 128.
 constexpr Form kScaledForms[] = {{16, 128}, {32, 128}, {64, 128}, {128, 128}, {16, 256}, {32, 256}, {64, 256}};
 
@@ -62,10 +65,12 @@ void check_portable(const GemmProblem& problem, const GemmSchedule& schedule, st
   if (arch && is_fp8(d) && !arch_info(*arch).fp8_cvt)
     violations.push_back({"/problem/dtype/d", fmt::format("{} does not round to \"{}\"; {} do", to_string(*arch),
                                                           to_string(d), archs_where(&ArchInfo::fp8_cvt))});
+  check_heads(problem, Family::kPortable, violations);
   portable.has_only(schedule, kPortableFields);
   check_slab(problem, schedule, violations);
   if (!schedule.block_m.is_auto()) portable.takes("/schedule/block_m", schedule.block_m.value(), {16, 32, 64, 128});
   if (schedule.block_n.is_auto()) return;
+  if (problem.kv_write) return portable.takes("/schedule/block_n", schedule.block_n.value(), {64, 128, 256});
   const bool scaled = quantizes(problem) || measures(problem);
   portable.takes(
       "/schedule/block_n", schedule.block_n.value(),
@@ -80,7 +85,7 @@ void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations&
                      spec.makes_blocks() ? "have whole words of scales" : "share a scale", spec.scaled_columns())});
     return;
   }
-  if (spec.has_groups_of_columns() && spec.block_m * spec.block_n > 128 * 128) {
+  if ((spec.has_groups_of_columns() || spec.writes_kv) && spec.block_m * spec.block_n > 128 * 128) {
     violations.push_back({"/schedule/block_m",
                           fmt::format("{} rows of {} columns of results and sums take too many registers; {} would do",
                                       spec.block_m, spec.block_n, 128 * 128 / spec.block_n)});
@@ -91,6 +96,7 @@ void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations&
                           fmt::format("{}: one slab is loaded while another is multiplied; 2 would do", spec.stages)});
     return;
   }
+  check_heads_of_tile(spec, violations);
   const int bytes = static_cast<int>(shared_bytes(spec));
   if (bytes <= arch.shared_bytes_per_cta) return;
   GemmSpec one_slot = spec;
@@ -104,8 +110,10 @@ void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations&
 
 std::vector<GemmTile> portable_tiles(const GemmSpec& base, const GemmProblem&, const GemmSchedule& schedule) {
   std::vector<GemmTile> tiles;
-  for (const Form& form :
-       base.has_groups_of_columns() ? std::span<const Form>(kScaledForms) : std::span<const Form>(kForms)) {
+  std::span<const Form> forms = kForms;
+  if (base.writes_kv) forms = kHeadForms;
+  if (base.has_groups_of_columns()) forms = kScaledForms;
+  for (const Form& form : forms) {
     GemmSpec spec = base;
     spec.block_m = schedule.block_m.value_or(form.block_m);
     spec.block_n = schedule.block_n.value_or(form.block_n);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -52,6 +53,12 @@ class FieldReader {
     read(json, path, given, rule, kOrAuto);
     if (clean_) value = Auto<T>(std::move(given));
     clean_ = clean_ && was_clean;
+  }
+
+  /// A struct that a config may have.
+  template <class T>
+  void read(const JsonValue& json, const std::string& path, std::optional<T>& value, any) {
+    read(json, path, value.emplace(), any{});
   }
 
   void read(const JsonValue& json, const std::string& path, int& value, const range& rule,

@@ -18,6 +18,8 @@ JsonValue to_json(T& value) {
     if (value.is_auto()) return "auto";
     auto given = value.value();
     return to_json(given);
+  } else if constexpr (is_optional_v<T>) {
+    return value ? to_json(*value) : JsonValue();  // as its default, an absent one is left out
   } else if constexpr (is_list_v<T>) {
     JsonValue list = JsonValue::array();
     for (auto& element : value) list.push(to_json(element));

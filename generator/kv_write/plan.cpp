@@ -40,7 +40,9 @@ int heads_per_lane_of_one_cta(const KvWriteSpec& spec) {
   return kMostHeadsPerLane;
 }
 
-KvWriteSpec spec_of(const KvWriteProblem& problem, Arch arch) {
+}  // namespace
+
+KvWriteSpec kv_write_spec(const KvWriteProblem& problem, Arch arch) {
   KvWriteSpec spec;
   spec.arch = arch;
   spec.in = problem.dtype.in;
@@ -81,6 +83,8 @@ KvWriteSpec spec_of(const KvWriteProblem& problem, Arch arch) {
   spec.has_least = problem.scales.least > 0;
   return spec;
 }
+
+namespace {
 
 void choose(KvWriteSpec& spec, const KvWriteSchedule& schedule, std::vector<Choice>& choices) {
   Resolver resolve(choices);
@@ -157,7 +161,7 @@ std::vector<Violation> validate(const KvWriteConfig& config, std::optional<Arch>
 KvWritePlan plan_kv_write(const KvWriteProblem& problem, const KvWriteSchedule& schedule, Arch arch) {
   std::vector<Violation> violations = validate(KvWriteConfig{"", problem, schedule, {}}, arch);
   if (!violations.empty()) throw ConfigError(std::move(violations));
-  KvWritePlan plan{spec_of(problem, arch), {}};
+  KvWritePlan plan{kv_write_spec(problem, arch), {}};
   choose(plan.spec, schedule, plan.choices);
   check_cta(plan.spec, violations);
   if (!violations.empty()) throw ConfigError(std::move(violations));

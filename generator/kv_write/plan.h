@@ -37,6 +37,9 @@ struct PlanOfKind<KvWriteConfig> {
 /// The kernel takes no tensor memory.
 inline TensorMemoryMap tensor_memory_map(const KvWriteSpec&) { return {}; }
 
+/// The Spec of a problem on an architecture, without what a schedule chooses: that is at its defaults.
+KvWriteSpec kv_write_spec(const KvWriteProblem& problem, Arch arch);
+
 /// Warps that share the heads of one token, in a launch of many.
 int warps_of_token(const KvWriteSpec& spec) noexcept;
 

@@ -243,6 +243,7 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
   check_layout(problem, violations);
   check_scales(problem, violations);
   check_groups(problem, violations);
+  if (problem.kv_write) check_kv_write(problem, violations);
   for (std::size_t i = 0; i < config.shapes.size(); ++i)
     check_shape(config.shapes[i], "/shapes/" + std::to_string(i), problem, violations);
   if (problem.fast_accumulation && !is_fp8(problem.dtype.a))

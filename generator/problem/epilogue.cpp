@@ -363,6 +363,7 @@ class OutputsText {
 }  // namespace
 
 int result_columns(const GemmProblem& problem) {
+  if (problem.kv_write) return problem.kv_write->heads.q * problem.kv_write->head_dim.qk;
   return problem.epilogue != "acc" && names_gates(Words(problem.epilogue)) ? problem.n / 2 : problem.n;
 }
 

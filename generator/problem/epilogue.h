@@ -96,7 +96,8 @@ Epilogue parse_epilogue(std::string_view text);
 /// model has them, although the weights themselves are interleaved.
 constexpr int scale_rows_of_b(int n, bool gated) { return gated ? 2 * ((n / 2 + 127) / 128) : (n + 127) / 128; }
 
-/// Columns of d: n, or with gates half of them. An epilogue has gates if it names one, whether or not it parses.
+/// Columns of d: n, or with gates half of them, or with kv_write those of queries. An epilogue has gates if it names
+/// one, whether or not it parses.
 int result_columns(const GemmProblem& problem);
 /// Whether the epilogue quantises, whether or not it parses.
 bool quantizes(const GemmProblem& problem);

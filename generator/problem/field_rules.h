@@ -37,6 +37,11 @@ inline constexpr bool is_list_v = false;
 template <class T>
 inline constexpr bool is_list_v<std::vector<T>> = true;
 
+template <class T>
+inline constexpr bool is_optional_v = false;
+template <class T>
+inline constexpr bool is_optional_v<std::optional<T>> = true;
+
 template <class R>
 inline constexpr bool is_required_v = false;
 template <class R>

@@ -2,6 +2,8 @@
 /// kernel writes what the other reads.
 #pragma once
 
+#include <cstdint>
+
 #include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/generator/problem/fields.h"
 #include "kernelwright/generator/problem/heads.h"
@@ -102,6 +104,11 @@ struct KvWriteProblem {
   bool q_out = true, v_out = true;
   bool operator==(const KvWriteProblem&) const = default;
 };
+/// Elements of all heads of a token: queries, keys and values.
+inline std::int64_t row_columns(const KvWriteProblem& problem) {
+  const HeadDim& dim = problem.head_dim;
+  return std::int64_t{problem.heads.q} * dim.qk + std::int64_t{problem.heads.kv} * (dim.qk + dim.v);
+}
 template <class Visitor>
 void visit_fields(KvWriteProblem& problem, Visitor&& field) {
   field("dtype", problem.dtype, any{}, "element types");

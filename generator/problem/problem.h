@@ -1,12 +1,14 @@
 /// What to compute, without how. The words are those of docs/config.md, which is generated from the lists below.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/generator/problem/fields.h"
 #include "kernelwright/generator/problem/heads.h"
+#include "kernelwright/generator/problem/kv_write_problem.h"
 
 namespace kernelwright {
 
@@ -285,6 +287,10 @@ struct GemmProblem {
   /// A row of d is the same to the bit, whatever the other rows are and however many there are.
   bool batch_invariant = false;
   GemmGroups groups;
+  /// The sums are queries, keys and values: columns of all query heads, then of all key heads, then of all value heads.
+  /// They are rounded to d's dtype, and what a launch of this problem makes of them follows. d has the queries,
+  /// [m, q_heads * head_dim.qk], and keys and values go to the cache. A launch has GemmTensors::kv_write.
+  std::optional<KvWriteProblem> kv_write;
   bool operator==(const GemmProblem&) const = default;
 };
 template <class Visitor>
@@ -301,6 +307,8 @@ void visit_fields(GemmProblem& problem, Visitor&& field) {
   field("batch_invariant", problem.batch_invariant, any{},
         "a row of the result is the same to the bit whatever the other rows are");
   field("groups", problem.groups, any{}, "groups of rows, each with a matrix b of its own");
+  field("kv_write", problem.kv_write, any{},
+        "a problem of kind kv_write: the columns are queries, keys and values, which are rotated and go to a cache");
 }
 
 }  // namespace kernelwright

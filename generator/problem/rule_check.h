@@ -49,6 +49,10 @@ class RuleCheck {
     T given = value.value();
     check(given, at, rule);
   }
+  template <class T>
+  void check(std::optional<T>& value, const FieldPlace& at, any rule) {
+    if (value) check(*value, at, rule);
+  }
   template <class T, class Rule>
   void check(std::vector<T>& list, const FieldPlace& at, const Rule& rule) {
     if (list.empty()) return;
@@ -119,6 +123,9 @@ void check_row(const char* path, int count, DType dtype, const char* of, std::ve
 
 /// Checks values that lie in columns: a product of 8-bit values takes 16 keys of an element at once.
 void check_v_layout(VLayout v_layout, DType kv, const KvLayout& layout, std::vector<Violation>& violations);
+
+/// Checks what the cache that a GEMM writes goes with. The problem has one.
+void check_kv_write(const GemmProblem& problem, std::vector<Violation>& violations);
 
 /// Whether `value` is one of `values`.
 template <class T>

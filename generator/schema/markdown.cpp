@@ -214,6 +214,8 @@ std::string values_of(const Rule& rule, const Place& place) {
     return place.path.empty() ? "`true`, `false`" : taken_words(values_tried<T>(rule), place);
   } else if constexpr (std::same_as<T, ClusterShape>) {
     return "`[m, n]`, each " + describe(kClusterRule) + takers_of_numbers<T>(rule, place);
+  } else if constexpr (is_optional_v<T>) {
+    return "an object";
   } else if constexpr (is_list_v<T>) {
     if constexpr (FieldStruct<typename T::value_type>)
       return "a list of objects like the one that holds it";
@@ -238,7 +240,8 @@ void add_rows(T& value, const std::string& prefix, const Place& root, std::strin
       add_rows(member, path + ".", root, page);
     } else {
       const bool needed = is_required_v<std::remove_cvref_t<decltype(rule)>>;
-      const std::string fallback = needed ? "required" : code(detail::to_json(member).dump());
+      std::string fallback = needed ? "required" : code(detail::to_json(member).dump());
+      if constexpr (is_optional_v<Member>) fallback = "";
       const Place place{root.kind, root.path.empty() ? "" : root.path + "." + path};
       page += "| " + code(path) + " | " + values_of<Member>(bare_rule(rule), place) + " | " + fallback + " | " + doc +
               " |\n";

@@ -29,7 +29,7 @@ JsonValue object_schema(T& value, const Place& place) {
     schema.set("description", doc);
     if (is_required_v<std::remove_cvref_t<decltype(rule)>>)
       needed.push(name);
-    else if (JsonValue json = to_json(member); !json.is_object() && !json.is_array())
+    else if (JsonValue json = to_json(member); !json.is_object() && !json.is_array() && !json.is_null())
       schema.set("default", std::move(json));
     properties.set(name, std::move(schema));
   });
@@ -81,6 +81,8 @@ JsonValue schema_of(T& value, const Rule& rule, const Place& place) {
         {{"type", "array"}, {"items", rule_schema(kClusterRule)}, {"minItems", 2}, {"maxItems", 2}});
   } else if constexpr (std::same_as<T, Mask>) {
     return reference("mask");  // masks hold masks
+  } else if constexpr (std::same_as<T, std::optional<KvWriteProblem>>) {
+    return reference("kv_write/properties/problem");
   } else if constexpr (FieldStruct<T>) {
     return object_schema(value, place);
   } else if constexpr (std::same_as<T, bool>) {

@@ -5,6 +5,7 @@
 
 #include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/generator/problem/fields.h"
+#include "kernelwright/generator/source/kv_write_spec.h"
 
 namespace kernelwright {
 
@@ -27,6 +28,8 @@ struct GemmSpec {
   bool amax = false;                    // the largest magnitude of all values is an output
   bool squares = false;                 // so are sums of squares, of 128 columns of a row each
   bool rstd = false;                    // rows have factors, which such sums give
+  bool writes_kv = false;               // columns are queries, keys and values, and `kv` says what becomes of them
+  KvWriteSpec kv;                       // without the fields of its own kernel
   bool swap_ab = false;                 // rows of the kernel's tile are columns of d
   int block_m = 128, block_n = 128, stages = 4;
   int slab_bytes = 128;              // of k in a slot
@@ -79,6 +82,8 @@ struct GemmSpec {
   /// Whether values of 128 columns of a row make something together.
   bool has_groups_of_columns() const { return quantizes || measures(); }
   bool measures() const { return amax || squares; }
+  /// Columns of a head, whole ones of which a tile has; 1 without a cache.
+  int head_columns() const { return writes_kv ? kv.head_dim_qk : 1; }
   /// Whether parts of k take turns at a tile, through a workspace.
   bool takes_turns() const {
     return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
@@ -135,6 +140,10 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   if (spec.amax) field("amax", spec.amax, any{}, "the largest magnitude of all values is an output");
   if (spec.squares) field("squares", spec.squares, any{}, "sums of squares of 128 columns of a row are an output");
   if (spec.rstd) field("rstd", spec.rstd, any{}, "rows have factors, of sums of squares of the left operand");
+  if (spec.writes_kv) {
+    field("writes_kv", spec.writes_kv, any{}, "columns are queries, keys and values; these go to a cache");
+    visit_steps(spec.kv, field);
+  }
   if (spec.scatter) field("scatter", spec.scatter, any{}, "a launch says which row of the result each row becomes");
   if (spec.pointers) field("pointers", spec.pointers, any{}, "a launch says where each group's right operand is");
   if (spec.family == Family::kPortable) {

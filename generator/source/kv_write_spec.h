@@ -37,9 +37,9 @@ struct KvWriteSpec {
   /// Threads of a CTA.
   int threads() const { return 32 * num_warps; }
 };
+/// What is computed, and where it goes: the fields that a GEMM that writes a cache has too.
 template <class Visitor>
-void visit_fields(KvWriteSpec& spec, Visitor&& field) {
-  field("arch", spec.arch, any{}, "architecture");
+void visit_steps(KvWriteSpec& spec, Visitor&& field) {
   field("in", spec.in, any{}, "dtype of what is read");
   field("q", spec.q, any{}, "dtype of the queries that are written");
   field("kv", spec.kv, any{}, "dtype of the cache");
@@ -72,6 +72,11 @@ void visit_fields(KvWriteSpec& spec, Visitor&& field) {
   field("power_of_two", spec.power_of_two, any{}, "scales of tokens are powers of two");
   field("ue8m0", spec.ue8m0, any{}, "and are written as bytes");
   field("has_least", spec.has_least, any{}, "the largest magnitude of a head has a bound from below");
+}
+template <class Visitor>
+void visit_fields(KvWriteSpec& spec, Visitor&& field) {
+  field("arch", spec.arch, any{}, "architecture");
+  visit_steps(spec, field);
   field("num_warps", spec.num_warps, any{}, "warps of a CTA");
   field("heads_per_lane", spec.heads_per_lane, any{}, "heads of which a lane has 16 elements each");
   field("splits_few", spec.splits_few, any{}, "of few tokens a lane has one head");

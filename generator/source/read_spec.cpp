@@ -73,6 +73,7 @@ void open_fields(const Lines& lines, GemmSpec& spec) {
   spec.amax = lines.contains("amax");
   spec.squares = lines.contains("squares");
   spec.rstd = lines.contains("rstd");
+  spec.writes_kv = lines.contains("writes_kv");
   spec.pointers = lines.contains("pointers");
 }
 void open_fields(const Lines& lines, RowOpSpec& spec) { spec.round_up = lines.contains("round_up"); }

@@ -82,8 +82,8 @@ std::string kernel_name(const Spec& spec) {
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
     if (!gemm->kernel.empty()) return std::string(gemm->kernel);
     switch (gemm->family) {
-      case Family::kPortable: return "gemm_portable";
-      case Family::kHopper: return "gemm_sm90";
+      case Family::kPortable: return gemm->writes_kv ? "gemm_portable_kv" : "gemm_portable";
+      case Family::kHopper: return gemm->writes_kv ? "gemm_sm90_kv" : "gemm_sm90";
       case Family::kBlackwell: return "gemm_sm100";
     }
   }

@@ -119,7 +119,7 @@ class GemmKernel(_Handle):
         scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
         tensor_scale: float | None = None, amax: _Tensor | None = None, squares: _Tensor | None = None,
         squares_a: _Tensor | None = None, rms_eps: float | None = None, expected_m: int = 0, sm_budget: int = 0,
-        pdl: bool = False, constant_b: bool = False,
+        pdl: bool = False, constant_b: bool = False, kv_write: Mapping[str, Any] | None = None,
     ) -> GemmLaunch: ...
     def launch(
         self, *, a: _Tensor, b: _Tensor, d: _Tensor, c: _Tensor | None = None, bias: _Tensor | None = None,
@@ -130,7 +130,8 @@ class GemmKernel(_Handle):
         scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
         tensor_scale: float | None = None, amax: _Tensor | None = None, squares: _Tensor | None = None,
         squares_a: _Tensor | None = None, rms_eps: float | None = None, expected_m: int = 0, sm_budget: int = 0,
-        pdl: bool = False, constant_b: bool = False, stream: _Stream | None = None,
+        pdl: bool = False, constant_b: bool = False, kv_write: Mapping[str, Any] | None = None,
+        stream: _Stream | None = None,
     ) -> None: ...
     def workspace_bytes(
         self, *, a: _Tensor, b: _Tensor, d: _Tensor, c: _Tensor | None = None, bias: _Tensor | None = None,
@@ -141,7 +142,7 @@ class GemmKernel(_Handle):
         scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
         tensor_scale: float | None = None, amax: _Tensor | None = None, squares: _Tensor | None = None,
         squares_a: _Tensor | None = None, rms_eps: float | None = None, expected_m: int = 0, sm_budget: int = 0,
-        pdl: bool = False, constant_b: bool = False,
+        pdl: bool = False, constant_b: bool = False, kv_write: Mapping[str, Any] | None = None,
     ) -> int: ...
     def __call__(
         self, a: _Tensor, b: _Tensor, *, out: _Tensor | None = None, c: _Tensor | None = None,
@@ -152,7 +153,8 @@ class GemmKernel(_Handle):
         scatter: _Tensor | None = None, result_rows: int | None = None, b_stride: int | None = None,
         tensor_scale: float | None = None, amax: _Tensor | None = None, squares: _Tensor | None = None,
         squares_a: _Tensor | None = None, rms_eps: float | None = None, expected_m: int = 0, sm_budget: int = 0,
-        pdl: bool = False, constant_b: bool = False, stream: _Stream | None = None,
+        pdl: bool = False, constant_b: bool = False, kv_write: Mapping[str, Any] | None = None,
+        stream: _Stream | None = None,
     ) -> Any: ...
 
 class GemmLaunch:

@@ -1,9 +1,12 @@
 """The arguments of a GEMM's launch, checked against the problem."""
+import inspect
 import re
+from ctypes import pointer
 
 from . import _structs as structs
-from ._arguments import check_place, set_numbers, set_workspace_bytes
+from ._arguments import check_place, set_numbers, set_workspace_bytes, tensors_and_numbers
 from ._errors import ConfigError
+from ._kv_write import NEW_ROWS, KvWriteProblem
 from ._tensors import View, is_contiguous, read
 
 
@@ -57,14 +60,23 @@ def atom_bytes(rows, columns, dtype):
     return -(-rows // 128) * -(-columns // (4 * SHARERS[dtype])) * 512
 
 
+def _kv_write_bind():
+    from ._handles import KvWriteKernel
+    return KvWriteKernel.bind
+
+
 class GemmProblem:
     """A config's "problem" of kind "gemm" with the defaults of docs/config.md."""
 
     def __init__(self, problem):
         dtype = problem.get("dtype", {})
         self.n, self.k = problem["n"], problem["k"]
+        self.kv_write = KvWriteProblem(problem["kv_write"]) if problem.get("kv_write") else None
         # A gate and an up make one element of d.
-        self.columns = self.n // 2 if "gate" in problem.get("epilogue", "acc") else self.n
+        self.gated = "gate" in problem.get("epilogue", "acc")
+        self.columns = self.n // 2 if self.gated else self.n
+        if self.kv_write:  # d has the queries
+            self.columns = self.kv_write.heads["q"] * self.kv_write.head_dims["q"]
         self.dtypes = {name: dtype.get(name, "bf16") for name in ("a", "b", "c", "d")} | {"bias": dtype.get("c", "bf16")}
         self.formats = {name: dtype for name, dtype in self.dtypes.items() if dtype in BITS}
         self.dtypes |= {name: "u8" for name in self.formats}
@@ -96,7 +108,7 @@ class GemmProblem:
             rows, columns = {"a": (m, self.k), "b": (self.n, self.k), "d": (m, self.columns)}[name]
             return rows, self.bytes_of(name, columns)
         n, k, count = self.n, self.k, self.count
-        blocks = [-(-k // 128), n // self.columns * -(-self.columns // 128)]
+        blocks = [-(-k // 128), 2 * -(-self.columns // 128) if self.gated else -(-n // 128)]
         scale_a = (count * blocks[0], m // count) if self.even and isinstance(m, int) else (blocks[0], m)
         scale_d = (self.result_groups * (self.columns // 128), m // self.result_groups if isinstance(m, int) else m)
         return {"scale_d": scale_d, "a": (m, k) if self.layout[0] == "n" else (k, m), "b": (count * n, k) if self.layout[1] == "t" else (count * k, n),
@@ -123,6 +135,7 @@ class GemmProblem:
         """The C struct of one launch. `numbers`: what bind() takes beside tensors."""
         numbers = dict(numbers)
         m, workspace_bytes = numbers.pop("m"), numbers.pop("workspace_bytes")
+        kv_write = numbers.pop("kv_write", None)
         views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in views.items():
             check_place(name, view, device, own_memory)
@@ -211,7 +224,22 @@ class GemmProblem:
         elif results is not None:
             raise ConfigError("result_rows: is given, and the problem has no groups that scatter")
         set_numbers(c, numbers)
+        if kv_write is not None:
+            c.kv_write = pointer(self.cache_arguments(kv_write, m, device, own_memory))  # the struct keeps it alive
         return c
+
+    def cache_arguments(self, given, m, device, own_memory):
+        """The C struct of the cache of a launch, from the arguments that KvWriteKernel.bind() has, without rows."""
+        if not self.kv_write:
+            raise ConfigError("kv_write: is given, and the problem has no kv_write")
+        names = inspect.signature(_kv_write_bind()).parameters
+        for name in given:
+            if name in (*NEW_ROWS, "pdl") or name not in names:
+                raise ConfigError(f"kv_write: has {name}, which is no argument of a cache that a GEMM writes")
+        all_given = {name: given.get(name) for name in names if name != "self"} | {"pdl": False}
+        if all_given["tokens"] is None:
+            all_given["tokens"] = m
+        return self.kv_write.arguments(*tensors_and_numbers(structs.KvWriteTensors, all_given), device, own_memory)
 
     @staticmethod
     def dtype(name, view, wanted):

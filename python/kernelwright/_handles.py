@@ -128,7 +128,7 @@ class GemmKernel(GemmCalls, _Handle):
     def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None,
              workspace=None, workspace_bytes=None, bounds=None, status=None, gather=None, source_rows=None, scale_d=None,
              scatter=None, result_rows=None, b_stride=None, tensor_scale=None, amax=None, squares=None, squares_a=None,
-             rms_eps=None, expected_m=0, sm_budget=0, pdl=False, constant_b=False):
+             rms_eps=None, expected_m=0, sm_budget=0, pdl=False, constant_b=False, kv_write=None):
         """A GemmLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors are given as for Kernel.bind(): a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m,
@@ -162,10 +162,13 @@ class GemmKernel(GemmCalls, _Handle):
 
         Where the epilogue has them: amax, f32 [1], becomes the largest magnitude if it is less. squares, f32 [columns of d
         / 128, m], is written. For rstd, squares_a is such a tensor of a, [k / 128, m], and rms_eps is 1e-6 unless given.
+
+        If the problem has kv_write, d is [m, columns of queries], and kv_write is a dict of what KvWriteKernel.bind() takes,
+        without q, k, v, q_out and pdl: dict(k_cache=keys, v_cache=values, slot_mapping=slots, ...).
         """
         tensors, numbers = tensors_and_numbers(structs.GemmTensors, locals())
         built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
-        return GemmLaunch(self, tensors, built)
+        return GemmLaunch(self, tensors | {"kv_write": kv_write}, built)
 
     def launch(self, *, stream=None, **tensors):
         """Queues the product of the tensors, given as for bind(), on `stream`, as Kernel.launch() does."""

@@ -136,9 +136,9 @@ def attention_rules(problem, names):
 def gemm_rules(problem, names):
     """`problem`: a GemmProblem of _gemm.py."""
     rules = Rules(names, 2, structs.GemmTensors, "d", [("m", "m", True)])
-    # Rows of a may differ from those of d, or from those of its scales; block-scaled operands are bytes. Python checks
+    # A cache has tensors of its own. Rows of a may differ from those of d, or from those of its scales; block-scaled operands are bytes. Python checks
     # these calls.
-    if problem.formats or any(problem.statistics.values()) or problem.gathers or problem.scatters or problem.pointers or problem.slices or (problem.quantizes and problem.grouped):
+    if problem.kv_write or problem.formats or any(problem.statistics.values()) or problem.gathers or problem.scatters or problem.pointers or problem.slices or (problem.quantizes and problem.grouped):
         return rules
     if problem.grouped:
         return grouped_gemm_rules(problem, rules)

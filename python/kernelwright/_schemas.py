@@ -43,13 +43,15 @@ def _schemas():
     """The schema of each operator by its name and overload."""
     attention = _arguments(Kernel.bind, structs.AttentionTensors, ("q", "k", "v", "o", "lse", "workspace"))
     common = [argument for argument in attention if argument.partition("=")[0].split()[-1] in COMMON]
-    gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace", "scale_d", "amax", "squares"))
+    gemm = _arguments(GemmKernel.bind, structs.GemmTensors, ("a", "b", "d", "workspace", "scale_d", "amax", "squares", "kv_write"))
     # torch.compile cannot return a tensor beside an optional one that is written: gemm.out alone says that status is.
     gemm_out = ["Tensor(s!)? status=None" if argument.startswith("Tensor? status") else argument for argument in gemm]
     gemm_out = ["Tensor(b!)? scale_d=None", "Tensor(m!)? amax=None", "Tensor(q!)? squares=None", *gemm_out]
     quantize = _arguments(QuantizeKernel.launch, structs.QuantizeTensors, ("x", "elements", "scales", "rows", "k"))
     write = [MUTATED.get(argument, argument) for argument in _arguments(KvWriteKernel.bind, structs.KvWriteTensors, (
         "q", "k", "v", "q_out", "k_cache", "v_cache", "num_pages", "batch", "kv_len", "kv_tokens", "cos_sin_rows"))]
+    # Of a GEMM that writes a cache: what kv_write has beside rows, behind what the GEMM has.
+    of_cache = [argument for argument in write if argument.partition("=")[0].split()[-1] not in ("tokens", "pdl")]
     rows_of = _arguments(RowOpKernel.bind, structs.RowOpTensors, (
         "x", "residual", "out", "residual_out", "scale", "rows", "lse", "residual_lse", "lse_out"))
     lses = ["Tensor lse", "Tensor residual_lse"]
@@ -61,7 +63,8 @@ def _schemas():
     layer = _arguments(MoeKernel.bind, structs.MoeTensors, (
         "x", "logits", "ids", "weights", "gate_up", "down", "out", "workspace", "tokens"))
     cache = "Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache"
-    heads = {"attention": "Tensor q, Tensor k, Tensor v", "gemm": "Tensor a, Tensor b", "quantize": "Tensor x",
+    heads = {"attention": "Tensor q, Tensor k, Tensor v", "gemm": "Tensor a, Tensor b",
+             "gemm.kv_write": "Tensor a, Tensor b, Tensor(a!) k_cache, Tensor(b!) v_cache", "quantize": "Tensor x",
              "kv_write": f"Tensor q, {cache}", "kv_write.in_place": f"Tensor(c!) q, {cache}", "kv_write.keys": cache,
              "row_op": "Tensor x", "row_op.add": "Tensor x, Tensor residual", "row_op.add_scaled": "Tensor x, Tensor residual",
              "row_op.add_out": "Tensor x, Tensor residual", "row_op.in_place": "Tensor x, Tensor(c!) residual",
@@ -74,7 +77,8 @@ def _schemas():
     rows = (("attention", common, "Tensor"), ("attention.full", attention, "Tensor"),
             ("attention.with_lse", attention, "(Tensor, Tensor)"), ("attention.out", [out, lse, *common], "()"),
             ("attention.out_full", [out, lse, work, *attention], "()"), ("gemm", gemm, "Tensor"),
-            ("gemm.scaled", gemm, "(Tensor, Tensor)"), ("gemm.out", [out, work, *gemm_out], "()"), ("quantize", quantize, "(Tensor, Tensor)"),
+            ("gemm.scaled", gemm, "(Tensor, Tensor)"), ("gemm.out", [out, work, *gemm_out], "()"),
+            ("gemm.kv_write", [*of_cache, *gemm], "Tensor"), ("quantize", quantize, "(Tensor, Tensor)"),
             ("quantize.out", ["Tensor(a!) elements", "Tensor(b!) scales", *quantize], "()"), ("kv_write", write, "Tensor"),
             ("kv_write.out", ["Tensor(c!) q_out", *write], "()"), ("kv_write.in_place", write, "()"),
             ("kv_write.keys", write, "()"), ("row_op", given, "Tensor"), ("row_op.scaled", rows_of, "(Tensor, Tensor)"),

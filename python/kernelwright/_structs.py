@@ -141,6 +141,21 @@ class AttentionTensors(Struct):
                 ("k_scale_strides", Strides), ("v_scale_strides", Strides)]
 
 
+SET_EPS = 1
+
+
+class KvWriteTensors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("q", c_uint64), ("k", c_uint64), ("v", c_uint64), ("q_out", c_uint64),
+                ("k_cache", c_uint64), ("v_cache", c_uint64), ("q_weight", c_uint64), ("k_weight", c_uint64),
+                ("cos_sin", c_uint64), ("positions", c_uint64), ("slot_mapping", c_uint64), ("batch_indices", c_uint64),
+                ("page_table", c_uint64), ("q_scale", c_uint64), ("k_scale", c_uint64), ("v_scale", c_uint64),
+                ("tokens", c_int64), ("num_pages", c_int32), ("batch", c_int32), ("kv_len", c_int32),
+                ("page_table_stride", c_int32), ("kv_tokens", c_int64), ("cos_sin_rows", c_int32), ("position_bytes", c_int32),
+                ("q_strides", Strides), ("k_strides", Strides), ("v_strides", Strides), ("q_out_strides", Strides),
+                ("k_cache_strides", Strides), ("v_cache_strides", Strides), ("pdl", c_int32), ("overrides", c_uint32),
+                ("eps", c_float), ("k_scale_strides", Strides), ("v_scale_strides", Strides)]
+
+
 SET_ALPHA = 1
 SET_BETA = 2
 SET_RMS_EPS = 4
@@ -156,27 +171,13 @@ class GemmTensors(Struct):
                 ("source_rows", c_int32), ("scale_d", c_uint64), ("scale_d_stride", c_int64), ("a_batch_stride", c_int64),
                 ("b_batch_stride", c_int64), ("c_batch_stride", c_int64), ("d_batch_stride", c_int64), ("scatter", c_uint64),
                 ("result_rows", c_int32), ("tensor_scale", c_float), ("rms_eps", c_float), ("amax", c_uint64),
-                ("squares", c_uint64), ("squares_a", c_uint64), ("squares_stride", c_int64), ("squares_a_stride", c_int64)]
+                ("squares", c_uint64), ("squares_a", c_uint64), ("squares_stride", c_int64), ("squares_a_stride", c_int64),
+                ("kv_write", POINTER(KvWriteTensors))]
 
 
 class QuantizeTensors(Struct):
     _fields_ = [("struct_size", c_size_t), ("x", c_uint64), ("elements", c_uint64), ("scales", c_uint64), ("x_stride", c_int64),
                 ("elements_stride", c_int64), ("rows", c_int32), ("k", c_int32), ("pdl", c_int32), ("tensor_scale", c_float)]
-
-
-SET_EPS = 1
-
-
-class KvWriteTensors(Struct):
-    _fields_ = [("struct_size", c_size_t), ("q", c_uint64), ("k", c_uint64), ("v", c_uint64), ("q_out", c_uint64),
-                ("k_cache", c_uint64), ("v_cache", c_uint64), ("q_weight", c_uint64), ("k_weight", c_uint64),
-                ("cos_sin", c_uint64), ("positions", c_uint64), ("slot_mapping", c_uint64), ("batch_indices", c_uint64),
-                ("page_table", c_uint64), ("q_scale", c_uint64), ("k_scale", c_uint64), ("v_scale", c_uint64),
-                ("tokens", c_int64), ("num_pages", c_int32), ("batch", c_int32), ("kv_len", c_int32),
-                ("page_table_stride", c_int32), ("kv_tokens", c_int64), ("cos_sin_rows", c_int32), ("position_bytes", c_int32),
-                ("q_strides", Strides), ("k_strides", Strides), ("v_strides", Strides), ("q_out_strides", Strides),
-                ("k_cache_strides", Strides), ("v_cache_strides", Strides), ("pdl", c_int32), ("overrides", c_uint32),
-                ("eps", c_float), ("k_scale_strides", Strides), ("v_scale_strides", Strides)]
 
 
 SET_GATE_ALPHA = 2

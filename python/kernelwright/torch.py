@@ -15,6 +15,7 @@ the C++ ones miss.
 """
 import ctypes
 import hashlib
+import inspect
 import threading
 
 import torch
@@ -120,6 +121,21 @@ RETURNED = {"gemm": {"gemm": ("out",), "gemm.scaled": ("out", "scale_d")},
                       "route.sorted": ("ids", "weights", "starts", "source_rows", "positions")}}
 
 
+WRITTEN_OF_CACHE = ("k_cache", "v_cache", "q_scale", "k_scale", "v_scale")
+OF_CACHE = frozenset(inspect.signature(KvWriteKernel.bind).parameters) - {"self", "q", "k", "v", "q_out", "tokens", "pdl"}
+
+
+def _with_cache(name, kernel, tensors, named):
+    """The arguments of a handle's call, from those of gemm.kv_write: what is the cache's becomes one argument."""
+    if name != "gemm.kv_write":
+        return tensors, named
+    if not kernel._problem.kv_write:
+        raise ConfigError("gemm.kv_write: the problem has no kv_write; call gemm")
+    cache = {key: named[key] for key in OF_CACHE & named.keys() if named[key] is not None}
+    cache |= dict(zip(("k_cache", "v_cache"), tensors[2:]))
+    return tensors[:2], {key: value for key, value in named.items() if key not in OF_CACHE} | {"kv_write": cache}
+
+
 def _check_overload(name, kernel):
     """An overload returns all that the problem writes, and takes what it reads."""
     of, _, overload = name.partition(".")
@@ -130,6 +146,8 @@ def _check_overload(name, kernel):
         right = ("moe", "moe.out", "moe.given", "moe.given_out")[2 * kernel._problem.given + (overload in NOTHING)]
         raise ConfigError(f"{name}: the problem's experts are {'given' if kernel._problem.given else 'chosen by logits'}; call {right}")
     forms = RETURNED.get(of, {})
+    if name == "gemm" and kernel._problem.kv_write:
+        raise ConfigError("gemm: the problem writes a cache; call gemm.kv_write")
     if name in forms and forms[name] != (written := tuple(kernel._problem.results())):
         right = next(key for key, results in forms.items() if results == written)
         raise ConfigError(f"{name}: returns {', '.join(forms[name])}, and the problem writes {', '.join(written)}; call {right}")
@@ -163,7 +181,7 @@ def _on_cuda(name, kind):
     def run(number, *tensors, **named):
         kernel = kernel_of(number, kind)
         _check_overload(name, kernel)
-        return _returned(name, kernel, _call(kernel, tensors, named))
+        return _returned(name, kernel, _call(kernel, *_with_cache(name, kernel, tensors, named)))
 
     def run_given_out(number, *tensors, **named):
         kernel = kernel_of(number, kind)
@@ -216,6 +234,7 @@ def _on_cpu(name, kind):
             return _call(kernel, tensors, named)  # which says where the tensors must lie
         if of == "gemm" and kernel._problem.pointers:
             raise ConfigError("b: has addresses, and on the emulator they are of its own memory, to which tensors are copied; use bind()")
+        tensors, named = _with_cache(name, kernel, tensors, named)
         named = dict(zip(kernel.POSITIONAL, tensors)) | named
         if name in IN_PLACE:
             named[IN_PLACE[name][0]] = tensors[IN_PLACE[name][1]]
@@ -230,7 +249,13 @@ def _on_cpu(name, kind):
             if isinstance(value, torch.Tensor):
                 value = made.setdefault(id(value), _Copy(kernel.engine, kernel.device, value))
             copies[key] = value
+        if "kv_write" in named:
+            copies["kv_write"] = {key: _Copy(kernel.engine, kernel.device, value) if isinstance(value, torch.Tensor) else value
+                                  for key, value in named["kv_write"].items()}
         _call(kernel, (), dict(copies))
+        for key, value in copies.get("kv_write", {}).items():
+            if key in WRITTEN_OF_CACHE and isinstance(value, _Copy):
+                value.write_back()
         for result in (*results, "sorted_weights", *(("ids", "weights") if name == "moe.out" else ())):
             if isinstance(copies.get(result), _Copy):
                 copies[result].write_back()
@@ -328,7 +353,7 @@ def _define():
         library.define(schema, tags=tags)
     for name in SCHEMAS:
         kind = KINDS[name.partition(".")[0]]
-        if _stable.served()["stable"]:
+        if _stable.served()["stable"] and name != "gemm.kv_write":  # its arguments are no names of a handle's call
             _in_c(library, "kernelwright", name, kind, _on_cuda(name, kind), _stable.cuda())
         else:
             library.impl(name, _on_cuda(name, kind), "CUDA")

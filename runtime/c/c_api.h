@@ -409,6 +409,34 @@ KERNELWRIGHT_API kernelwright_status kernelwright_workspace_bytes(const kernelwr
                                                                   const kernelwright_attention_tensors* tensors,
                                                                   uint64_t* bytes);
 
+/* Bits of kernelwright_kv_write_tensors.overrides. */
+enum { KERNELWRIGHT_SET_EPS = 1 };
+
+/* KvWriteTensors of runtime/kv_write/kernel.h, field for field. Addresses are device addresses; 0: none. */
+typedef struct kernelwright_kv_write_tensors {
+  size_t struct_size;
+  uint64_t q, k, v;                   /* [tokens, heads, head_dim] of dtype.in */
+  uint64_t q_out, k_cache, v_cache;   /* what is written; the caches as attention reads them */
+  uint64_t q_weight, k_weight;        /* of the norm, dtype.in */
+  uint64_t cos_sin;                   /* [cos_sin_rows, rope.width] f32 */
+  uint64_t positions;                 /* [tokens], with sections [3, tokens] */
+  uint64_t slot_mapping;              /* index "slots": [tokens] i64; negative: not written */
+  uint64_t batch_indices, page_table; /* index "positions": [tokens] i32, [batch, page_table_stride] i32 */
+  uint64_t q_scale, k_scale, v_scale; /* f32; scales "per_token" are written, the others are read */
+  int64_t tokens;
+  int32_t num_pages, batch;             /* batch: rows of page_table, or sequences of a padded cache */
+  int32_t kv_len;                       /* padded: keys of a sequence */
+  int32_t page_table_stride;            /* entries of one row of page_table */
+  int64_t kv_tokens;                    /* ragged: rows of the cache */
+  int32_t cos_sin_rows, position_bytes; /* position_bytes: 4 or 8; 0: 4 */
+  kernelwright_strides q_strides, k_strides, v_strides, q_out_strides; /* batch is not used */
+  kernelwright_strides k_cache_strides, v_cache_strides;
+  int32_t pdl;
+  uint32_t overrides; /* whether eps is read; otherwise it is the problem's */
+  float eps;
+  kernelwright_strides k_scale_strides, v_scale_strides; /* of scales "per_token"; zero: as the contiguous caches */
+} kernelwright_kv_write_tensors;
+
 /* Bits of kernelwright_gemm_tensors.overrides. */
 enum { KERNELWRIGHT_SET_ALPHA = 1, KERNELWRIGHT_SET_BETA = 2, KERNELWRIGHT_SET_RMS_EPS = 4 };
 
@@ -437,6 +465,7 @@ typedef struct kernelwright_gemm_tensors {
   float tensor_scale, rms_eps;       /* d of a block format: values / tensor_scale are quantised, 0: 1; of rstd */
   uint64_t amax, squares, squares_a; /* of epilogues with amax, squares, rstd: GemmTensors says what they are */
   int64_t squares_stride, squares_a_stride;
+  const kernelwright_kv_write_tensors* kv_write; /* of a problem with kv_write, without q, k, v and q_out; else NULL */
 } kernelwright_gemm_tensors;
 
 /* Bytes of workspace that a launch with the rows of `tensors` needs (addresses are not read): 0 but for kernels whose
@@ -476,35 +505,6 @@ KERNELWRIGHT_API kernelwright_status kernelwright_quantize_scale_bytes(const cha
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_quantize(const kernelwright_kernel* kernel,
                                                                   const kernelwright_quantize_tensors* tensors,
                                                                   void* stream);
-
-/* Bits of kernelwright_kv_write_tensors.overrides. */
-enum { KERNELWRIGHT_SET_EPS = 1 };
-
-/* KvWriteTensors of runtime/kv_write/kernel.h, field for field. Addresses are device addresses; 0: none. */
-typedef struct kernelwright_kv_write_tensors {
-  size_t struct_size;
-  uint64_t q, k, v;                   /* [tokens, heads, head_dim] of dtype.in */
-  uint64_t q_out, k_cache, v_cache;   /* what is written; the caches as attention reads them */
-  uint64_t q_weight, k_weight;        /* of the norm, dtype.in */
-  uint64_t cos_sin;                   /* [cos_sin_rows, rope.width] f32 */
-  uint64_t positions;                 /* [tokens], with sections [3, tokens] */
-  uint64_t slot_mapping;              /* index "slots": [tokens] i64; negative: not written */
-  uint64_t batch_indices, page_table; /* index "positions": [tokens] i32, [batch, page_table_stride] i32 */
-  uint64_t q_scale, k_scale, v_scale; /* f32; scales "per_token" are written, the others are read */
-  int64_t tokens;
-  int32_t num_pages;                    /* paged */
-  int32_t batch;                        /* rows of page_table, or sequences of a padded cache */
-  int32_t kv_len;                       /* padded: keys of a sequence */
-  int32_t page_table_stride;            /* entries of one row of page_table */
-  int64_t kv_tokens;                    /* ragged: rows of the cache */
-  int32_t cos_sin_rows, position_bytes; /* position_bytes: 4 or 8; 0: 4 */
-  kernelwright_strides q_strides, k_strides, v_strides, q_out_strides; /* batch is not used */
-  kernelwright_strides k_cache_strides, v_cache_strides;
-  int32_t pdl;
-  uint32_t overrides; /* whether eps is read; otherwise it is the problem's */
-  float eps;
-  kernelwright_strides k_scale_strides, v_scale_strides; /* of scales "per_token"; zero: as the contiguous caches */
-} kernelwright_kv_write_tensors;
 
 /* Queues the writing of a cache on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json()
  * prepares the kernel. */

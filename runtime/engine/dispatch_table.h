@@ -19,7 +19,8 @@
 namespace kernelwright {
 
 /// A problem and a device, exactly, in 48 bytes. Some problems do not fit, and give an invalid key. They have masks
-/// with operands, masks or biases that are sources, epilogues of more than 24 letters, or numbers that no valid problem
+/// with operands, masks or biases that are sources, epilogues of more than 24 letters, a cache that a GEMM
+/// writes, or numbers that no valid problem
 /// has. Each kind of problem has a table of its own.
 struct DispatchKey {
   std::array<std::uint64_t, 6> words{};
@@ -112,6 +113,8 @@ struct FieldPacker {
       pack(static_cast<std::uint32_t>(value), std::bit_width(EnumTable<T>::entries.size() - 1));
     else if constexpr (requires { value.empty(); })
       misfit |= !value.empty();
+    else if constexpr (requires { value.has_value(); })
+      misfit |= value.has_value();
     else
       walk(value);
   }

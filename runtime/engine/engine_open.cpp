@@ -53,6 +53,15 @@ std::shared_ptr<KernelStore> open_store(const EngineOptions& options, Backend& b
   return std::make_shared<KernelStore>(std::move(cache), options.nvrtc_path, options.compile_workers);
 }
 
+/// The kernel that a launch is of.
+template <class Loaded, class Tensors>
+std::string name_of(const Loaded& kernel, const Tensors&) {
+  return kernel_name(kernel.spec);
+}
+std::string name_of(const detail::LoadedGemm& kernel, const GemmTensors& tensors) {
+  return kernel_name(kernel.variant_for(tensors).spec);
+}
+
 }  // namespace
 
 Engine::State::State(EngineOptions given)
@@ -75,14 +84,14 @@ Engine::State::State(EngineOptions given)
   if (options.check_data || (emulated && options.emulator.hazards)) {
     const auto check = [this, emulated](const auto& kernel, const auto& tensors, Stream stream) {
       for (const std::string& what : detail::find_bad_data(kernel, tensors, stream)) {
-        const std::string name(kernel_name(kernel.spec));
+        const std::string name = name_of(kernel, tensors);
         if (emulated)
           emulated->add_report(
               {name, {.kind = emulator::HazardKind::kData, .rule = emulator::HazardRule::kBadData, .what = what}});
         if (options.sink) options.sink({.kind = EventKind::kBadData, .key = "", .name = name, .detail = what});
       }
     };
-    check_attention_data = check, check_kv_write_data = check;
+    check_attention_data = check, check_kv_write_data = check, check_gemm_data = check;
   }
   if (options.sink)
     for (const SkippedRow& row : rows->skipped())

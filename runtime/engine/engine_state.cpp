@@ -90,6 +90,8 @@ std::unique_ptr<KernelSlot<Kind>> Engine::State::new_slot(const typename Kind::P
     if (check_attention_data) slot->check_data = &check_attention_data;
   if constexpr (std::is_same_v<Kind, KvWriteKind>)
     if (check_kv_write_data) slot->check_data = &check_kv_write_data;
+  if constexpr (std::is_same_v<Kind, GemmKind>)
+    if (check_gemm_data && problem.kv_write) slot->check_data = &check_gemm_data;
   const std::vector<Spec> specs = specs_of(slot->plan);
   if (prepare.on_miss == OnMiss::kFallback) {
     slot->fallback_plan = portable_plan<Kind>(problem, slot->device->info(), *rows);

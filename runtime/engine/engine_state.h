@@ -137,8 +137,9 @@ struct Engine::State {
   // Empty: launches are not checked.
   detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;
   detail::KernelSlot<detail::KvWriteKind>::CheckData check_kv_write_data;
-  std::size_t remembered_misses = 0, calls_of_prepare = 0;  // guarded by shared.mutex
-  std::atomic<bool> stopped{false};                         // written with shared.mutex held
+  detail::KernelSlot<detail::GemmKind>::CheckData check_gemm_data;  // of those that write a cache
+  std::size_t remembered_misses = 0, calls_of_prepare = 0;          // guarded by shared.mutex
+  std::atomic<bool> stopped{false};                                 // written with shared.mutex held
   std::atomic<bool> sealed{false};
   std::atomic<std::uint64_t> sealed_misses{0}, promotions{0};
   std::mutex layers_mutex;

@@ -135,7 +135,7 @@ void GemmRules::operands() {
     bad(!pointers && of_.d.overlaps(of_.b), "/d",
         [] { return std::string("overlaps b, which is still read while d is written"); });
   }
-  operand("/d", of_.d, mapped_ || spec_.makes_blocks());
+  operand("/d", of_.d, mapped_ || spec_.makes_blocks() || spec_.writes_kv);
   if (mapped_) {
     if (kernel_.k > 0) mapped_rows("/a_stride", of_.a), mapped_rows("/b_stride", of_.b);
     mapped_rows("/d_stride", of_.d);
@@ -242,7 +242,8 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
   if (t.m > kRows || std::int64_t{t.m} * kernel.n > kElements) return false;
   const bool mapped = spec.family != Family::kPortable;
   if (!fits(of.a, true) || !fits(of.b, true) || !fits(of.d, mapped)) return false;
-  if (spec.has_groups_of_columns() || spec.rstd || t.tensor_scale != 1) return false;
+  if (spec.has_groups_of_columns() || spec.rstd || spec.writes_kv || t.tensor_scale != 1) return false;
+  if (t.kv_write) return false;
   if (t.amax || t.squares || t.squares_a || t.rms_eps < 0) return false;
   if (t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0) return false;
   if (of.d.overlaps(of.a) || of.d.overlaps(of.b)) return false;

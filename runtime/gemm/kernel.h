@@ -9,6 +9,7 @@
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/kv_write/kernel.h"
 #include "kernelwright/runtime/slot/kernel_handle.h"
 
 namespace kernelwright {
@@ -91,6 +92,9 @@ struct GemmTensors {
   DevicePtr squares_a = 0;
   std::int64_t squares_a_stride = 0;
   float rms_eps = 1e-6f;
+  /// Of a problem with kv_write: the cache, and what a launch of kv_write reads beside its rows. The product has these
+  /// rows, d is q_out, and m the tokens. So q, k, v and q_out, their strides and pdl are left out. Read by launch().
+  const KvWriteTensors* kv_write = nullptr;
 };
 
 /// The one list of the fields that the C ABI's struct has too, by the same names. `field` takes a field of `tensors`

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "contract/gemm_kv_write.h"
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
 #include "contract/gemm_sm100.h"
@@ -59,6 +60,13 @@ void set_blocks(contract::GemmWithBlocks<Params>& params, const GemmTensors& ten
   params.scale_d = pointer<std::uint8_t>(of.scale_d.address);
   params.scale_d_stride = of.scale_d_stride;
   params.tensor_scale = tensors.tensor_scale;
+}
+
+/// Of kernels that write a cache, which have it behind the parameters of their family.
+template <class Params>
+void set_kv_write(contract::GemmWithKvWrite<Params>& params, const LoadedGemm& kernel, const GemmTensors& tensors,
+                  const GemmMatrices& of) {
+  params.kv = params_of(*kernel.kv, kv_tensors_of(kernel, tensors, of.d));
 }
 
 /// What kernels take whose groups have matrices d at strides, behind the parameters of their family.
@@ -184,6 +192,11 @@ void with_parameters(const LoadedGemm& kernel, const GemmSpec& spec, const GemmT
       set_blocks(params, tensors, of);
       launch(params, sizeof params);
     });
+  if (spec.writes_kv)
+    return with_statistics<contract::GemmWithKvWrite<Params>>(spec, tensors, of, [&](auto& params) {
+      set_kv_write(params, kernel, tensors, of);
+      launch(params, sizeof params);
+    });
   if (spec.measures() || spec.rstd) {  // without groups
     if (!spec.quantizes)
       return with_statistics<Params>(spec, tensors, of, [&](auto& params) { launch(params, sizeof params); });
@@ -225,6 +238,12 @@ LoadedGemm describe(const GemmProblem& problem, const GemmPlan& plan, const Devi
   loaded.d_columns = result_columns(problem);
   loaded.groups = problem.groups;
   loaded.num_sms = device.num_sms;
+  if (problem.kv_write) {
+    loaded.kv.emplace();
+    loaded.kv->spec = plan.variants.back().spec.kv;
+    loaded.kv->eps = static_cast<float>(problem.kv_write->qk_norm.eps);
+    loaded.kv->least = static_cast<float>(problem.kv_write->scales.least);
+  }
   for (const GemmVariant& variant : plan.variants)
     loaded.variants.push_back({variant.most_m, variant.spec, variant.bands_of_n, 0, nullptr, nullptr});
   loaded.has_pdl = arch_info(plan.variants.back().spec.arch).pdl;

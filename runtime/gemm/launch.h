@@ -4,12 +4,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/gemm/kernel.h"
+#include "kernelwright/runtime/kv_write/launch.h"
+#include "kernelwright/runtime/launch/matrix.h"
 
 namespace kernelwright::detail {
 
@@ -27,6 +31,7 @@ struct LoadedGemm {
   int n = 0, k = 0;
   int d_columns = 0;  // n, or with gates half of them
   GemmGroups groups;
+  std::optional<LoadedKvWrite> kv;  // what is done with queries, keys and values; no kernel
   int num_sms = 0;
   bool has_pdl = false;
   bool fallback = false;  // the portable kernel in another one's place
@@ -59,6 +64,12 @@ void attach(LoadedGemm& loaded, std::vector<const LoadedKernel*> kernels,
 /// Those that another problem has loaded.
 void attach(LoadedGemm& loaded, const LoadedGemm& twin);
 
+/// As kv_write's launch would have them, resolved(). The problem writes a cache. q, k and v are left out.
+KvWriteTensors kv_tensors_of(const LoadedGemm& kernel, const GemmTensors& tensors, const Matrix& d);
+
 void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream stream);
+
+/// As in runtime/kv_write/data.h: the slots, positions, pages and scales of a problem that writes a cache.
+std::vector<std::string> find_bad_data(const LoadedGemm& kernel, const GemmTensors& tensors, Stream stream);
 
 }  // namespace kernelwright::detail

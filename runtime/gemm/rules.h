@@ -22,6 +22,7 @@ class GemmRules : public ArgumentRules {
     scales();
     result_scales();
     statistics();
+    kv_write();
     whole_device();
   }
 
@@ -45,6 +46,7 @@ class GemmRules : public ArgumentRules {
   void atom_scales();
   void result_scales();
   void statistics();
+  void kv_write();
   void scales_fit(const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes);
   void whole_device();
 

@@ -111,7 +111,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
   const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8, spec.halves_columns());
   const int tail = spec.block_n % whole;
   // Else threads copy rows of d.
-  const bool maps_d = (!spec.quantizes || !spec.swap_ab) && !spec.scatter && !spec.makes_blocks();
+  const bool maps_d = (!spec.quantizes || !spec.swap_ab) && !spec.scatter && !spec.makes_blocks() && !spec.writes_kv;
   if ((maps.has_whole = maps_d && spec.block_n >= whole)) maps.d = stored(whole);
   if ((maps.has_tail = maps_d && tail != 0)) maps.d_tail = stored(tail);
   if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0 && !groups.has_bounds())) {

@@ -57,7 +57,8 @@ class KvWriteRules : public ArgumentRules {
     return holds_ && t_.tokens >= 0;
   }
 
-  void operands() {
+  /// What is read and rotated.
+  void rows() {
     const Extents q{1, t_.tokens, spec_.q_heads, spec_.head_dim_qk, spec_.in};
     const Extents k{1, t_.tokens, spec_.kv_heads, spec_.head_dim_qk, spec_.in};
     const Extents v{1, t_.tokens, spec_.kv_heads, spec_.head_dim_v, spec_.in};
@@ -67,6 +68,8 @@ class KvWriteRules : public ArgumentRules {
     }
     operand("/k", t_.k, t_.k_strides, k, false);
     if (spec_.v_out) operand("/v", t_.v, t_.v_strides, v, false);
+  }
+  void caches() {
     operand("/k_cache", t_.k_cache, t_.k_cache_strides, cache(spec_.head_dim_qk), true);
     Extents values = cache(spec_.head_dim_v);
     if (spec_.v_columns) values.tokens = 1, values.head_dim *= spec_.page_size;  // a head has all keys of its page
@@ -166,10 +169,20 @@ class KvWriteRules : public ArgumentRules {
 std::vector<Violation> broken_rules(const LoadedKvWrite& kernel, const KvWriteTensors& t) {
   KvWriteRules rules(kernel.spec, t);
   if (rules.extents_hold() && t.tokens > 0) {
-    rules.operands();
+    rules.rows();
+    rules.caches();
     rules.small_tensors();
   }
   rules.pdl(t.pdl, kernel.has_pdl, kernel.spec.arch);
+  return std::move(rules).broken();
+}
+
+std::vector<Violation> broken_cache_rules(const LoadedKvWrite& kernel, const KvWriteTensors& t) {
+  KvWriteRules rules(kernel.spec, t);
+  if (rules.extents_hold() && t.tokens > 0) {
+    rules.caches();
+    rules.small_tensors();
+  }
   return std::move(rules).broken();
 }
 

@@ -143,6 +143,10 @@ std::vector<std::string> find_bad_data(const LoadedKvWrite& kernel, const KvWrit
   if (tensors.tokens <= 0 || !broken_rules(kernel, tensors).empty()) return {};  // launch() has the words
   if (kernel.device->capture_state(stream) != CaptureState::kNone) return {};
   kernel.device->synchronize(stream);
+  return find_bad_places(kernel, tensors);
+}
+
+std::vector<std::string> find_bad_places(const LoadedKvWrite& kernel, const KvWriteTensors& tensors) {
   return KvWriteChecker(kernel, tensors).run();
 }
 

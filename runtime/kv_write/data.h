@@ -12,5 +12,7 @@ namespace kernelwright::detail {
 /// As in runtime/attention/data.h: "slot_mapping[3] is 99, and the cache has slots 0 to 63; the token is not written".
 /// A negative slot or sequence is no mistake. Waits for `stream`.
 std::vector<std::string> find_bad_data(const LoadedKvWrite& kernel, const KvWriteTensors& tensors, Stream stream);
+/// The same of tensors that are resolved() and break no rule, while nothing is captured or queued.
+std::vector<std::string> find_bad_places(const LoadedKvWrite& kernel, const KvWriteTensors& tensors);
 
 }  // namespace kernelwright::detail

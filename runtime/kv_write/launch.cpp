@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "contract/kv_write.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/launch/packing.h"
@@ -56,12 +55,9 @@ LoadedKvWrite describe(const KvWriteProblem& problem, const KvWritePlan& plan, c
 
 std::vector<Spec> specs_of(const KvWritePlan& plan) { return {plan.spec}; }
 
-void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& given, Stream stream) {
+contract::KvWriteParams params_of(const LoadedKvWrite& kernel, const KvWriteTensors& t) {
   const KvWriteSpec& spec = kernel.spec;
-  const KvWriteTensors t = resolved(spec, given);
-  if (auto violations = broken_rules(kernel, t); !violations.empty()) throw ConfigError(std::move(violations));
-  if (t.tokens == 0) return;
-  const contract::KvWriteParams params{
+  return {
       .tokens = static_cast<std::int32_t>(t.tokens),
       .few_tokens = has_few(spec, t.tokens),
       .position_bytes = t.position_bytes,
@@ -97,6 +93,14 @@ void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& given, S
       .kv_len = t.kv_len,
       .least = kernel.least,
   };
+}
+
+void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& given, Stream stream) {
+  const KvWriteSpec& spec = kernel.spec;
+  const KvWriteTensors t = resolved(spec, given);
+  if (auto violations = broken_rules(kernel, t); !violations.empty()) throw ConfigError(std::move(violations));
+  if (t.tokens == 0) return;
+  const contract::KvWriteParams params = params_of(kernel, t);
   kernel.device->launch(*kernel.kernel, config_of(plan_launch(spec, t.tokens), t.pdl), &params, sizeof params, stream);
 }
 

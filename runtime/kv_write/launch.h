@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "contract/kv_write.h"
 #include "kernelwright/generator/kv_write/plan.h"
 #include "kernelwright/runtime/kv_write/kernel.h"
 #include "kernelwright/runtime/slot/one_kernel.h"
@@ -20,9 +21,14 @@ std::vector<Spec> specs_of(const KvWritePlan& plan);
 /// `tensors` with the strides that a launch uses: those that are not given are the shape's.
 KvWriteTensors resolved(const KvWriteSpec& spec, KvWriteTensors tensors);
 
+/// What a kernel takes of `tensors`, which are resolved() and break no rule.
+contract::KvWriteParams params_of(const LoadedKvWrite& kernel, const KvWriteTensors& tensors);
+
 void launch_kv_write(const LoadedKvWrite& kernel, const KvWriteTensors& tensors, Stream stream);
 
 /// Every rule that `tensors`, which are resolved(), break.
 std::vector<Violation> broken_rules(const LoadedKvWrite& kernel, const KvWriteTensors& tensors);
+/// The same without those of q, k, v, q_out and pdl: of a GEMM that makes them.
+std::vector<Violation> broken_cache_rules(const LoadedKvWrite& kernel, const KvWriteTensors& tensors);
 
 }  // namespace kernelwright::detail

@@ -61,4 +61,8 @@ struct GemmWithBlocks : Params {
   float tensor_scale;  // values / tensor_scale are quantised
 };
 
+/// The parameters of a kernel whose columns are queries, keys and values: contract/gemm_kv_write.h.
+template <class Params>
+struct GemmWithKvWrite;
+
 }  // namespace kernelwright::contract

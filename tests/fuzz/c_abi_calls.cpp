@@ -45,6 +45,7 @@ constexpr const char* kConfigs[] = {
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":384,"k":512,"dtype":{"a":"bf16","b":"bf16","d":"e4m3"},"epilogue":"d = quantize(acc, e4m3, per=token_group(128), scale=s);"},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":256,"k":512,"dtype":{"a":"mxfp8","b":"mxfp8","d":"bf16"},"scales":"per_block"},"schedule":"auto"})",
     R"({"version":1,"kind":"gemm","name":"x","problem":{"n":256,"k":8192},"schedule":{"split_k":4,"split_mode":"turnstile"}})",
+    R"({"version":1,"kind":"gemm","name":"x","problem":{"n":512,"k":256,"kv_write":{"head_dim":{"qk":64,"v":64},"heads":{"q":4,"kv":2},"kv_layout":{"kind":"paged","page_size":16},"rope":{"style":"neox","width":64}}},"schedule":"auto"})",
     R"({"version":1,"kind":"kv_write","name":"x","problem":{"head_dim":{"qk":128,"v":128},"heads":{"q":8,"kv":2},"kv_layout":{"kind":"paged","page_size":16},"qk_norm":{"kind":"rms"},"rope":{"style":"neox","width":64}},"schedule":"auto"})",
     R"({"version":1,"kind":"kv_write","name":"x","problem":{"dtype":{"kv":"e4m3"},"head_dim":{"qk":64,"v":64},"heads":{"q":4,"kv":4},"kv_layout":{"kind":"padded"},"index":"positions","scales":{"k":"per_token","v":"per_head"}},"schedule":"auto"})",
     R"({"version":1,"kind":"kv_write","name":"x","problem":{"head_dim":{"qk":64,"v":64},"heads":{"q":2,"kv":1},"kv_layout":{"kind":"ragged"},"q_out":false},"schedule":{"num_warps":2}})",
@@ -524,6 +525,10 @@ class Calls {
       if (in_.one_in(8)) tensors.tensor_scale = static_cast<float>(some(9)) / 4;
     }
     worsen(tensors);
+    kernelwright_kv_write_tensors cache = some_cache();
+    cache.struct_size = sizeof cache;
+    if (in_.one_in(2)) cache.q = cache.k = cache.v = cache.q_out = 0, cache.tokens = 0;
+    tensors.kv_write = in_.one_in(2) ? &cache : nullptr;  // an address, which no bytes may change
     Sized<kernelwright_gemm_tensors> sized(in_, tensors);
     const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kAttention : Kind::kGemm);
     if (in_.one_in(4)) {
@@ -549,7 +554,7 @@ class Calls {
     held("launch_quantize", kernelwright_launch_quantize(kernel_of(Kind::kQuantize), sized.get(), nullptr));
   }
 
-  void kv_write() {
+  kernelwright_kv_write_tensors some_cache() {
     kernelwright_kv_write_tensors tensors{};
     if (in_.one_in(8)) {
       tensors = in_.fill<kernelwright_kv_write_tensors>();
@@ -565,7 +570,11 @@ class Calls {
       if (in_.one_in(3)) tensors.k_cache_strides = tensors.v_cache_strides = {16 * 512, 256, 16 * 256};
     }
     worsen(tensors);
-    Sized<kernelwright_kv_write_tensors> sized(in_, tensors);
+    return tensors;
+  }
+
+  void kv_write() {
+    Sized<kernelwright_kv_write_tensors> sized(in_, some_cache());
     const kernelwright_kernel* kernel = kernel_of(in_.one_in(32) ? Kind::kAttention : Kind::kKvWrite);
     held("launch_kv_write", kernelwright_launch_kv_write(kernel, sized.get(), nullptr));
   }

@@ -200,6 +200,64 @@ class OnTheEmulator(EmulatorTest):
                 self.kernel.launch(**(good | {name: wrong}))
 
 
+class ProductOnTheEmulator(EmulatorTest):
+    """A GEMM that writes the cache has the bits of a GEMM and the kernel above behind it."""
+
+    DEPTH = 32
+
+    @classmethod
+    def config(cls):
+        return config()
+
+    def setUp(self):
+        OnTheEmulator.setUp(self)
+        draw = random.Random(2)
+        self.a = self.array([draw.gauss(0, 1) for _ in range(3 * self.DEPTH)], "f16", "e", 3, self.DEPTH)
+        self.b = self.array([draw.gauss(0, 1) for _ in range(4 * HEAD * self.DEPTH)], "f16", "e", 4 * HEAD, self.DEPTH)
+
+    @classmethod
+    def gemm(cls, **more):
+        return cls.engine.prepare({"kind": "gemm", "schedule": {"family": "portable", "block_m": 16, "block_n": 64}, "problem": {
+            "n": 4 * HEAD, "k": cls.DEPTH, "dtype": {"a": "f16", "b": "f16", "d": "f16"}, **more}})
+
+    def test_launches_and_calls_have_the_bits_of_the_chain(self):
+        rows = self.engine.empty((3, 4 * HEAD), "f16")
+        self.gemm().launch(a=self.a, b=self.b, d=rows)
+        values = self.read(rows)
+        q, k, v = (self.array([x for t in range(3) for x in values[t * 4 * HEAD:][first * HEAD:end * HEAD]], "f16", "e", 3,
+                              end - first, HEAD) for first, end in ((0, 2), (2, 3), (3, 4)))
+        wanted = self.engine.empty((3, 2, HEAD), "f16")
+        self.kernel.launch(q=q, k=k, v=v, q_out=wanted, **self.given)
+        caches = [array.read() for array in self.cache]
+        fused = self.gemm(kv_write=config()["problem"])
+        for way in ("launch", "call"):
+            for array in self.cache:
+                array.write(struct.pack("e", 7.0) * (5 * PAGE * HEAD))
+            d = self.engine.empty((3, 2 * HEAD), "f16")
+            if way == "launch":
+                fused.launch(a=self.a, b=self.b, d=d, kv_write=self.given)
+            else:
+                self.assertIs(fused(self.a, self.b, out=d, kv_write=self.given), d)
+            self.assertEqual(d.read(), wanted.read())
+            self.assertEqual([array.read() for array in self.cache], caches)
+        found = fused(self.a, self.b, kv_write=self.given)
+        self.assertEqual(found.read(), wanted.read())
+        self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_what_does_not_fit_is_refused(self):
+        fused, plain, d = self.gemm(kv_write=config()["problem"]), self.gemm(), self.engine.empty((3, 2 * HEAD), "f16")
+        with self.assertRaisesRegex(ConfigError, "/tensors/kv_write: is null, and the problem writes a cache"):
+            fused.launch(a=self.a, b=self.b, d=d)
+        with self.assertRaisesRegex(ConfigError, "kv_write: has q, which is no argument of a cache that a GEMM writes"):
+            fused.launch(a=self.a, b=self.b, d=d, kv_write=self.given | {"q": self.q})
+        with self.assertRaisesRegex(ConfigError, "k_cache: has shape"):
+            fused.launch(a=self.a, b=self.b, d=d, kv_write=self.given | {"k_cache": self.q})
+        with self.assertRaisesRegex(ConfigError, "d: has shape"):
+            fused.launch(a=self.a, b=self.b, d=self.engine.empty((3, 4 * HEAD), "f16"), kv_write=self.given)
+        with self.assertRaisesRegex(ConfigError, "kv_write: is given, and the problem has no kv_write"):
+            plain.launch(a=self.a, b=self.b, d=self.engine.empty((3, 4 * HEAD), "f16"), kv_write=self.given)
+
+
 class RopeTable(unittest.TestCase):
     def test_has_the_formulas_of_the_library(self):
         table = kernelwright.rope_table(4, 2, first=3, theta=100.0)

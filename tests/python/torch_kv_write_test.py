@@ -77,6 +77,31 @@ class KvWriteCases:
             keys, values = self.caches()
             self.assert_written(keys, values, call(keys, values))
 
+    def product(self):
+        """A GEMM that writes the cache, its operands, and the rows that it makes, queries first."""
+        written = {"dtype": {"in": "f16", "q": "f16", "kv": "f16"}, "head_dim": {"qk": 64, "v": 64}, "heads": {"q": 4, "kv": 2},
+                   "kv_layout": {"kind": "paged", "page_size": self.PAGE}, "rope": {"style": "neox", "width": self.WIDTH}}
+        problem = {"n": 512, "k": 64, "dtype": {"a": "f16", "b": "f16", "d": "f16"}}
+        fused, plain = (kernelwright.torch.handle(self.engine.prepare({"kind": "gemm", "problem": problem | more}))
+                        for more in ({"kv_write": written}, {}))
+        a, b = (torch.randn(rows, 64, generator=self.random).half().to(self.device) for rows in (3, 512))
+        return fused, a, b, OPS.gemm(plain, a, b)
+
+    def test_a_product_writes_the_cache(self):
+        fused, a, b, rows = self.product()
+        keys, values = self.caches()
+        again = [cache.clone() for cache in self.caches()]
+        wanted = OPS.kv_write(self.handle, rows[:, :256], rows[:, 256:384], rows[:, 384:], *again, **self.given)
+        found = OPS.gemm.kv_write(fused, a, b, keys, values, **self.given)
+        for one, other in zip((found, keys, values), (wanted.reshape(3, 256), *again)):
+            self.assertTrue(torch.equal(one, other))
+        with self.assertRaisesRegex(ConfigError, "gemm: the problem writes a cache; call gemm.kv_write"):
+            OPS.gemm(fused, a, b)
+        with self.assertRaisesRegex(ConfigError, "slot_mapping: is i32, and the problem has i64"):
+            OPS.gemm.kv_write(fused, a, b, keys, values, **(self.given | {"slot_mapping": self.given["slot_mapping"].int()}))
+        keys, values = (cache.contiguous() for cache in self.caches())
+        torch.library.opcheck(OPS.gemm.kv_write, (fused, a, b, keys, values), self.given)
+
     def test_scales_of_tokens_are_written(self):
         keys, values = self.caches(torch.float8_e4m3fn)
         scales = [torch.zeros(5, self.PAGE, 2, device=self.device) for _ in range(2)]

@@ -10,6 +10,7 @@
 
 #include "kernelwright/verify/formats/array_folder.h"
 #include "kernelwright/verify/gemm/scaled.h"
+#include "kernelwright/verify/kv_write/arrays.h"
 #include "kernelwright/verify/parallel.h"
 
 namespace kernelwright {
@@ -37,7 +38,8 @@ std::vector<float> spread(const std::vector<float>& values, std::int64_t columns
 
 class Reader {
  public:
-  Reader(const GemmProblem& problem, const std::string& folder) : problem_(problem), folder_(folder) {
+  Reader(const GemmProblem& problem, const std::string& folder)
+      : problem_(problem), folder_path_(folder), folder_(folder) {
     call_.problem = problem;
     call_.epilogue = parse_epilogue(problem.epilogue);
   }
@@ -87,6 +89,7 @@ class Reader {
     }
     read_scales(rows_of_a, n);
     folder_.require_no_fault();
+    if (problem_.kv_write) call_.kv = read_cache_case(*problem_.kv_write, call_.m, folder_path_);
     lay_out(call_);
     encode(a->values, call_.a);
     encode(b->values, call_.b);
@@ -252,6 +255,7 @@ class Reader {
   }
 
   const GemmProblem& problem_;
+  const std::string folder_path_;
   ArrayFolder folder_;
   GemmCase call_;
 };
@@ -263,6 +267,11 @@ GemmCase read_case(const GemmProblem& problem, const std::string& folder) { retu
 void write_output(const GemmCase& call, const GemmOutput& output, const std::string& folder) {
   make_output_folder(folder);
   write_elements(folder, "d", {call.rows_of_d(), call.d_columns()}, call.problem.dtype.d, output.d);
+  if (call.kv) {
+    KvWriteCase without_queries = *call.kv;  // these are d
+    without_queries.problem.q_out = false;
+    write_output(without_queries, output.kv, folder);
+  }
   if (call.epilogue.amax) write_elements(folder, "amax", {1}, DType::kF32, output.amax);
   if (call.epilogue.squares)
     write_elements(folder, "squares", {call.squares_rows(), call.m}, DType::kF32, output.squares);

@@ -14,6 +14,9 @@
 /// Where the epilogue has them: squares [columns of d / 128, m] and amax [1] come out. squares_a [k / 128, m] and
 /// rms_eps [1] are read for rstd.
 ///
+/// Of a problem that writes a cache, what verify/kv_write/arrays.h has beside q, k and v is read too, and what it has
+/// beside q_out comes out.
+///
 /// With groups, b, bias, scale_b and the per_block scale_a of masked groups have the group as their first dimension.
 /// scale_b per_tensor is [count]. The bounds are int32: starts [count + 1], ends [count] or counts [count]. With
 /// gather, an int32 gather [m] has the row of a for each row of d. With scatter, an int32 scatter [m] has the row of d

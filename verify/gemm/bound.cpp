@@ -12,6 +12,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/gemm/heads.h"
 #include "kernelwright/verify/gemm/scaled.h"
 #include "kernelwright/verify/gemm/statistics.h"
 
@@ -115,14 +116,16 @@ ErrorBound value_bound(const GemmCase& call, const GemmReference& reference, std
 
 ErrorBound output_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
                         const EpilogueValue& value) {
-  const ErrorBound before = value_bound(call, reference, index, value);
-  return rounded(call.problem.dtype.d, value.value(), before.limit, before.sigma * before.sigma);
+  return rounded_bound(call.problem.dtype.d, value.value(), value_bound(call, reference, index, value));
+}
+
+ErrorBound rounded_bound(DType dtype, double value, const ErrorBound& before) {
+  return rounded(dtype, value, before.limit, before.sigma * before.sigma);
 }
 
 ErrorBound gated_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
                        const GatedValue& value) {
-  const ErrorBound before = value_bound(call, reference, index, value);
-  return rounded(call.problem.dtype.d, value.value(), before.limit, before.sigma * before.sigma);
+  return rounded_bound(call.problem.dtype.d, value.value(), value_bound(call, reference, index, value));
 }
 
 namespace {
@@ -306,7 +309,7 @@ GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const 
   for (int g = 0; g < call.problem.groups.count; ++g) {
     const std::vector<std::int32_t> rows = call.written_rows(g);
     if (rows.empty()) continue;
-    GemmOutput of_rows{{}, scales_of_group(call, output, g), {}, {}};
+    GemmOutput of_rows{{}, scales_of_group(call, output, g), {}, {}, {}};
     for (const std::int32_t row : rows) {
       const auto from = output.d.begin() + call.place_in_d(row) * static_cast<std::int64_t>(row_bytes);
       of_rows.d.insert(of_rows.d.end(), from, from + static_cast<std::ptrdiff_t>(row_bytes));
@@ -332,6 +335,7 @@ GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const 
 
 GemmVerdict verify(const GemmCase& call, const GemmOutput& output, const GemmVerdictOptions& options) {
   if (call.problem.groups.any()) return verify_groups(call, output, options);
+  if (call.kv) return verify_heads(call, output, options);
   GemmVerdict verdict;
   verdict.exact = is_exact(call);
   const GemmSample sample = choose_elements(call, options.budget_operations, options.seed);

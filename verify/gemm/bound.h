@@ -54,6 +54,9 @@ ErrorBound output_bound(const GemmCase& call, const GemmReference& reference, st
 ErrorBound gated_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
                        const GatedValue& value);
 
+/// What rounding to `dtype` makes of a value that may be off by `before`.
+ErrorBound rounded_bound(DType dtype, double value, const ErrorBound& before);
+
 struct GemmVerdictOptions {
   double budget_operations = 8e9;
   std::uint64_t seed = 0;

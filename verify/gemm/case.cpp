@@ -168,7 +168,8 @@ double GemmCase::bytes() const {
     a_elems = depth * static_cast<double>(rows_of_a()), b_elems = depth * problem.n;
   }
   const double elems = rows * d_columns();
-  return (a_elems * operand_bits(problem.dtype.a) + b_elems * operand_bits(problem.dtype.b) +
+  const double of_cache = problem.kv_write ? rows * (problem.n - d_columns()) * bits_of(problem.kv_write->dtype.kv) : 0;
+  return (of_cache + a_elems * operand_bits(problem.dtype.a) + b_elems * operand_bits(problem.dtype.b) +
           elems * (bits_of(problem.dtype.d) + (epilogue.c ? bits_of(problem.dtype.c) : 0) +
                    (epilogue.quantizes ? 8.0 * scale_d_bytes() / epilogue.scaled_columns() : 0))) /
          8;

@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kernelwright/generator/problem/epilogue.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
+#include "kernelwright/verify/kv_write/case.h"
 
 namespace kernelwright {
 
@@ -72,6 +74,8 @@ struct GemmCase {
   /// The row of d that each row becomes, where the problem has it; -1: none. Rows of d and c then.
   std::vector<std::int32_t> scatter;
   int result_rows = 0;
+  /// Of a problem that writes a cache: the cache, and what is read beside the product. Its q, k and v are empty.
+  std::optional<KvWriteCase> kv;
   /// Of a batch: on a device, rows of a, b, c and d with one number lie side by side: a is [m / count, count, k]. Here,
   /// groups lie one behind the other.
   bool side_by_side = false;
@@ -122,8 +126,11 @@ struct GemmCase {
 
   /// The factor of row `row`, 1 where the epilogue has none.
   double rstd(std::int64_t row) const;
-  /// Columns of d: n, or with gates half of them.
-  int d_columns() const { return epilogue.gated ? problem.n / 2 : problem.n; }
+  /// Columns of d: n, or with gates half of them, or those of queries.
+  int d_columns() const {
+    if (problem.kv_write) return result_columns(problem);
+    return epilogue.gated ? problem.n / 2 : problem.n;
+  }
   /// Rows of the matrix of d's scales, and scales of each; 0 where the epilogue does not quantise. Atoms of a
   /// block-scaled d are rows of bytes, a row for each 128 rows of d.
   std::int64_t scale_d_rows() const;
@@ -155,6 +162,7 @@ struct GemmOutput {
   std::vector<std::byte> scale_d;  // f32, or bytes
   std::vector<std::byte> squares;  // f32 [columns of d / 128, rounded up, m], where the epilogue has squares
   std::vector<std::byte> amax;     // f32 [1], where it has amax
+  KvWriteOutput kv;                // of a problem that writes a cache; its q_out is d
   bool operator==(const GemmOutput&) const = default;
 };
 
@@ -167,6 +175,7 @@ struct GemmInputOptions {
   /// any case if their bytes are no multiple of 16.
   int padding = 0;
   bool side_by_side = false;  // GemmCase::side_by_side
+  KvWriteInputOptions kv{};   // of a cache, but for the seed
 };
 
 /// Seeded inputs rounded to the problem's dtypes: normal data, scales drawn from (0.25, 2). For block-scaled operands,

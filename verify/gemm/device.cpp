@@ -92,7 +92,16 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     tensors_.tensor_scale = call.tensor_scale;
   }
   add_statistics();
+  if (call.kv) add_cache();
   grow_workspace();
+}
+
+void GemmDeviceCase::add_cache() {
+  kv_.emplace(device(), *call_.kv, KvWriteKernel{});
+  kv_tensors_ = kv_->tensors();
+  kv_tensors_.q = kv_tensors_.k = kv_tensors_.v = kv_tensors_.q_out = 0;  // the product's, and d
+  kv_tensors_.q_strides = kv_tensors_.k_strides = kv_tensors_.v_strides = kv_tensors_.q_out_strides = {};
+  tensors_.kv_write = &kv_tensors_;
 }
 
 void GemmDeviceCase::add_statistics() {
@@ -138,6 +147,7 @@ void GemmDeviceCase::poison() {
   };
   if (call_.epilogue.squares) fill(squares_, DeviceMemory::kGuardByte);
   if (call_.epilogue.amax) fill(amax_, std::byte{0});  // launches add to it
+  if (kv_) kv_->poison();
   poison_workspace();
 }
 
@@ -168,6 +178,7 @@ GemmOutput GemmDeviceCase::download() {
   }
   output.amax.resize(call_.epilogue.amax ? sizeof(float) : 0);
   if (call_.epilogue.amax) device().copy_to_host(output.amax.data(), amax_.data(), sizeof(float));
+  if (kv_) output.kv = kv_->download(), output.kv.q_out.clear();
   return output;
 }
 
@@ -256,6 +267,7 @@ bool GemmDeviceCase::guards_are_intact() {
   if (!memory_.guards_are_intact(d_) || !scales_are_intact()) return false;
   if (call_.epilogue.amax && !memory_.guards_are_intact(amax_)) return false;
   if (call_.epilogue.squares && !squares_are_intact()) return false;
+  if (kv_ && !kv_->guards_are_intact()) return false;
   if (call_.problem.groups.has_bounds() && !other_rows_are_intact(bytes)) return false;
   const auto is_guard = [](std::byte byte) { return byte == DeviceMemory::kGuardByte; };
   for (std::int64_t i = 0; i < call_.rows_of_d(); ++i) {

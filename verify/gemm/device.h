@@ -1,12 +1,14 @@
 /// A GEMM call on a device: its operands uploaded, its output poisoned, launched and read back.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kernelwright/runtime/gemm/kernel.h"
 #include "kernelwright/verify/device/device_call.h"
 #include "kernelwright/verify/device/twice_device.h"
 #include "kernelwright/verify/gemm/case.h"
+#include "kernelwright/verify/kv_write/device.h"
 
 namespace kernelwright {
 
@@ -39,6 +41,7 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
   bool other_rows_are_intact(const std::vector<std::byte>& bytes) const;
   /// Operands and memory of outputs beside d.
   void add_statistics();
+  void add_cache();
   bool scales_are_intact();
   bool squares_are_intact();
   std::vector<std::byte> read_scales();
@@ -56,6 +59,8 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
   std::vector<std::byte> poison_;  // d's rows and their gaps
   DeviceMemory::Guarded scale_d_;  // of a quantised d
   DeviceMemory::Guarded squares_, amax_;
+  std::optional<KvWriteDeviceCase> kv_;  // the cache that is written, without a kernel of its own
+  KvWriteTensors kv_tensors_;
 };
 
 inline LaunchedTwice<GemmOutput> launch_twice(Device& device, const GemmCase& call, const GemmKernel& kernel) {

@@ -86,6 +86,18 @@ std::vector<float> draw_scales(std::int64_t rows, std::int64_t columns, std::int
   return scales;
 }
 
+/// The cache, places and scales of a problem that writes one. Its rows are the product's, about sqrt(k) large.
+void draw_cache(GemmCase& call, const GemmShape& shape, const GemmInputOptions& options) {
+  KvWriteInputOptions of_kv = options.kv;
+  of_kv.seed = options.seed;
+  KvWriteShape of_shape{.name = shape.name, .tokens = shape.m};
+  of_shape.check = shape.check;
+  call.kv = make_kv_write_inputs(*call.problem.kv_write, of_shape, of_kv);
+  for (auto* rows : {&call.kv->q, &call.kv->k, &call.kv->v}) rows->clear();
+  for (auto* scales : {&call.kv->q_scale, &call.kv->k_scale, &call.kv->v_scale})
+    for (float& scale : *scales) scale *= static_cast<float>(std::sqrt(std::max(1, call.problem.k)));
+}
+
 }  // namespace
 
 GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, const GemmInputOptions& options) {
@@ -138,6 +150,7 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
             static_cast<float>(numbers.uniform(20, 300));
     call.rms_eps = 0.125f;  // of no small part, so that a kernel without it fails
   }
+  if (problem.kv_write) draw_cache(call, shape, options);
   if (call.epilogue.makes_blocks())
     call.tensor_scale = options.exact ? 0.25f : static_cast<float>(numbers.uniform(0.25, 0.75));
   if (call.epilogue.beta) call.beta = options.exact ? -2.f : static_cast<float>(numbers.uniform(-2, -1.25));

@@ -130,8 +130,10 @@ GemmSample choose_elements(const GemmCase& call, double budget_operations, std::
     }
     return {std::move(of_rows), std::move(pairs)};
   };
-  if (share >= 1) return sampled(all(call.m), all(columns_of_d));
   Random rows(seed, 201), columns(seed, 202);
+  if (call.kv)  // heads are whole, and all of a row is chosen
+    return {share >= 1 ? all(call.m) : choose(call.m, share * share, rows), all(call.problem.n)};
+  if (share >= 1) return sampled(all(call.m), all(columns_of_d));
   // If one side is short, all of it is chosen, and the other side gets its share.
   if (call.m <= kTileSide) return sampled(all(call.m), choose_columns(share * share, columns));
   if (columns_of_d <= kTileSide) return sampled(choose(call.m, share * share, rows), all(columns_of_d));

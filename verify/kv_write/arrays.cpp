@@ -20,7 +20,20 @@ class KvWriteReader {
     call_.problem = problem;
   }
 
+  /// Of rows that something else makes: so many.
+  KvWriteCase read_without_rows(std::int64_t tokens) {
+    for (const char* const name : {"q", "k", "v"}) folder_.unread(name, false, "the product has these rows");
+    refuse_what_is_not_read();
+    call_.tokens = tokens;
+    tokens_ = {tokens, fmt::format("the product has {} rows", tokens)};
+    read_operands();
+    lay_out_dense(call_);
+    return std::move(call_);
+  }
+
   KvWriteCase read() {
+    folder_.unread("q", problem_.q_out, "q_out is false");
+    folder_.unread("v", problem_.v_out, "v_out is false");
     refuse_what_is_not_read();
     const Dim qk = Dim::exactly(problem_.head_dim.qk, "head_dim.qk");
     const Dim q_heads = Dim::exactly(problem_.heads.q, "heads.q"),
@@ -31,14 +44,7 @@ class KvWriteReader {
     const Dim v_dim = Dim::exactly(problem_.head_dim.v, "head_dim.v");
     const auto v = problem_.v_out ? folder_.read<float>("v", {tokens_, kv_heads, v_dim}) : std::nullopt;
     const auto q = problem_.q_out ? folder_.read<float>("q", {tokens_, q_heads, qk}) : std::nullopt;
-    read_weights(q_heads, kv_heads, qk);
-    read_places();
-    read_scale("q_scale", problem_.scales.q, q_heads, call_.q_scale);
-    read_scale("k_scale", problem_.scales.k, kv_heads, call_.k_scale);
-    read_scale("v_scale", problem_.scales.v, kv_heads, call_.v_scale);
-    folder_.require_no_fault();
-    read_cache();
-    folder_.require_no_fault();
+    read_operands();
     lay_out_dense(call_);
     if (q) call_.q = encode_all(problem_.dtype.in, q->values);
     call_.k = encode_all(problem_.dtype.in, k->values);
@@ -55,8 +61,6 @@ class KvWriteReader {
   static bool is_given(ScaleKind kind) { return kind == ScaleKind::kPerTensor || kind == ScaleKind::kPerHead; }
 
   void refuse_what_is_not_read() {
-    folder_.unread("q", problem_.q_out, "q_out is false");
-    folder_.unread("v", problem_.v_out, "v_out is false");
     folder_.unread("q_weight", has_weights() && problem_.q_out, "the queries have no weights");
     folder_.unread("k_weight", has_weights(), "the problem's norm has no weights");
     folder_.unread("cos_sin", rotates(), "the problem has no rotation");
@@ -71,6 +75,21 @@ class KvWriteReader {
     folder_.unread("batch", padded(), "kv_layout.kind is not padded");
     folder_.unread("kv_len", padded(), "kv_layout.kind is not padded");
     folder_.unread("kv_tokens", problem_.kv_layout.kind == KvLayoutKind::kRagged, "kv_layout.kind is not ragged");
+  }
+
+  /// What is read beside the rows.
+  void read_operands() {
+    const Dim qk = Dim::exactly(problem_.head_dim.qk, "head_dim.qk");
+    const Dim q_heads = Dim::exactly(problem_.heads.q, "heads.q"),
+              kv_heads = Dim::exactly(problem_.heads.kv, "heads.kv");
+    read_weights(q_heads, kv_heads, qk);
+    read_places();
+    read_scale("q_scale", problem_.scales.q, q_heads, call_.q_scale);
+    read_scale("k_scale", problem_.scales.k, kv_heads, call_.k_scale);
+    read_scale("v_scale", problem_.scales.v, kv_heads, call_.v_scale);
+    folder_.require_no_fault();
+    read_cache();
+    folder_.require_no_fault();
   }
 
   void read_weights(const Dim& q_heads, const Dim& kv_heads, const Dim& qk) {
@@ -158,6 +177,10 @@ class KvWriteReader {
 
 KvWriteCase read_case(const KvWriteProblem& problem, const std::string& folder) {
   return KvWriteReader(problem, folder).read();
+}
+
+KvWriteCase read_cache_case(const KvWriteProblem& problem, std::int64_t tokens, const std::string& folder) {
+  return KvWriteReader(problem, folder).read_without_rows(tokens);
 }
 
 void write_output(const KvWriteCase& call, const KvWriteOutput& output, const std::string& folder) {

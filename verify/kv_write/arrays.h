@@ -24,6 +24,9 @@ namespace kernelwright {
 /// and what would fit. Also refuses arrays that the problem does not read.
 KvWriteCase read_case(const KvWriteProblem& problem, const std::string& folder);
 
+/// The same of `tokens` rows that a GEMM makes: without q, k and v, which the folder may not have.
+KvWriteCase read_cache_case(const KvWriteProblem& problem, std::int64_t tokens, const std::string& folder);
+
 /// Creates `folder` if it does not exist. Throws ConfigError.
 void write_output(const KvWriteCase& call, const KvWriteOutput& output, const std::string& folder);
 

@@ -11,7 +11,6 @@
 #include "kernelwright/verify/device/device_memory.h"
 #include "kernelwright/verify/error_bound.h"
 #include "kernelwright/verify/formats/float_formats.h"
-#include "kernelwright/verify/kv_write/reference.h"
 
 namespace kernelwright {
 namespace {
@@ -24,11 +23,11 @@ constexpr double kLeastScale = 0x1p-126;
 
 class Comparison {
  public:
-  Comparison(const KvWriteCase& call, const KvWriteOutput& output, KvWriteVerdict& verdict)
-      : call_(call), output_(output), verdict_(verdict) {}
+  Comparison(const KvWriteCase& call, const KvWriteOutput& output, const HeadSource& source, KvWriteVerdict& verdict)
+      : call_(call), output_(output), source_(source), verdict_(verdict) {}
 
   void head(HeadsOf of, std::int64_t token, std::int64_t row, int head) {
-    const KvWriteHead right = reference_head(call_, of, token, head);
+    const KvWriteHead right = reference_head(call_, of, token, head, source_);
     const DType dtype = call_.dtype_out(of);
     const std::size_t size = bytes_of(dtype);
     std::vector<double> found(right.value.size());
@@ -123,31 +122,25 @@ class Comparison {
 
   const KvWriteCase& call_;
   const KvWriteOutput& output_;
+  const HeadSource& source_;
   KvWriteVerdict& verdict_;
 };
 
-}  // namespace
-
-KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, const KvWriteVerdictOptions& options) {
+/// `compared(token)`: whether to compare its heads.
+template <class Compared>
+KvWriteVerdict compare(const KvWriteCase& call, const KvWriteOutput& output, const HeadSource& source,
+                       const Compared& compared) {
   KvWriteVerdict verdict;
   verdict.passed = true;
-  Comparison comparison(call, output, verdict);
-  double of_token = 0;
-  for (const HeadsOf of : kAllHeads) {
-    const double elements = static_cast<double>(call.heads(of)) * call.head_dim(of);
-    of_token += 100 * elements * (call.problem.qk_norm.kind == NormKind::kRmsAllHeads ? call.heads(of) : 1);
-  }
-  const std::int64_t step = std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(static_cast<double>(call.tokens) * of_token / options.budget_operations));
-  verdict.sampled = step > 1;
+  Comparison comparison(call, output, source, verdict);
   std::vector<bool> written(call.cache_bytes), of_k_scale(output.k_scale.size()), of_v_scale(output.v_scale.size());
   const auto mark = [](std::vector<bool>& marks, std::size_t first, std::size_t bytes) {
     if (!marks.empty()) std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(first), bytes, true);
   };
   for (std::int64_t token = 0; token < call.tokens; ++token) {
     const std::int64_t row = call.slot_of(token);
-    const bool compared = (token + static_cast<std::int64_t>(options.seed)) % step == 0;
-    verdict.tokens += compared;
+    const bool is_compared = compared(token);
+    verdict.tokens += is_compared;
     for (const HeadsOf of : kAllHeads) {
       if (of != HeadsOf::kQ && row < 0) continue;
       for (int head = 0; head < call.heads(of); ++head) {
@@ -157,7 +150,7 @@ KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, cons
           const auto scale = static_cast<std::size_t>(row * call.heads(of) + head) * call.scale_bytes();
           mark(of == HeadsOf::kK ? of_k_scale : of_v_scale, scale, call.scale_bytes());
         }
-        if (compared) comparison.head(of, token, of == HeadsOf::kQ ? token : row, head);
+        if (is_compared) comparison.head(of, token, of == HeadsOf::kQ ? token : row, head);
       }
     }
   }
@@ -165,6 +158,27 @@ KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, cons
   comparison.untouched("k_scale", output.k_scale, of_k_scale);
   comparison.untouched("v_scale", output.v_scale, of_v_scale);
   return verdict;
+}
+
+}  // namespace
+
+KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, const KvWriteVerdictOptions& options) {
+  double of_token = 0;
+  for (const HeadsOf of : kAllHeads) {
+    const double elements = static_cast<double>(call.heads(of)) * call.head_dim(of);
+    of_token += 100 * elements * (call.problem.qk_norm.kind == NormKind::kRmsAllHeads ? call.heads(of) : 1);
+  }
+  const std::int64_t step = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(static_cast<double>(call.tokens) * of_token / options.budget_operations));
+  KvWriteVerdict verdict = compare(call, output, {}, [&](std::int64_t token) {
+    return (token + static_cast<std::int64_t>(options.seed)) % step == 0;
+  });
+  verdict.sampled = step > 1;
+  return verdict;
+}
+
+KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, const MadeHeads& heads) {
+  return compare(call, output, heads.head, heads.has);
 }
 
 }  // namespace kernelwright

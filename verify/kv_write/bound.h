@@ -5,9 +5,11 @@
 /// Every byte of the cache that belongs to no token has to hold what it held before.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "kernelwright/verify/kv_write/case.h"
+#include "kernelwright/verify/kv_write/reference.h"
 
 namespace kernelwright {
 
@@ -28,5 +30,13 @@ struct KvWriteVerdict {
   std::string text;            // "" if passed
 };
 KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, const KvWriteVerdictOptions& options = {});
+
+/// Heads that something else computes, of the tokens that it has.
+struct MadeHeads {
+  std::function<bool(std::int64_t token)> has;
+  HeadSource head;
+};
+/// The same of these heads. A token that is not there is not compared.
+KvWriteVerdict verify(const KvWriteCase& call, const KvWriteOutput& output, const MadeHeads& heads);
 
 }  // namespace kernelwright

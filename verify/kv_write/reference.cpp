@@ -103,12 +103,13 @@ void transform(KvWriteHead& head, bool has_signs) {
 
 }  // namespace
 
-KvWriteHead reference_head(const KvWriteCase& call, HeadsOf of, std::int64_t token, int head) {
+KvWriteHead reference_head(const KvWriteCase& call, HeadsOf of, std::int64_t token, int head,
+                           const HeadSource& source) {
   const QkNorm& norm = call.problem.qk_norm;
   const bool is_v = of == HeadsOf::kV;
   const bool turns = !is_v && call.problem.rope.style != RopeStyle::kNone;
   const auto upto_rope = [&](int index) {
-    KvWriteHead result = as_read(call, of, token, index);
+    KvWriteHead result = source ? source(of, token, index) : as_read(call, of, token, index);
     if (turns && !norm.before_rope) rotate(call, token, result);
     return result;
   };

@@ -1,6 +1,7 @@
 /// What a call that writes a cache computes, in fp64 from the definition, head by head.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "kernelwright/verify/kv_write/case.h"
@@ -11,7 +12,10 @@ namespace kernelwright {
 struct KvWriteHead {
   std::vector<double> value, error;
 };
-/// One head of a token.
-KvWriteHead reference_head(const KvWriteCase& call, HeadsOf of, std::int64_t token, int head);
+/// A head as the first step takes it.
+using HeadSource = std::function<KvWriteHead(HeadsOf of, std::int64_t token, int head)>;
+/// One head of a token. Without a source, the first step takes what the case has.
+KvWriteHead reference_head(const KvWriteCase& call, HeadsOf of, std::int64_t token, int head,
+                           const HeadSource& source = {});
 
 }  // namespace kernelwright

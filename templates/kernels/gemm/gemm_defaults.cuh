@@ -29,11 +29,13 @@ enum : bool {
 template <class Params>
 using BatchOf = typename policy::Either<kStacked, contract::GemmWithBatch<Params>, Params>::type;
 
-/// That, and where the kernel quantises the place of the scales.
+/// That, and where the kernel quantises the place of the scales, or what it writes a cache by.
 template <class Params>
 using ScaledOf = typename policy::Either<
     kMakesBlocks, contract::GemmWithBlocks<Params>,
-    typename policy::Either<spec::kQuantizes, contract::GemmWithScales<BatchOf<Params>>, BatchOf<Params>>::type>::type;
+    typename policy::Either<spec::kWritesKv, contract::GemmWithKvWrite<Params>,
+                            typename policy::Either<spec::kQuantizes, contract::GemmWithScales<BatchOf<Params>>,
+                                                    BatchOf<Params>>::type>::type>::type;
 
 /// What the entry of a Spec takes: that, and what the kernel measures.
 template <class Params>

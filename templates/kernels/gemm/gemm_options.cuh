@@ -18,11 +18,12 @@ enum : bool {
   kAmax = false,
   kSquares = false,
   kRstd = false,
+  kWritesKv = false,
   kGather = false,
   kScatter = false,
   kPointers = false
 };
-enum : int { kMostGroups = 0 };
+enum : int { kMostGroups = 0, kHeadDimQk = 1 };
 // Of Blackwell's kernels without groups. An enumerator has no type of another enum, so readers cast to it.
 enum : int { kGroups = static_cast<int>(GroupKind::kNone), kBounds = static_cast<int>(GroupBounds::kStarts) };
 }  // namespace spec_defaults

@@ -51,6 +51,10 @@ std::vector<Number> numbers_of(const std::string& name, std::size_t size) {
     std::istringstream words(declaration);
     std::string type, field;
     words >> type;
+    if (type == "const") {  // a pointer to another struct, which is no number
+      offset = (offset + 7) / 8 * 8 + 8;
+      continue;
+    }
     while (std::getline(words >> std::ws, field, ',')) {
       if (type != "kernelwright_strides") {
         add(field, type);

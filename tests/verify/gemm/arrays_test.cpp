@@ -233,6 +233,35 @@ TEST_F(GemmArrays, OfSlicesOfKHaveRowsForEachGroup) {
                        path("b") + ": shape [4, 8]; a.npy has 5 rows, so the first dimension would be 5");
 }
 
+TEST_F(GemmArrays, OfACacheAreThoseOfKvWriteWithoutRows) {
+  KvWriteProblem cache;
+  cache.head_dim = {8, 8}, cache.heads = {2, 1};
+  cache.kv_layout = {KvLayoutKind::kPaged, 4};
+  cache.scales.k = ScaleKind::kPerTensor, cache.dtype.kv = DType::kE4m3;
+  problem_.n = 32, problem_.dtype = {DType::kBf16, DType::kBf16, DType::kBf16, DType::kF32};
+  problem_.kv_write = cache;
+  write("a", {3, 16});
+  write("b", {32, 16});
+  write("k_scale", {1});
+  write_npy<std::int32_t>(path("slot_mapping"), {3}, {9, -1, 2});
+  const GemmCase call = read_case(problem_, folder_);
+  ASSERT_TRUE(call.kv);
+  EXPECT_EQ(call.kv->tokens, 3);
+  EXPECT_EQ(call.kv->num_pages, 3);
+  EXPECT_EQ(call.kv->slot_of(0), 9);
+  EXPECT_EQ(call.kv->slot_of(1), -1);
+
+  GemmOutput output;
+  output.d.resize(3 * 16 * 2), output.kv.cache.resize(call.kv->cache_bytes);
+  write_output(call, output, folder_ + "/out");
+  EXPECT_EQ((read_npy<float>(folder_ + "/out/d.npy").shape), (std::vector<std::int64_t>{3, 16}));
+  EXPECT_EQ((read_npy<float>(folder_ + "/out/k_cache.npy").shape), (std::vector<std::int64_t>{3, 4, 1, 8}));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/out/q_out.npy"));
+  write("q", {3, 2, 8});
+  EXPECT_THROW_MESSAGE(read_case(problem_, folder_), ConfigError,
+                       path("q") + ": is not read: the product has these rows; take it away, or change the problem");
+}
+
 TEST_F(GemmArrays, ComeBackAsD) {
   write("a", {2, 16});
   write("b", {8, 16});

@@ -292,11 +292,32 @@ class QuantizedTile {
   float values_[kTiles][kRowTiles][4];
 };
 
+/// A tile of heads. Kernels that write a cache define it: gemm_portable_kv.cu.
+template <class Params>
+class TileOfHeads;
+
+/// Puts the tile's heads into shared memory, and writes them from there. A template, so that other kernels do not
+/// compile it.
+template <class Params>
+__device__ __forceinline__ void store_heads(const Sums& sums, const Params& params, const Tile& tile,
+                                            const Place& place, uint32_t shared, int warp, int lane) {
+  const TileOfHeads<Params> heads(params, shared, warp, lane);
+  __syncthreads();  // all warps have read the ring
+  finish(sums, params, place, EndScales(params, place), ResultRows(params, place),
+         [&](int, int r, int column, int, const float(&value)[2]) {
+           heads.put(place.row_of(r) - tile.row, column - tile.column, value);
+         });
+  __syncthreads();
+  heads.write(tile);
+}
+
 /// Rows and columns past the end are neither read nor written. A thread reads its elements of c before it writes those
 /// of d, because d may be c. `shared`: the ring, which is free but for warps that still multiply.
 __device__ __forceinline__ void store(const Sums& sums, const EntryParams& params, const Tile& tile, const Place& place,
                                       uint32_t shared, int warp, int lane) {
-  if constexpr (spec::kQuantizes || kMeasures) {
+  if constexpr (spec::kWritesKv) {
+    store_heads(sums, params, tile, place, shared, warp, lane);
+  } else if constexpr (spec::kQuantizes || kMeasures) {
     QuantizedTile(sums, params, place).store(params, tile, place, shared, warp, lane);
   } else {
     const EndScales scales(params, place);

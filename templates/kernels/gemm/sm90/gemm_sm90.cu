@@ -359,7 +359,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   } else if (threadIdx.x == 32) {
     if constexpr (kMapsRows) ptx::prefetch_tensormap(params.a);
     if constexpr (kMapsColumns) ptx::prefetch_tensormap(params.b);
-    if constexpr (!kSwapsScales && !spec::kScatter && !kMakesBlocks)
+    if constexpr (!kSwapsScales && !spec::kScatter && !kMakesBlocks && !spec::kWritesKv)
       ptx::prefetch_tensormap(spec::kBlockN >= kStoreColumns ? params.d : params.d_tail);
     if constexpr (kBlockScales && !kGrouped) ptx::prefetch_tensormap(params.scales);
   } else if (kTakesTurns && threadIdx.x == 64) {

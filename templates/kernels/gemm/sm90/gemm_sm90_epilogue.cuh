@@ -174,5 +174,10 @@ __device__ __forceinline__ void finish_slab(const GemmParams& params, float (&va
   }
 }
 
+/// Stores columns [kFirst, kFirst + kCount) of a tile that are queries, keys and values. Kernels that write a cache
+/// define it: gemm_sm90_kv.cu.
+template <class Params, int kFirst, int kCount>
+class WrittenHeads;
+
 }  // namespace
 }  // namespace kernelwright

@@ -20,11 +20,12 @@ constexpr bool kHalvesColumns = kGated && !spec::kSwapAb, kHalvesRows = kGated &
 constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<stored_dtype()>, kHalvesColumns);
 constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 
-// Columns of the tile that are stored together: a slab, or those that share a scale or a sum of squares. With swap_ab,
-// columns of the tile are rows of d, and any eight of them.
+// Columns of the tile that are stored together: a slab, a head, or those that share a scale or a sum of squares. With
+// swap_ab, columns of the tile are rows of d, and any eight of them.
 enum : int {
   kUnitColumns = kScalesColumns || kMeasures ? contract::kGemmScaledColumns * (kGated ? 2 : 1)
                  : kSwapsScales              ? 8
+                 : spec::kWritesKv           ? spec::kHeadDimQk
                                              : kStoreColumns
 };
 static_assert(!kScalesColumns || spec::kBlockN % kUnitColumns == 0, "whole scales");
@@ -163,7 +164,9 @@ class TileStore {
   __device__ __forceinline__ void store_columns(const Sums& sums, const Tile& tile) const {
     with_statistics<EntryParams, kFirst, kCount>(params_, sums, tile, warp_, lane_, [&](const Sums& values) {
       constexpr int kOwnSlabs = kPingPong ? 4 * spec::kStoreStages : 0;  // of a warpgroup, where tiles are its own
-      if constexpr (kMakesBlocks)
+      if constexpr (spec::kWritesKv)
+        WrittenHeads<EntryParams, kFirst, kCount>(params_, output_, warp_, lane_).store(values, tile);
+      else if constexpr (kMakesBlocks)
         store_blocks<EntryParams, kFirst, kCount>(params_, values, tile, warp_, lane_);
       else if constexpr (kScalesColumns)
         store_quantized<kFirst, kCount>(values, tile);

@@ -11,15 +11,10 @@ namespace {
 std::string type_of(bool) { return "bool"; }
 std::string type_of(int) { return "int"; }
 std::string type_of(float) { return "float"; }
-std::string type_of(DType) { return "DType"; }
-std::string type_of(OperandLayout) { return "OperandLayout"; }
-std::string type_of(ScaleKind) { return "ScaleKind"; }
-std::string type_of(Activation) { return "Activation"; }
-std::string type_of(Roles) { return "Roles"; }
-std::string type_of(SplitMode) { return "SplitMode"; }
-std::string type_of(Scheduler) { return "Scheduler"; }
-std::string type_of(GroupKind) { return "GroupKind"; }
-std::string type_of(GroupBounds) { return "GroupBounds"; }
+template <Enum E>
+std::string type_of(E) {
+  return std::string(EnumTable<E>::type);
+}
 
 /// "block_m" -> "kBlockM"; dtypes say that they are.
 template <class T>

@@ -1,0 +1,50 @@
+// What the kernels lack of GEMMs whose columns are queries, keys and values, and the tiles that hold whole heads.
+#include "contract/gemm_kv_write.h"
+
+#include <fmt/format.h>
+
+#include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+
+namespace kernelwright::detail {
+
+void check_heads(const GemmProblem& problem, Family family, std::vector<Violation>& violations) {
+  if (!problem.kv_write) return;
+  FamilyRules rules(family, violations);
+  const KvWriteProblem& of = *problem.kv_write;
+  if (family == Family::kBlackwell)
+    return rules.refuse("/problem/kv_write", "a cache that the GEMM writes",
+                        "every GEMM without; portable and hopper have it");
+  rules.takes("/problem/kv_write/head_dim/qk", of.head_dim.qk, {64, 128, 256});
+  if (of.head_dim.v != of.head_dim.qk)
+    rules.refuse("/problem/kv_write/head_dim/v", fmt::format("{} beside keys of {}", of.head_dim.v, of.head_dim.qk),
+                 "values of that size");
+  rules.takes("/problem/kv_write/qk_norm/kind", of.qk_norm.kind, {NormKind::kNone, NormKind::kRms, NormKind::kL2});
+}
+
+void check_heads_of_tile(const GemmSpec& spec, std::vector<Violation>& violations) {
+  if (!spec.writes_kv) return;
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  const int head = spec.head_columns();
+  if (spec.swap_ab)
+    return refuse("swap_ab",
+                  "true: a head lies in rows of several warps, and kv_write takes heads that one warp has; "
+                  "false would do");
+  if (spec.block_n % head != 0)
+    return refuse("block_n", fmt::format("{} columns hold a part of a head of {}; {} would do", spec.block_n, head,
+                                         (spec.block_n + head - 1) / head * head));
+  if (spec.family == Family::kHopper) {
+    if (const int slabs = contract::gemm_kv_slabs(head); spec.store_stages < slabs)
+      refuse("store_stages",
+             fmt::format("{} have no room for a head of {}; {} would do", spec.store_stages, head, slabs));
+    return;
+  }
+  const int ring = spec.stages * (spec.block_m + spec.block_n) * spec.slab_bytes;
+  if (const int bytes = spec.block_m * contract::gemm_kv_pitch(spec.block_n); bytes > ring)
+    refuse("stages", fmt::format("{} slots have {} bytes, and a tile's heads take {}; {} would do", spec.stages, ring,
+                                 bytes, (bytes * spec.stages + ring - 1) / ring));
+}
+
+}  // namespace kernelwright::detail
