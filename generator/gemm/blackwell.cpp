@@ -92,11 +92,15 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   blackwell.takes("/problem/groups/kind", problem.groups.kind,
                   {GroupKind::kNone, GroupKind::kRows, GroupKind::kMasked});
   const bool rstd = problem.epilogue.find("rstd") != std::string::npos;
-  if (result_columns(problem) != problem.n && (quantizes(problem) || measures(problem) || rstd))
-    blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "gates whose result is only rounded");
-  if (quantizes(problem) && !is_block_scaled(problem.dtype.d))
-    blackwell.refuse("/problem/epilogue", "quantize(...) to " + std::string(to_string(problem.dtype.d)),
-                     "mxfp8, mxfp4 and nvfp4, and every epilogue whose result is only rounded");
+  const bool gated = result_columns(problem) != problem.n;
+  if (gated && (measures(problem) || rstd))
+    blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "gates without amax, squares or rstd");
+  // A scale is of 128 columns of d, which 256 gates and ups make. Where scales of blocks multiply, a thread has
+  // registers for the sums of 128.
+  const bool promotes = problem.scales == ScaleKind::kPerBlock && !is_block_scaled(problem.dtype.a);
+  if (gated && promotes && quantizes(problem))
+    blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue) + " of operands whose blocks have f32 scales",
+                     "gates without quantize() there, and both where scales are none, per_tensor or per_token");
   blackwell.has_only(schedule, kBlackwellFields);
   const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {
     if (!value.is_auto()) blackwell.takes(path, value.value(), built);
@@ -143,7 +147,7 @@ void check_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
-  if (spec.makes_blocks() && spec.swap_ab)
+  if (spec.quantizes && spec.swap_ab)
     refuse("swap_ab", fmt::format("true: columns of d that share a scale of {} lie in lanes of a warp; false would do",
                                   to_string(spec.d)));
   if (spec.swap_ab && (spec.measures() || spec.rstd))
@@ -152,8 +156,7 @@ void check_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations
            "would do");
   if (const int whole = spec.scaled_columns(); spec.block_n % whole != 0)
     refuse("block_n", fmt::format("{} columns hold a part of the {} that {} of d; {} would do", spec.block_n, whole,
-                                  spec.makes_blocks() ? "have whole words of scales" : "have a sum of squares",
-                                  (spec.block_n + whole - 1) / whole * whole));
+                                  what_columns_share(spec), (spec.block_n + whole - 1) / whole * whole));
   const std::vector<int> fitting = columns_that_fit(spec);
   if (std::find(fitting.begin(), fitting.end(), spec.block_n) == fitting.end())
     return refuse("block_n",
@@ -258,7 +261,7 @@ TensorMemoryMap blackwell_tensor_memory(const GemmSpec& spec) {
 
 std::uint32_t blackwell_shared_bytes(const GemmSpec& spec) {
   return static_cast<std::uint32_t>(
-      contract::blackwell_gemm_shared_bytes(blackwell_gemm_shape_of(spec), spec.most_groups));
+      contract::blackwell_gemm_shared_bytes(blackwell_gemm_shape_of(spec), spec.most_groups, spec.counts_atoms()));
 }
 
 std::vector<KernelRole> blackwell_roles(const GemmSpec& spec) {

@@ -140,6 +140,10 @@ void check_shares(const GemmSpec& spec, TileSide side, int sharers, std::vector<
 void check_heads(const GemmProblem& problem, Family family, std::vector<Violation>& violations);
 /// Checks that a tile has whole heads of such a GEMM, and memory for them.
 void check_heads_of_tile(const GemmSpec& spec, std::vector<Violation>& violations);
+/// What the columns of a row that a tile has whole groups of share, for messages.
+const char* what_columns_share(const GemmSpec& spec);
+/// Refuses block-scaled results of groups: of families other than blackwell.
+void check_blocks_of_groups(Family family, const GemmProblem& problem, std::vector<Violation>& violations);
 /// Checks that rows of d begin at 16-byte boundaries, from which TMA stores them.
 void check_result_rows(const GemmProblem& problem, std::vector<Violation>& violations);
 /// What explain says of block_k and swizzle.

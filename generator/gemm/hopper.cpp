@@ -50,12 +50,6 @@ int stored_columns(const GemmSpec& spec) {
                    spec.head_columns()});
 }
 
-/// What the columns of a row that a tile has whole groups of share.
-const char* what_columns_share(const GemmSpec& spec) {
-  if (!spec.quantizes) return "have a sum of squares";
-  return spec.makes_blocks() ? "have whole words of scales" : "share a scale";
-}
-
 /// Which columns a tile may have, so that it ends with whole rows of what TMA stores and with whole scales.
 void check_stored_columns(const GemmSpec& spec, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
@@ -113,6 +107,11 @@ bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec)
 
 }  // namespace
 
+const char* what_columns_share(const GemmSpec& spec) {
+  if (!spec.quantizes) return "have a sum of squares";
+  return spec.makes_blocks() ? "have whole words of scales" : "share a scale";
+}
+
 void check_result_rows(const GemmProblem& problem, Violations& violations) {
   if (const int columns = result_columns(problem), step = 128 / bits_of(problem.dtype.d); columns == problem.n)
     check_row("/problem/n", columns, problem.dtype.d, "d", violations);
@@ -122,10 +121,20 @@ void check_result_rows(const GemmProblem& problem, Violations& violations) {
                                                     problem.n, to_string(problem.dtype.d), 2 * step)});
 }
 
+void check_blocks_of_groups(Family family, const GemmProblem& problem, Violations& violations) {
+  if (problem.groups.any() && quantizes(problem) && is_block_scaled(problem.dtype.d))
+    FamilyRules(family, violations)
+        .refuse("/problem/groups/kind",
+                fmt::format("{} with an epilogue that quantises to {}", in_quotes(to_string(problem.groups.kind)),
+                            to_string(problem.dtype.d)),
+                "none there; the blackwell family has rows and masked");
+}
+
 void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch>,
                   Violations& violations) {
   check_result_rows(problem, violations);
   check_heads(problem, Family::kHopper, violations);
+  check_blocks_of_groups(Family::kHopper, problem, violations);
   FamilyRules hopper(Family::kHopper, violations);
   hopper.takes("/problem/dtype/a", problem.dtype.a, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2});
   if (bits_of(problem.dtype.a) == 8) hopper.takes("/problem/layout", problem.layout, {OperandLayout::kNt});

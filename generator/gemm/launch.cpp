@@ -89,7 +89,9 @@ contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexc
           .accumulators = spec.accumulators,
           .scale_atoms = atoms,
           .store_stages = spec.store_stages,
-          .d_bytes = spec.makes_blocks() ? 1 : bits_of(spec.d) / 8,
+          .d_bytes = spec.makes_blocks() ? 1
+                     : spec.quantizes    ? 4
+                                         : bits_of(spec.d) / 8,  // f32 until it is scaled
           .swap_ab = spec.swap_ab,
           .items = spec.clc_depth,
           .slab_bytes = spec.slab_bytes};

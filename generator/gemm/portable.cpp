@@ -66,6 +66,7 @@ void check_portable(const GemmProblem& problem, const GemmSchedule& schedule, st
     violations.push_back({"/problem/dtype/d", fmt::format("{} does not round to \"{}\"; {} do", to_string(*arch),
                                                           to_string(d), archs_where(&ArchInfo::fp8_cvt))});
   check_heads(problem, Family::kPortable, violations);
+  check_blocks_of_groups(Family::kPortable, problem, violations);
   portable.has_only(schedule, kPortableFields);
   check_slab(problem, schedule, violations);
   if (!schedule.block_m.is_auto()) portable.takes("/schedule/block_m", schedule.block_m.value(), {16, 32, 64, 128});

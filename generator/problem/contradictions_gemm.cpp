@@ -99,10 +99,11 @@ void check_epilogue(const GemmProblem& problem, Violations& violations) {
   if (problem.groups.slices_k())
     violations.push_back(
         {"/problem/epilogue", in_quotes(problem.epilogue) + " quantises, which does not go with groups of kind \"k\""});
-  if (epilogue.makes_blocks() && problem.groups.any() && !problem.groups.slices_k())
+  if (epilogue.makes_blocks() && problem.groups.is_batch())
     violations.push_back({"/problem/groups/kind", in_quotes(to_string(problem.groups.kind)) +
                                                       " does not go with an epilogue that quantises to " +
-                                                      std::string(to_string(epilogue.to)) + "; it takes none"});
+                                                      std::string(to_string(epilogue.to)) +
+                                                      "; it takes none, rows or masked"});
   if (problem.groups.scatter)
     violations.push_back({"/problem/groups/scatter", "true does not go with an epilogue that quantises; leave it out"});
   if (problem.dtype.d != epilogue.to)

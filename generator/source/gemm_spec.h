@@ -70,6 +70,8 @@ struct GemmSpec {
   bool slices_k() const { return groups == GroupKind::kK; }
   bool stacks_d() const { return is_batched() || slices_k(); }       // each group has a whole matrix d
   bool has_bounds() const { return is_grouped() && !is_batched(); }  // of groups, which the launch gives
+  /// Blackwell: whether each CTA counts the atoms of scales of the groups ahead of each one.
+  bool counts_atoms() const { return groups == GroupKind::kRows && (is_block_scaled(a) || makes_blocks()); }
   /// Hopper: whether threads copy an operand, which tensor maps do not reach.
   bool copies() const { return gather || pointers; }
   /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.

@@ -55,9 +55,9 @@ BITS = {"mxfp8": 8, "mxfp4": 4, "nvfp4": 4}  # of elements that come with scales
 SHARERS = {"mxfp8": 32, "mxfp4": 32, "nvfp4": 16}  # of a scale
 
 
-def atom_bytes(rows, columns, dtype):
-    """Bytes of the scales of such a matrix: whole atoms."""
-    return -(-rows // 128) * -(-columns // (4 * SHARERS[dtype])) * 512
+def atom_bytes(atom_rows, columns, dtype):
+    """Bytes of the scales of a matrix with so many rows of atoms."""
+    return atom_rows * -(-columns // (4 * SHARERS[dtype])) * 512
 
 
 def _kv_write_bind():
@@ -95,6 +95,7 @@ class GemmProblem:
         self.statistics = {"amax": "amax" in words, "squares": "squares" in words, "squares_a": "rstd" in words}
         self.rows_of_scales = self.quantizes and "layout=rows" in epilogue.replace(" ", "")
         self.d_columns = self.bytes_of("d", self.columns)  # of a tensor
+        self.even_rows = kind in ("masked", "batch")
         self.result_groups = self.count if kind in ("masked", "batch") else 1  # whose scales of d lie one behind the other
 
     def bytes_of(self, name, elements):
@@ -105,7 +106,7 @@ class GemmProblem:
         """Rows and columns of a matrix; None: any number. With groups, matrices of b lie one behind the other. Those of slices
         are slice()'s."""
         if name in self.formats:
-            rows, columns = {"a": (m, self.k), "b": (self.n, self.k), "d": (m, self.columns)}[name]
+            rows, columns = {"a": (m, self.k), "b": (self.count * self.n, self.k), "d": (m, self.columns)}[name]
             return rows, self.bytes_of(name, columns)
         n, k, count = self.n, self.k, self.count
         blocks = [-(-k // 128), 2 * -(-self.columns // 128) if self.gated else -(-n // 128)]
@@ -123,9 +124,18 @@ class GemmProblem:
         formats they are bytes."""
         if "d" in self.formats:
             sharers = SHARERS[self.formats["d"]]
-            return (rows, self.columns // sharers) if self.rows_of_scales else (atom_bytes(rows, self.columns, self.formats["d"]),)
+            if self.rows_of_scales:
+                return rows, self.columns // sharers
+            return (atom_bytes(self.atom_rows(rows), self.columns, self.formats["d"]),)
         blocks, groups = self.columns // 128, self.result_groups
         return (groups, blocks, rows // groups) if groups > 1 else (blocks, rows)
+
+    def atom_rows(self, rows):
+        """Rows of atoms of the scales of so many rows of a or d. Each group's begin a row of atoms; those of groups with bounds
+        follow each other, so that these are the most."""
+        if self.even_rows:
+            return self.count * -(-(rows // self.count) // 128)
+        return (rows + 127 * min(self.count, rows)) // 128 if self.count > 1 else -(-rows // 128)
 
     def bounds_count(self):
         """How many bounds the groups have; None without bounds."""
@@ -175,7 +185,8 @@ class GemmProblem:
             if name in views and views[name].shape is not None:
                 if name[-1] in self.formats:
                     of = name[-1]
-                    self.atoms(name, views[name], atom_bytes(m if of == "a" else self.n, self.k, self.formats[of]))
+                    rows = self.atom_rows(m) if of == "a" else self.count * -(-self.n // 128)
+                    self.atoms(name, views[name], atom_bytes(rows, self.k, self.formats[of]))
                 else:
                     self.scale(name, views[name], sources if self.gathers else m, c)
         if "scale_d" in views and views["scale_d"].shape is not None:

@@ -158,7 +158,8 @@ class GemmKernel(GemmCalls, _Handle):
         If the epilogue quantises, scale_d is f32 [columns of d / 128, m] and is written. Of masked groups and a batch it
         is [count, columns of d / 128, capacity]. A GEMM with per_block scales takes d and scale_d as a and scale_a, if m, or the
         capacity, is a multiple of 4. If it quantises to mxfp8, mxfp4 or nvfp4, d is u8 [m, bytes of a row], and scale_d u8:
-        whole atoms, or with layout=rows [m, columns of d / 32 or 16]. value / tensor_scale is quantised, 1 unless given.
+        whole atoms, or with layout=rows [m, columns of d / 32 or 16]. Atoms of groups: docs/gemm/groups.md. value / tensor_scale
+        is quantised, 1 unless given.
 
         Where the epilogue has them: amax, f32 [1], becomes the largest magnitude if it is less. squares, f32 [columns of d
         / 128, m], is written. For rstd, squares_a is such a tensor of a, [k / 128, m], and rms_eps is 1e-6 unless given.

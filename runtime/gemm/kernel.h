@@ -69,8 +69,9 @@ struct GemmTensors {
   /// d / 128, m / count]. It is written, and overlaps nothing else. A GEMM reads it as its scale_a. scale_d_stride:
   /// from one row of it to the next; 0 stands for m, or m / count, rounded up to 4.
   /// Of a d in mxfp8, mxfp4 or nvfp4: bytes, atoms of contract/scale_atoms.h as a GEMM reads them, aligned to 16
-  /// bytes. Rows past m, up to whole atoms, get scales of 0. scale_d_stride: atoms from 128 rows to the next 128; 0
-  /// stands for those of d's columns. Or with layout=rows [m, columns of d / 32 or 16], scale_d_stride bytes apart.
+  /// bytes. Rows past m, up to whole atoms, get scales of 0. Of groups, docs/gemm/groups.md says where atoms lie.
+  /// scale_d_stride: atoms from 128 rows to the next 128; 0 stands for those of d's columns. Or with layout=rows [m,
+  /// columns of d / 32 or 16], scale_d_stride bytes apart.
   DevicePtr scale_d = 0;
   std::int64_t scale_d_stride = 0;
   /// Of a batch (GemmGroups), and for c and d of kind k: elements from the first row of a group to the first row of the

@@ -52,13 +52,13 @@ void set_scales(contract::GemmWithScales<Params>& params, const GemmMatrices& of
   params.scale_d_stride = of.scale_d.stride;
 }
 
-/// Of kernels that quantise to a block-scaled format.
+/// Of kernels that store a quantised result themselves: in a block-scaled format, or Blackwell's.
 template <class Params>
 void set_blocks(contract::GemmWithBlocks<Params>& params, const GemmTensors& tensors, const GemmMatrices& of) {
   params.elements = pointer<void>(of.d.address);
   params.row_bytes = of.d.stride_bytes();
   params.scale_d = pointer<std::uint8_t>(of.scale_d.address);
-  params.scale_d_stride = of.scale_d_stride;
+  params.scale_d_stride = of.scale_d.dtype == DType::kF32 ? of.scale_d.stride : of.scale_d_stride;
   params.tensor_scale = tensors.tensor_scale;
 }
 
@@ -180,6 +180,16 @@ void with_statistics(const GemmSpec& spec, const GemmTensors& tensors, const Gem
                        of.squares_a.stride,
                        tensors.rms_eps};
   launch(params);
+}
+
+/// The same of a kernel that, where it quantises, stores the result itself.
+template <class Params, class Launch>
+void with_quantized(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of, const Launch& launch) {
+  if (!spec.quantizes) return with_statistics<Params>(spec, tensors, of, launch);
+  with_statistics<contract::GemmWithBlocks<Params>>(spec, tensors, of, [&](auto& params) {
+    set_blocks(params, tensors, of);
+    launch(params);
+  });
 }
 
 /// Calls launch(params, bytes) with the parameters of a kernel that are Params, and in a batch, with a quantised d or
@@ -325,15 +335,11 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
       set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
       launch(params, sizeof params);
     };
-    if (spec.has_bounds()) {
-      contract::BlackwellGemmGroupedParams params{};
-      set_groups(params.groups, kernel, given, of);
-      return queue(params);
-    }
     using Params = contract::BlackwellGemmParams;
-    if (!spec.makes_blocks()) return with_statistics<Params>(spec, tensors, of, queue);
-    return with_statistics<contract::GemmWithBlocks<Params>>(spec, tensors, of, [&](auto& params) {
-      set_blocks(params, tensors, of);
+    using Grouped = contract::BlackwellGemmGroupedParams;
+    if (!spec.has_bounds()) return with_quantized<Params>(spec, tensors, of, queue);
+    return with_quantized<Grouped>(spec, tensors, of, [&](auto& params) {
+      set_groups(params.groups, kernel, given, of);
       queue(params);
     });
   }

@@ -145,8 +145,8 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   if (maps.has_a) maps.a = operand(rows, TileSide::kRows, boxes.a_sharers);
   if (maps.has_b) maps.b = operand(columns, TileSide::kColumns, boxes.b_sharers);
   const int stored = contract::blackwell_gemm_store_columns(shape);
-  maps.has_d = !spec.scatter && !spec.makes_blocks();
-  const int halves = spec.gated ? 2 : 1;  // two columns of the product make one of d
+  maps.has_d = !spec.scatter && !spec.quantizes;  // else threads store d
+  const int halves = spec.gated ? 2 : 1;          // two columns of the product make one of d
   if (maps.has_d)
     maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows / halves, stored, Swizzle::kNone)
                   : map_of(of.d, stored / halves, contract::kBlackwellGemmWarpRows,

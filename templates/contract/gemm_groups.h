@@ -39,6 +39,9 @@ constexpr GemmGroupTable gemm_group_table(int32_t groups) {
   return {0, rows, totals, totals + 32 * 4};
 }
 
+/// Bytes of words behind the table where it also says which rows of atoms are ahead of each group's.
+constexpr int32_t gemm_group_atoms_bytes(int32_t groups) { return groups * 4; }
+
 /// Groups for which a kernel's table has room, given that a problem has `count`. Problems share kernels.
 constexpr int32_t gemm_group_room(int32_t count) { return (count + 63) / 64 * 64; }
 

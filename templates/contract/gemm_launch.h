@@ -51,11 +51,13 @@ struct GemmWithStatistics : Params {
   GemmStatisticsParams statistics;
 };
 
-/// The parameters of a kernel whose result is in a block-scaled format. It stores elements and scales itself.
+/// The parameters of a kernel that stores a quantised result and its scales itself. The result is in a block-scaled
+/// format. Blackwell's kernel takes them for f32 scales, too: those lie as GemmWithScales has them.
 template <class Params>
 struct GemmWithBlocks : Params {
   void* elements;     // [rows of d], row_bytes apart, aligned to 16 bytes
   uint8_t* scale_d;   // [rows / 128][scale_d_stride] atoms of contract/scale_atoms.h, or [rows][scale_d_stride]
+                      // With groups, each group's atoms begin a row of them, where scale_atoms.h says
   int64_t row_bytes;  // from one row of d to the next
   int64_t scale_d_stride;
   float tensor_scale;  // values / tensor_scale are quantised

@@ -198,12 +198,14 @@ constexpr BlackwellGemmLayout blackwell_gemm_layout(const BlackwellGemmShape& sh
   return layout;
 }
 
-/// Dynamic shared memory, with the table of groups behind the rest. `groups`: for which the table has room.
+/// Dynamic shared memory, with the table of groups behind the rest. `groups`: for which the table has room. `atoms`: it
+/// also says where their scales begin.
 constexpr int32_t blackwell_gemm_groups_offset(const BlackwellGemmShape& shape) {
   return blackwell_gemm_layout(shape).total;
 }
-constexpr int32_t blackwell_gemm_shared_bytes(const BlackwellGemmShape& shape, int32_t groups) {
-  return blackwell_gemm_groups_offset(shape) + (gemm_group_table(groups).total + 15) / 16 * 16;
+constexpr int32_t blackwell_gemm_shared_bytes(const BlackwellGemmShape& shape, int32_t groups, bool atoms) {
+  return blackwell_gemm_groups_offset(shape) +
+         (gemm_group_table(groups).total + (atoms ? gemm_group_atoms_bytes(groups) : 0) + 15) / 16 * 16;
 }
 
 }  // namespace kernelwright::contract

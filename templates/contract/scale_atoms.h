@@ -30,6 +30,13 @@ constexpr int64_t block_scale_bytes(int64_t rows, int32_t k, int32_t vector) {
   return (rows + ScaleAtom::kRows - 1) / ScaleAtom::kRows * scale_atoms_of_row(k, vector) * ScaleAtom::kBytes;
 }
 
+/// Rows of atoms of groups of rows. Each group's scales begin a row of atoms, so that any group may begin at any row of
+/// its matrix and yet have whole atoms. Groups with bounds take the next rows of atoms in turn: a group begins behind
+/// the atoms of all groups ahead of it. These are the most that `groups` of them take, which have `rows` rows.
+constexpr int64_t scale_atom_rows_of_groups(int64_t rows, int64_t groups) {
+  return (rows + (ScaleAtom::kRows - 1) * (groups < rows ? groups : rows)) / ScaleAtom::kRows;
+}
+
 /// Offset in bytes of scale `scale` (elements [scale, scale + 1) * vector) of row `row`. `atoms` is
 /// scale_atoms_of_row().
 constexpr int64_t block_scale_offset(int32_t atoms, int64_t row, int32_t scale) {

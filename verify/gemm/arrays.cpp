@@ -264,6 +264,25 @@ class Reader {
 
 GemmCase read_case(const GemmProblem& problem, const std::string& folder) { return Reader(problem, folder).read(); }
 
+namespace {
+
+/// The scales of a block-scaled d, a row for each row of d; 0 of rows of no group.
+std::vector<float> scales_by_row(const GemmCase& call, const GemmOutput& output) {
+  const int together = call.epilogue.scaled_columns(), blocks = call.d_columns() / together;
+  std::vector<float> scales(static_cast<std::size_t>(call.m) * static_cast<std::size_t>(blocks), 0.f);
+  const auto add = [&](const GemmCase& of, const GemmOutput& from, std::int64_t first) {
+    for (int row = 0; row < of.m; ++row)
+      for (int block = 0; block < blocks; ++block)
+        scales[static_cast<std::size_t>((first + row) * blocks + block)] = scale_of_d(of, from, row, block * together);
+  };
+  if (!call.problem.groups.any()) add(call, output, 0);
+  for (int g = 0; call.problem.groups.any() && g < call.problem.groups.count; ++g)
+    add(call.dense_group(g), {{}, scales_of_group(call, output, g), {}, {}}, call.rows_of_group(g).first);
+  return scales;
+}
+
+}  // namespace
+
 void write_output(const GemmCase& call, const GemmOutput& output, const std::string& folder) {
   make_output_folder(folder);
   write_elements(folder, "d", {call.rows_of_d(), call.d_columns()}, call.problem.dtype.d, output.d);
@@ -278,11 +297,7 @@ void write_output(const GemmCase& call, const GemmOutput& output, const std::str
   if (!call.epilogue.quantizes) return;
   if (call.epilogue.makes_blocks()) {
     const int blocks = call.d_columns() / call.epilogue.scaled_columns();
-    std::vector<float> scales;
-    for (int row = 0; row < call.m; ++row)
-      for (int block = 0; block < blocks; ++block)
-        scales.push_back(scale_of_d(call, output, row, block * call.epilogue.scaled_columns()));
-    return write_npy(folder + "/scale_d.npy", {call.m, blocks}, scales);
+    return write_npy(folder + "/scale_d.npy", {call.m, blocks}, scales_by_row(call, output));
   }
   std::vector<std::int64_t> shape{call.scale_d_rows(), call.scale_d_columns()};
   if (const std::int64_t groups = call.problem.groups.count; call.problem.groups.is_even())

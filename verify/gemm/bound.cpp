@@ -283,27 +283,11 @@ std::string judge_tiles(const Tiles& tiles, GemmVerdict& verdict) {
 
 namespace {
 
-/// The scales of a group's rows.
-std::vector<std::byte> scales_of_group(const GemmCase& call, const GemmOutput& output, int group) {
-  std::vector<std::byte> scales;
-  if (!call.epilogue.quantizes) return scales;
-  const GemmCase::Rows rows = call.rows_of_group(group);
-  const bool even = call.problem.groups.is_even();
-  const std::int64_t columns = call.scale_d_columns(), blocks = call.d_columns() / kQuantizedGroup;
-  const std::int64_t first = even ? group * blocks * columns : rows.first;
-  constexpr std::int64_t kBytes = sizeof(float);
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    const auto from = output.scale_d.begin() + (first + block * columns) * kBytes;
-    scales.insert(scales.end(), from, from + rows.count() * kBytes);
-  }
-  return scales;
-}
-
 /// Each group as the dense call that it is.
 GemmVerdict verify_groups(const GemmCase& call, const GemmOutput& output, const GemmVerdictOptions& options) {
   GemmVerdict all;
   all.passed = true, all.exact = is_exact(call);
-  const std::size_t row_bytes = static_cast<std::size_t>(call.d_columns()) * bytes_of(call.problem.dtype.d);
+  const std::size_t row_bytes = bytes_of(call.problem.dtype.d, static_cast<std::size_t>(call.d_columns()));
   GemmVerdictOptions of_group = options;
   of_group.budget_operations /= std::max(1, call.groups_with_rows());
   for (int g = 0; g < call.problem.groups.count; ++g) {

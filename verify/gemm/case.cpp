@@ -129,7 +129,7 @@ std::int64_t GemmCase::scale_row_of_b(std::int64_t column) const {
 
 std::int64_t GemmCase::scale_d_rows() const {
   if (!epilogue.quantizes) return 0;
-  if (has_atoms_of_d()) return (m + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows;
+  if (has_atoms_of_d()) return atom_rows();
   if (epilogue.makes_blocks()) return m;
   return std::int64_t{d_columns() / kQuantizedGroup} * (problem.groups.is_even() ? problem.groups.count : 1);
 }

@@ -138,7 +138,11 @@ struct GemmCase {
   /// Bytes of a scale of d, and from one row of that matrix to the next.
   int scale_d_bytes() const { return epilogue.makes_blocks() ? 1 : 4; }
   std::int64_t scale_d_stride_bytes() const;
-  /// Where scale `block` of row `row` of a block-scaled d is in such a matrix without gaps.
+  /// Rows of atoms of scales of m rows of a or d, as contract/scale_atoms.h has them of groups: all that there may be,
+  /// and those ahead of a group's.
+  std::int64_t atom_rows() const;
+  std::int64_t atom_rows_ahead(int group) const;
+  /// Where scale `block` of row `row` of a block-scaled d is in such a matrix without gaps. Without groups.
   std::size_t scale_d_index(std::int64_t row, std::int64_t block) const;
   /// Rows of the matrix of d's sums of squares; 0 without them.
   std::int64_t squares_rows() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "contract/scale_atoms.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/verify/formats/float_formats.h"
 
@@ -220,17 +221,30 @@ bool GemmDeviceCase::other_rows_are_intact(const std::vector<std::byte>& bytes) 
   return same(next, call_.m);
 }
 
+bool GemmDeviceCase::blocks_are_intact() {
+  const bool atoms = call_.has_atoms_of_d();
+  std::vector<bool> written(static_cast<std::size_t>(call_.scale_d_rows()), !call_.problem.groups.any());
+  for (int g = 0; call_.problem.groups.any() && g < call_.problem.groups.count; ++g) {
+    const GemmCase::Rows rows = call_.rows_of_group(g);
+    const std::int64_t first = atoms ? call_.atom_rows_ahead(g) : rows.first,
+                       count = atoms ? contract::scale_atom_rows_of_groups(rows.count(), 1) : rows.count();
+    std::fill_n(written.begin() + first, count, true);
+  }
+  const std::vector<std::byte> bytes = read_scales();
+  const std::int64_t stride = call_.scale_d_stride_bytes();
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    if ((at % stride >= call_.scale_d_columns() || !written[static_cast<std::size_t>(at / stride)]) &&
+        bytes[i] != static_cast<std::byte>(DeviceMemory::kGuardByte))
+      return false;
+  }
+  return true;
+}
+
 bool GemmDeviceCase::scales_are_intact() {
   if (!call_.epilogue.quantizes) return true;
   if (!memory_.guards_are_intact(scale_d_)) return false;
-  if (call_.epilogue.makes_blocks()) {  // gaps between rows of it are as they were
-    const std::vector<std::byte> bytes = read_scales();
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      if (static_cast<std::int64_t>(i) % call_.scale_d_stride_bytes() >= call_.scale_d_columns() &&
-          bytes[i] != static_cast<std::byte>(DeviceMemory::kGuardByte))
-        return false;
-    return true;
-  }
+  if (call_.epilogue.makes_blocks()) return blocks_are_intact();
   // Which columns of the matrix of scales belong to rows of d that a launch writes, of each masked group its own.
   const bool even = call_.problem.groups.is_even();
   const auto blocks = static_cast<std::size_t>(call_.d_columns() / kQuantizedGroup);

@@ -43,6 +43,8 @@ class GemmDeviceCase final : public DeviceCall<GemmCase, GemmKernel, GemmTensors
   void add_statistics();
   void add_cache();
   bool scales_are_intact();
+  /// The same of a block-scaled d: gaps between rows of scales, and rows of them that belong to no group.
+  bool blocks_are_intact();
   bool squares_are_intact();
   std::vector<std::byte> read_scales();
   /// Where row `index` of `rows` rows of all groups lies in memory.

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <span>
 
+#include "contract/scale_atoms.h"
 #include "kernelwright/verify/gemm/groups.h"
 #include "kernelwright/verify/random.h"
 
@@ -145,6 +146,19 @@ GemmCase::Rows GemmCase::bounded_rows(int group) const {
   return {first, first + bound(group)};
 }
 
+std::int64_t GemmCase::atom_rows() const {
+  if (problem.groups.kind != GroupKind::kMasked) return contract::scale_atom_rows_of_groups(m, problem.groups.count);
+  return problem.groups.count * contract::scale_atom_rows_of_groups(m / problem.groups.count, 1);
+}
+
+std::int64_t GemmCase::atom_rows_ahead(int group) const {
+  std::int64_t ahead = 0;
+  const bool masked = problem.groups.kind == GroupKind::kMasked;
+  for (int g = 0; g < group; ++g)
+    ahead += contract::scale_atom_rows_of_groups(masked ? m / problem.groups.count : rows_of_group(g).count(), 1);
+  return ahead;
+}
+
 std::int64_t GemmCase::rows_in_groups() const {
   if (!problem.groups.any()) return m;
   std::int64_t rows = 0;
@@ -193,6 +207,8 @@ GemmCase GemmCase::dense_group(int group) const {
   if (epilogue.c) dense.c = problem.groups.scatter ? gathered(c, places) : slice(c, rows.first, rows.count());
   if (epilogue.bias) dense.bias = slice(bias, group, 1);
   dense.scale_a_stride = scale_a_stride, dense.scale_b_stride = scale_b_stride, dense.d_stride = d_stride;
+  dense.tensor_scale = tensor_scale;
+  if (epilogue.makes_blocks()) dense.scale_d_stride = scale_d_stride;
   dense.alpha = alpha, dense.beta = beta, dense.random_values = random_values, dense.exact = exact;
   const auto floats = [](const std::vector<float>& all, std::int64_t first, std::int64_t count) {
     return std::vector<float>(all.begin() + first, all.begin() + first + count);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "contract/scale_atoms.h"
 #include "kernelwright/verify/formats/block_formats.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/formats/made_scales.h"
@@ -24,6 +25,28 @@ float scale_of_d(const GemmCase& call, const GemmOutput& output, int row, int co
                   static_cast<std::size_t>(row);
   std::memcpy(&scale, output.scale_d.data() + at * sizeof scale, sizeof scale);
   return scale;
+}
+
+std::vector<std::byte> scales_of_group(const GemmCase& call, const GemmOutput& output, int group) {
+  std::vector<std::byte> scales;
+  if (!call.epilogue.quantizes) return scales;
+  const GemmCase::Rows rows = call.rows_of_group(group);
+  if (call.epilogue.makes_blocks()) {
+    const bool atoms = call.has_atoms_of_d();
+    const std::int64_t first = atoms ? call.atom_rows_ahead(group) : rows.first,
+                       count = atoms ? contract::scale_atom_rows_of_groups(rows.count(), 1) : rows.count();
+    const auto from = output.scale_d.begin() + first * call.scale_d_columns();
+    return {from, from + count * call.scale_d_columns()};
+  }
+  const bool even = call.problem.groups.is_even();
+  const std::int64_t columns = call.scale_d_columns(), blocks = call.d_columns() / kQuantizedGroup;
+  const std::int64_t first = even ? group * blocks * columns : rows.first;
+  constexpr std::int64_t kBytes = sizeof(float);
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const auto from = output.scale_d.begin() + (first + block * columns) * kBytes;
+    scales.insert(scales.end(), from, from + rows.count() * kBytes);
+  }
+  return scales;
 }
 
 ScaledElement compare_scaled(DType dtype, float scale, double code, double want, const ErrorBound& before, bool exact) {

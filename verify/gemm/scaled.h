@@ -13,6 +13,9 @@ namespace kernelwright {
 /// The scale of d[row, column] that a kernel wrote. Without masked groups.
 float scale_of_d(const GemmCase& call, const GemmOutput& output, int row, int column);
 
+/// The scales of a group's rows, as those of the dense call that it is.
+std::vector<std::byte> scales_of_group(const GemmCase& call, const GemmOutput& output, int group);
+
 /// How one element compares.
 struct ScaledElement {
   double ratio = 0;                // above 1: wrong

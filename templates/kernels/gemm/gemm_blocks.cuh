@@ -29,13 +29,14 @@ class BlockResult {
   /// `rows`, `columns`: of d.
   template <class Params>
   __device__ __forceinline__ BlockResult(const Params& params, int rows, int columns)
-      : elements_(static_cast<char*>(params.elements)),
-        scales_(params.scale_d),
-        row_bytes_(params.row_bytes),
-        scale_stride_(params.scale_d_stride),
-        tensor_scale_(params.tensor_scale),
-        rows_(rows),
-        columns_(columns) {}
+      : BlockResult(params, rows, columns, static_cast<char*>(params.elements), params.scale_d) {}
+  /// Of a group of `rows` rows, which are counted from its first one. That is row `first` of d, and `atom` rows of
+  /// atoms lie ahead of the group's.
+  template <class Params>
+  __device__ __forceinline__ BlockResult(const Params& params, int rows, int columns, int first, int atom)
+      : BlockResult(params, rows, columns, static_cast<char*>(params.elements) + first * params.row_bytes,
+                    params.scale_d + (spec::kRowsOfScales ? first : int64_t{atom} * contract::ScaleAtom::kBytes) *
+                                         params.scale_d_stride) {}
 
   /// Stores columns [column, column + 32) of rows `row` and row + 8, which the four lanes of a quad have. All lanes
   /// call it. values[4 tile + 2 r + e] is of row `row` + 8 r and column 8 tile + 2 (lane % 4) + e.
@@ -113,6 +114,15 @@ class BlockResult {
   }
 
  private:
+  template <class Params>
+  __device__ __forceinline__ BlockResult(const Params& params, int rows, int columns, char* elements, uint8_t* scales)
+      : elements_(elements),
+        scales_(scales),
+        row_bytes_(params.row_bytes),
+        scale_stride_(params.scale_d_stride),
+        tensor_scale_(params.tensor_scale),
+        rows_(rows),
+        columns_(columns) {}
   __device__ __forceinline__ float divided(float value) const {
     return tensor_scale_ == 1.f ? value : __fdiv_rn(value, tensor_scale_);
   }

@@ -188,19 +188,21 @@ TEST(GemmPlan, TilesOfAQuantisedResultHoldWholeScales) {
     }
 }
 
-TEST(GemmPlan, BlackwellRefusesAQuantisedResultByName) {
+TEST(GemmPlan, BlackwellServesQuantisedResultsItself) {
   GemmProblem of = problem(4096, 7168);
-  of.dtype.d = DType::kE4m3, of.epilogue = "d = quantize(acc, e4m3, per=token_group(128), scale=s)";
-  GemmSchedule schedule;
-  schedule.family = Family::kBlackwell;
-  try {
-    plan_gemm(of, schedule, Arch::kSm100a);
-    ADD_FAILURE() << "no refusal";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("/problem/epilogue: quantize(...) to e4m3 is not built yet for the blackwell family; it "
-                          "has mxfp8, mxfp4 and nvfp4, and every epilogue whose result is only rounded"));
-  }
+  for (const DType format : {DType::kE4m3, DType::kMxfp8})
+    for (const GroupKind kind : {GroupKind::kNone, GroupKind::kRows}) {
+      of.dtype.d = format;
+      of.epilogue = std::string("x = silu(gate) * up; d = quantize(x, ") +
+                    (format == DType::kE4m3 ? "e4m3, per=token_group(128)" : "mxfp8, per=token_group(32)") +
+                    ", scale=s)";
+      of.groups = {kind, kind == GroupKind::kNone ? 1 : 16};
+      for (const GemmVariant& variant : plan_gemm(of, {}, Arch::kSm100a).variants) {
+        EXPECT_EQ(variant.spec.family, Family::kBlackwell);
+        EXPECT_FALSE(variant.spec.swap_ab);
+        EXPECT_EQ(variant.spec.block_n, 256);
+      }
+    }
 }
 
 TEST(GemmPlan, VariantsCoverEveryRowCountOnce) {

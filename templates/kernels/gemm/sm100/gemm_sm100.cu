@@ -49,7 +49,11 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
 /// Called by all threads, which meet behind it. A template, as are GroupTable's constants.
 template <class Table>
 __device__ __forceinline__ void make_table_of_groups(const EntryParams& params, const Shared& shared) {
-  Table(shared.groups(), groups_of(params)).make(groups_of(params), contract::kBlackwellGemmThreads);
+  const Table groups(shared.groups(), groups_of(params));
+  groups.make(groups_of(params), contract::kBlackwellGemmThreads);
+  if constexpr (kCountsAtoms)
+    policy::GroupAtoms<spec::kMostGroups>(shared.groups())
+        .make(groups, groups_of(params).count, contract::kBlackwellGemmThreads);
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 /// Parts of k take turns at a tile (split_k > 1, policy/turnstile.cuh), and the last one finishes it.
 #pragma once
 
-#include "kernels/gemm/gemm_blocks.cuh"
 #include "kernels/gemm/gemm_statistics.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_copy.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_epilogue.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_results.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
 #include "ptx/tma.cuh"
 #include "tile/lane_rows.cuh"
@@ -18,7 +18,8 @@ namespace {
 class TileStore {
   static constexpr int kChunk = contract::blackwell_gemm_store_columns(kShape);  // columns stored at once
   static constexpr int kChunks = kColumns / kChunk, kStages = spec::kStoreStages;
-  enum : int { kResults = kGated ? kChunk / 2 : kChunk };  // of a lane: the chunk's first ones
+  enum : int { kResults = kGated ? kChunk / 2 : kChunk };                // of a lane: the chunk's first ones
+  enum : int { kOfRun = contract::kGemmScaledColumns / int{kResults} };  // chunks that share f32 scales
   static constexpr int kWarpRows = contract::kBlackwellGemmWarpRows;
   using Chunk = float[kChunk];
   using Slab = tile::LaneRows<stored_dtype(), spec::kSwapAb, kResults>;
@@ -62,10 +63,11 @@ class TileStore {
     }
     const RowEpilogue epilogue(params_, item, row);
     auto measured = statistics<EntryParams>(row);
+    typename policy::Either<kMakesF32Scales, ScaledRun<EntryParams>, NoScaledRun>::type run;
     if constexpr (kParts > 1) turnstile(item).wait();
-    // Two chunks a round: with the epilogue of all chunks unrolled, compilation would take seconds longer. Sums in
+    // Two chunks a round: with the epilogue of all chunks unrolled, compilation would take seconds longer. Values in
     // registers cannot have a run-time index.
-    constexpr int kRound = kPerSlab ? kChunks : 2;
+    constexpr int kRound = kPerSlab ? kChunks : kMakesF32Scales ? kOfRun : 2;
 #pragma unroll 1
     for (int first = 0; first < kChunks; first += kRound)
 #pragma unroll
@@ -91,9 +93,13 @@ class TileStore {
         if constexpr (spec::kRstd) measured.scale(own);
         epilogue.apply(own, item.column + chunk * kChunk);
         if constexpr (kMeasures) measured.add(own, chunk, item.column + chunk * kChunk);
-        if constexpr (kMakesBlocks)
-          store_blocks<spec::kDDType>(own, row, item.column + chunk * kChunk);
-        else
+        if constexpr (kMakesBlocks) {
+          store_blocks<spec::kDDType, kResults>(params_, item, own, row, item.column + chunk * kChunk);
+        } else if constexpr (kMakesF32Scales) {
+          run.template take<kResults>(own, i % kOfRun * kResults);
+          if (i % kOfRun == kOfRun - 1)
+            run.store(params_, item, row, column_of_d(item.column + (chunk + 1) * kChunk) - kOfRun * kResults);
+        } else
           put(own, chunk, item, epilogue.to());
       }
     if constexpr (kMeasures) measured.finish();
@@ -201,16 +207,8 @@ class TileStore {
 
   // ---- results ----
 
-  /// In a block-scaled format: from registers to memory.
-  template <DType kFormat>
-  __device__ __forceinline__ void store_blocks(const Chunk& values, int row, int column) const {
-    static_assert(!kMakesBlocks || (kChunk % 32 == 0 && kColumns % 128 == 0 && !spec::kSwapAb),
-                  "whole blocks of a row, whole words of scales");
-    const BlockResult<kFormat, contract::kBlackwellGemmRows> result(params_, params_.m, params_.n);
-#pragma unroll
-    for (int first = 0; first < kChunk; first += 32) result.store_of_row(values + first, row, column + first);
-  }
-
+  static_assert(!spec::kQuantizes || (!spec::kSwapAb && kColumns % (kGated ? 256 : 128) == 0),
+                "a thread has all columns of d that share a scale, and whole words of scales");
   /// Writes to shared memory, from where TMA stores. Rows and columns past the end are not stored. `to`: copy_slab().
   __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item, int to) {
     if constexpr (!spec::kScatter) {

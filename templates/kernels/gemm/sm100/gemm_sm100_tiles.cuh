@@ -13,6 +13,7 @@
 #include "pipeline/phased_barrier.cuh"
 #include "pipeline/tile_pipeline.cuh"
 #include "policy/either.cuh"
+#include "policy/group_atoms.cuh"
 #include "policy/group_table.cuh"
 #include "policy/tile_raster.cuh"
 #include "ptx/barrier.cuh"
@@ -27,10 +28,6 @@ namespace kernelwright {
 namespace {
 
 using contract::BlackwellGemmParams;
-/// Without groups: where the result is in a block-scaled format also the place of it, and what the kernel measures.
-using ScaledParams =
-    policy::Either<kMakesBlocks, contract::GemmWithBlocks<BlackwellGemmParams>, BlackwellGemmParams>::type;
-using MeasuringParams = policy::Either<kHasStatistics, contract::GemmWithStatistics<ScaledParams>, ScaledParams>::type;
 
 // With groups: rows of the problem's a and d belong to groups, and each group has a matrix b of its own.
 enum : bool {
@@ -40,8 +37,12 @@ enum : bool {
   kManyOfRows = kGrouped && spec::kSwapAb,  // operands of the tile that have a matrix for each group
   kManyOfColumns = kGrouped && !spec::kSwapAb
 };
-/// What the entry takes.
-using EntryParams = policy::Either<kGrouped, contract::BlackwellGemmGroupedParams, MeasuringParams>::type;
+/// What the entry takes: of groups more, of a quantised result also the place of it, and what the kernel measures.
+using UnscaledParams = policy::Either<kGrouped, contract::BlackwellGemmGroupedParams, BlackwellGemmParams>::type;
+using ScaledParams = policy::Either<spec::kQuantizes, contract::GemmWithBlocks<UnscaledParams>, UnscaledParams>::type;
+using EntryParams = policy::Either<kHasStatistics, contract::GemmWithStatistics<ScaledParams>, ScaledParams>::type;
+/// Whether the result is quantised with f32 scales.
+enum : bool { kMakesF32Scales = spec::kQuantizes && !kMakesBlocks };
 
 // Types of the tile's operands: with swap_ab, its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
@@ -77,7 +78,7 @@ constexpr contract::BlackwellGemmShape kShape{kColumns,
                                               spec::kAccumulators,
                                               Product::TypeA::scale_atoms,
                                               spec::kStoreStages,
-                                              tile::kBytesOf<stored_dtype()>,
+                                              kMakesF32Scales ? 4 : tile::kBytesOf<stored_dtype()>,
                                               spec::kSwapAb,
                                               kQueued ? spec::kClcDepth : 0,
                                               spec::kSlabBytes};
@@ -101,6 +102,9 @@ static_assert(kGrouped == kAnyGroups, "groups of rows with bounds");
 static_assert(!spec::kPointers || (kGrouped && kClusterSize == 1), "threads copy matrices b to their own CTA");
 static_assert(!kGrouped || (kParts == 1 && !kQueued && !kBlockScaled && !kLeftMnMajor),
               "a CTA walks many tiles, which it finds by the bounds; rows of a have k innermost");
+// Whether roles ask where a group begins, and where its scales do: with block-scaled results. And whether the CTA
+// counts atoms of groups for that.
+enum : bool { kCountsFromGroups = kGrouped && kMakesBlocks, kCountsAtoms = kCountsFromGroups && !kMasked };
 using Groups =
     policy::GroupTable<static_cast<GroupKind>(spec::kGroups), static_cast<GroupBounds>(spec::kBounds),
                        spec::kMostGroups, spec::kSwapAb ? kColumns * kClusterN : kRows * kClusterM, spec::kPointers>;
@@ -233,7 +237,12 @@ struct WholeItem {
 struct GroupedItem : WholeItem {
   int group, row_end, column_end;
 };
-using Item = policy::Either<kGrouped, GroupedItem, WholeItem>::type;
+/// With scales in atoms: also the group's first row of d, and rows of atoms ahead of the group's.
+struct ScaledItem : GroupedItem {
+  int first, atom;
+};
+using AnyGroupedItem = policy::Either<kCountsFromGroups, ScaledItem, GroupedItem>::type;
+using Item = policy::Either<kGrouped, AnyGroupedItem, WholeItem>::type;
 
 /// The work of the launch. Every role derives the same. An item is a part of a cluster's tile; all parts of a tile
 /// follow each other.
@@ -279,10 +288,12 @@ struct GroupedWork {
   __device__ __forceinline__ GroupedWork(const EntryParams& params, const Shared& shared, int first_item)
       : first(first_item),
         groups_(shared.groups(), groups_of(params)),
+        atoms_(shared.groups()),
         slabs_((params.k + kSlabDepth - 1) / kSlabDepth),
         band_(params.launch.band),
         turned_(params.launch.bands_of_n),
         others_(spec::kSwapAb ? params.m : params.n),
+        capacity_(groups_of(params).capacity),
         tiles_of_others_((others_ + kOtherTile - 1) / kOtherTile),
         count_(groups_.tiles() * tiles_of_others_) {}
   __device__ __forceinline__ int count() const { return count_; }
@@ -306,19 +317,37 @@ struct GroupedWork {
     const int row = ((turned_ ? tile.column : tile.row) * kClusterM + static_cast<int>(rank_m(rank))) * kRows;
     const int column = ((turned_ ? tile.row : tile.column) * kClusterN + static_cast<int>(rank_n(rank))) * kColumns;
     if constexpr (spec::kSwapAb)
-      return {{row, item.first + column, slabs_of(0), 0, 0}, item.group, others_, item.end};
+      return with_scales<kAlone, Item>({{row, item.first + column, slabs_of(0), 0, 0}, item.group, others_, item.end},
+                                       item.first);
     else
-      return {{item.first + row, column, slabs_of(0), 0, 0}, item.group, item.end, others_};
+      return with_scales<kAlone, Item>({{item.first + row, column, slabs_of(0), 0, 0}, item.group, item.end, others_},
+                                       item.first);
   }
 
  private:
+  template <bool kAlone, class AnyItem>
+  __device__ __forceinline__ AnyItem with_scales(const GroupedItem& item, int first) const {
+    if constexpr (kCountsFromGroups) {
+      int atom;
+      if constexpr (kMasked)
+        atom = item.group * ((capacity_ + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows);
+      else
+        atom = atoms_.ahead_of(item.group);
+      if constexpr (!kAlone) atom = ptx::uniform(atom);
+      return {item, first, atom};
+    } else {
+      return item;
+    }
+  }
+
   // The other side of a cluster's tile, whose extent the launch gives: columns of d.
   enum : int { kOtherTile = spec::kSwapAb ? kRows * kClusterM : kColumns * kClusterN };
 
   const Table groups_;
+  const policy::GroupAtoms<spec::kMostGroups> atoms_;
   const int slabs_, band_;
   const bool turned_;
-  const int others_, tiles_of_others_, count_;
+  const int others_, capacity_, tiles_of_others_, count_;
 };
 using AnyWork = policy::Either<kGrouped, GroupedWork<Groups>, Work>::type;
 

@@ -169,8 +169,12 @@ TEST_F(GemmBlocks, RefuseProblemsAndTiles) {
   EXPECT_THAT(refusal(problem), HasSubstr("/problem/dtype/d: \"mxfp4\" does not fit; the result is f16, bf16, f32, "
                                           "e4m3 or e5m2, or the epilogue quantises to mxfp4"));
   problem = right, problem.groups = {GroupKind::kRows, 2};
-  EXPECT_THAT(refusal(problem), HasSubstr("/problem/groups/kind: \"rows\" does not go with an epilogue that quantises "
-                                          "to mxfp8; it takes none"));
+  EXPECT_THAT(refusal(problem), HasSubstr("/problem/groups/kind: \"rows\" with an epilogue that quantises to mxfp8 is "
+                                          "not built yet for the hopper family; it has none there; the blackwell "
+                                          "family has rows and masked"));
+  problem.groups = {GroupKind::kBatch, 2};
+  EXPECT_THAT(refusal(problem), HasSubstr("/problem/groups/kind: \"batch\" does not go with an epilogue that quantises "
+                                          "to mxfp8; it takes none, rows or masked"));
   GemmSchedule schedule = schedule_of({"", Family::kHopper, 128, 32, 2, Roles::kCooperative, true});
   EXPECT_THAT(refusal(right, schedule),
               HasSubstr("/schedule/swap_ab: true: columns of d that share a scale of mxfp8 lie "

@@ -11,6 +11,8 @@ enum class Form {
   kSwapped,   // masked rows, swapped, with gates
   kScatter,   // bf16, scattered rows
   kPointers,  // e4m3 with f32 scales of blocks, matrices by pointers
+  kBlocks,    // bf16 with gates, results in mxfp8
+  kScales,    // masked rows, e4m3 results with f32 scales
 };
 
 struct Fault {
@@ -80,6 +82,31 @@ const Fault kFaults[] = {
      Form::kPointers,
      {change("MatrixCopier::run", "to line_", "swizzle_of_row(line_, kLineBytes)", "swizzle_of_row(0, kLineBytes)")},
      "wrong result"},
+    {"atoms_of_all_groups_where_the_first_has_them",
+     Form::kBlocks,
+     {change("store_blocks", "result item atom", "item.atom", "0")},
+     "wrong result"},
+    {"rows_of_atoms_counted_from_row_0_of_d",
+     Form::kBlocks,
+     {change("store_blocks", "store_of_row row item", "row - item.first", "row")},
+     "wrong result"},
+    {"atoms_counted_before_all_warps_have_told", Form::kBlocks, {drop("GroupAtoms::make", "__syncthreads #1")}, "race"},
+    {"atoms_of_whole_groups_alone",
+     Form::kBlocks,
+     {change("GroupAtoms::make", "own rows", "contract::ScaleAtom::kRows - 1", "0")},
+     "wrong result"},
+    {"scales_of_masked_groups_in_one_place",
+     Form::kScales,
+     {change("ScaledRun::store", "line within group", "int64_t{group}", "int64_t{0}")},
+     "wrong result"},
+    {"the_largest_of_the_last_columns",
+     Form::kScales,
+     {change("ScaledRun::take", "largest_ max_nan_f32", "first + i == 0", "i == 0")},
+     "wrong result"},
+    {"scales_of_rows_behind_a_groups_end",
+     Form::kScales,
+     {change("ScaledRun::store", "exists rows_end", "row < rows_end(params, item)", "true")},
+     "out of bounds"},
     {"lanes_exchange_what_they_keep",
      Form::kSwapped,
      {change("apply_gates", "other own __shfl_xor_sync", "up ? own[i] : own[i + 1]", "up ? own[i + 1] : own[i]")},
@@ -111,6 +138,20 @@ GemmCase case_of(Form form) {
     shape.result_rows = 310;
     return make_gemm_inputs(problem, shape, {.seed = 3});
   }
+  if (form == Form::kBlocks) {
+    GemmProblem problem =
+        test::gemm_problem(DType::kBf16, DType::kMxfp8, 576, 72,
+                           "x = silu(gate) * up; d = quantize(x, mxfp8, per=token_group(32), scale=s)");
+    problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts};
+    return make_gemm_inputs(problem, shape, {.seed = 3});
+  }
+  if (form == Form::kScales) {
+    GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kE4m3, 256, 72,
+                                             "d = quantize(acc, e4m3, per=token_group(128), scale=s)");
+    problem.groups = {GroupKind::kMasked, 5, GroupBounds::kCounts};
+    shape.group_rows = {40, 0, 33, 21, 60};
+    return make_gemm_inputs(problem, shape, {.seed = 3});
+  }
   GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 200, 400, "acc", ScaleKind::kPerBlock);
   problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts, false, false, form == Form::kPointers};
   return make_gemm_inputs(problem, shape, {.seed = 3});
@@ -118,7 +159,7 @@ GemmCase case_of(Form form) {
 GemmSchedule schedule_of(Form form) {
   GemmSchedule schedule;
   schedule.family = Family::kBlackwell;
-  schedule.block_n = form == Form::kSwapped ? 32 : 64;
+  schedule.block_n = form == Form::kSwapped ? 32 : form == Form::kBlocks ? 256 : form == Form::kScales ? 128 : 64;
   schedule.swap_ab = form == Form::kSwapped;
   schedule.cta_group = form == Form::kPair ? 2 : 1;
   schedule.cluster = ClusterShape{form == Form::kPair ? 2 : 1, 1};
@@ -147,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(, BlackwellGemmGroupFaults, testing::ValuesIn(kFaults),
 
 TEST(BlackwellGemmGroups, HaveNoFindingWithoutAMistake) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form : {Form::kRows, Form::kPointers}) {
+  for (const Form form : {Form::kRows, Form::kPointers, Form::kBlocks, Form::kScales}) {
     const test::Findings findings = findings_of(form, {});
     EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
   }
