@@ -101,6 +101,11 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   if (gated && promotes && quantizes(problem))
     blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue) + " of operands whose blocks have f32 scales",
                      "gates without quantize() there, and both where scales are none, per_tensor or per_token");
+  if (problem.groups.any() && is_block_scaled(problem.dtype.a)) {
+    const std::string scales = fmt::format("true with operands in {}", to_string(problem.dtype.a));
+    if (problem.groups.gather) blackwell.refuse("/problem/groups/gather", scales, "false there");
+    if (problem.groups.pointers) blackwell.refuse("/problem/groups/pointers", scales, "false there");
+  }
   blackwell.has_only(schedule, kBlackwellFields);
   const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {
     if (!value.is_auto()) blackwell.takes(path, value.value(), built);

@@ -217,6 +217,7 @@ void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
 ///   [count]: a group begins where the one before it ends, and the first one at row 0.
 /// - masked: a is [count, m / count, k] and d likewise. `counts` [count]: a group has so many rows, its first ones.
 ///   scale_a per_block is [count, k / 128, m / count].
+/// Atoms of scales begin anew with each group: contract/scale_atoms.h.
 /// - batch: as masked, and every row belongs to its group, so there are no bounds. A launch says how far a group's
 ///   matrix lies from the next: GemmTensors::a_batch_stride.
 /// - k: a is [rows, m / count] and b [rows, n], layout tn, and d is [count, m / count, n]. `starts` or `ends` say which

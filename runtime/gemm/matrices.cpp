@@ -22,10 +22,13 @@ std::int64_t scaled_rows(const LoadedGemm& kernel, std::int64_t m, std::int64_t 
 
 bool own_scales(const LoadedGemm& kernel) noexcept { return kernel.groups.is_even() && !kernel.groups.gather; }
 
-std::int64_t scale_atom_rows(const LoadedGemm& kernel, std::int64_t m) noexcept {
-  const std::int64_t groups = kernel.groups.count;
-  if (kernel.groups.kind == GroupKind::kMasked) return groups * contract::scale_atom_rows_of_groups(m / groups, 1);
-  return contract::scale_atom_rows_of_groups(m, groups);
+std::int64_t scale_atom_rows(const GemmGroups& groups, std::int64_t m) noexcept {
+  if (groups.kind == GroupKind::kMasked) return groups.count * contract::scale_atom_rows_of_groups(m / groups.count, 1);
+  return contract::scale_atom_rows_of_groups(m, groups.count);
+}
+
+std::int64_t scale_atom_rows_of_b(const GemmGroups& groups, std::int64_t n) noexcept {
+  return groups.count * contract::scale_atom_rows_of_groups(n, 1);
 }
 
 std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) noexcept {
@@ -66,7 +69,7 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
     const std::int64_t atoms = scale_atoms_of_row(kernel.d_columns, spec.d);
     const std::int64_t row = spec.rows_of_scales ? kernel.d_columns / scale_vector(spec.d) : atoms;
     const std::int64_t unit = spec.rows_of_scales ? 1 : contract::kScaleAtomBytes;
-    const std::int64_t rows = spec.rows_of_scales ? m : scale_atom_rows(kernel, m);
+    const std::int64_t rows = spec.rows_of_scales ? m : scale_atom_rows(kernel.groups, m);
     of.scale_d_stride = or_contiguous(t.scale_d_stride, row);
     of.scale_d = {t.scale_d, DType::kE4m3, rows, row * unit, (CheckedInt(of.scale_d_stride) * unit).or_most()};
   } else if (spec.quantizes) {

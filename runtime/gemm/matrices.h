@@ -22,7 +22,9 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
 /// Of block-scaled operands: atoms of scales of 128 rows, side by side along k.
 std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) noexcept;
 /// Rows of atoms of the scales of `m` rows of a or d: with groups the most that there may be.
-std::int64_t scale_atom_rows(const LoadedGemm& kernel, std::int64_t m) noexcept;
+std::int64_t scale_atom_rows(const GemmGroups& groups, std::int64_t m) noexcept;
+/// The same of n rows of each group's b.
+std::int64_t scale_atom_rows_of_b(const GemmGroups& groups, std::int64_t n) noexcept;
 /// Rows of a whose scales of blocks lie side by side.
 std::int64_t scaled_rows(const LoadedGemm& kernel, std::int64_t m, std::int64_t source_rows) noexcept;
 /// Whether each group has scales of its own of blocks of a.

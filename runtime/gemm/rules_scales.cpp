@@ -45,10 +45,11 @@ void GemmRules::block_scales() {
 
 void GemmRules::atom_scales() {
   const std::int64_t needed = scale_atoms_of_row(kernel_.k, spec_.a);
-  constexpr std::int64_t kRows = contract::kScaleAtomRows;
   constexpr int kBytes = contract::kScaleAtomBytes;
-  scales_fit("/scale_a_stride", tensors_.scale_a, (tensors_.m + kRows - 1) / kRows, of_.scale_a_stride, kBytes);
-  scales_fit("/scale_b_stride", tensors_.scale_b, (kernel_.n + kRows - 1) / kRows, of_.scale_b_stride, kBytes);
+  scales_fit("/scale_a_stride", tensors_.scale_a, scale_atom_rows(kernel_.groups, tensors_.m), of_.scale_a_stride,
+             kBytes);
+  scales_fit("/scale_b_stride", tensors_.scale_b, scale_atom_rows_of_b(kernel_.groups, kernel_.n), of_.scale_b_stride,
+             kBytes);
   const auto atoms = [&](const std::string& path, DevicePtr address, std::int64_t stride) {
     aligned(path, address, kRowAlignment);
     bad(stride < needed, path + "_stride", [&] {
@@ -108,11 +109,10 @@ void GemmRules::result_scales() {
   } else if (is_block_scaled(spec_.a)) {
     const auto atoms_of = [&](DevicePtr address, std::int64_t rows, std::int64_t stride) {
       const std::int64_t bytes = scale_atoms_of_row(kernel_.k, spec_.a) * contract::kScaleAtomBytes;
-      return Matrix{address, DType::kE4m3, (rows + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows, bytes,
-                    (CheckedInt(stride) * contract::kScaleAtomBytes).or_most()};
+      return Matrix{address, DType::kE4m3, rows, bytes, (CheckedInt(stride) * contract::kScaleAtomBytes).or_most()};
     };
-    apart(atoms_of(tensors_.scale_a, tensors_.m, of_.scale_a_stride), "scale_a");
-    apart(atoms_of(tensors_.scale_b, kernel_.n, of_.scale_b_stride), "scale_b");
+    apart(atoms_of(tensors_.scale_a, scale_atom_rows(kernel_.groups, tensors_.m), of_.scale_a_stride), "scale_a");
+    apart(atoms_of(tensors_.scale_b, scale_atom_rows_of_b(kernel_.groups, kernel_.n), of_.scale_b_stride), "scale_b");
   } else {
     apart(of_words(tensors_.scale_a, tokens ? rows_of_a : 1), "scale_a");
     apart(of_words(tensors_.scale_b, groups * (tokens ? kernel_.n : 1)), "scale_b");

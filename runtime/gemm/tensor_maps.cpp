@@ -63,14 +63,14 @@ Matrix as_bytes(Matrix matrix) {
   return matrix;
 }
 
-/// Atoms of scales, [rows / 128][stride][512 bytes], as words.
-TensorMapRequest scale_map(DevicePtr address, std::int64_t atoms, std::int64_t rows, std::int64_t stride, int box_atoms,
-                           int box_rows) {
+/// Atoms of scales, [rows of atoms][stride][512 bytes], as words.
+TensorMapRequest scale_map(DevicePtr address, std::int64_t atoms, std::int64_t atom_rows, std::int64_t stride,
+                           int box_atoms, int box_rows) {
   constexpr int kAtom = contract::kScaleAtomBytes;
   TensorMapRequest map{.address = address, .dtype = DType::kF32, .rank = 3, .swizzle = Swizzle::kNone};
   map.dims[0] = kAtom / 4;
   map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, atoms));
-  map.dims[2] = static_cast<std::uint64_t>((rows + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows);
+  map.dims[2] = static_cast<std::uint64_t>(atom_rows);
   map.strides_bytes[0] = kAtom;
   // Of one row: any legal stride.
   map.strides_bytes[1] = (map.dims[2] > 1 ? static_cast<std::uint64_t>(stride) : map.dims[1]) * kAtom;
@@ -154,13 +154,16 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   maps.has_scales = shape.scale_atoms > 0;
   if (!maps.has_scales) return maps;
   const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);
-  const auto scales = [&](const Matrix& matrix, DevicePtr address, std::int64_t stride, int box_rows) {
-    return scale_map(address, atoms, matrix.rows, stride, shape.scale_atoms, box_rows);
+  const auto scales = [&](bool of_b, int box_rows) {
+    const bool stands_in = of.b.rows < groups.count;  // for nothing: one matrix of a zero
+    const std::int64_t atom_rows = stands_in ? 1
+                                   : of_b    ? scale_atom_rows_of_b(groups, of.b.rows / groups.count)
+                                             : scale_atom_rows(groups, of.a.rows);
+    return scale_map(of_b ? tensors.scale_b : tensors.scale_a, atoms, atom_rows,
+                     of_b ? of.scale_b_stride : of.scale_a_stride, shape.scale_atoms, box_rows);
   };
-  maps.scales_a =
-      scales(rows, swap ? tensors.scale_b : tensors.scale_a, swap ? of.scale_b_stride : of.scale_a_stride, 1);
-  maps.scales_b = scales(columns, swap ? tensors.scale_a : tensors.scale_b,
-                         swap ? of.scale_a_stride : of.scale_b_stride, contract::blackwell_gemm_column_atoms(shape));
+  maps.scales_a = scales(swap, 1);
+  maps.scales_b = scales(!swap, contract::blackwell_gemm_column_atoms(shape));
   return maps;
 }
 

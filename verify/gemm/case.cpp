@@ -28,8 +28,10 @@ void HostMatrix::allocate() {
   // Past the ends of rows and k, TMA fills in zeros. Every finite scale leaves them zero.
   const auto largest = static_cast<std::byte>(nan_scale(dtype) - 1);
   const int vector = scale_vector(dtype);
-  scales.assign(static_cast<std::size_t>(contract::block_scale_bytes(rows, static_cast<std::int32_t>(columns), vector)),
-                largest);
+  const std::int64_t scaled = scale_rows.empty() ? rows : atom_rows * contract::kScaleAtomRows;
+  scales.assign(
+      static_cast<std::size_t>(contract::block_scale_bytes(scaled, static_cast<std::int32_t>(columns), vector)),
+      largest);
 }
 
 std::byte* HostMatrix::row(std::int64_t index) {
@@ -45,14 +47,52 @@ void HostMatrix::set_row(std::int64_t index, std::span<const float> values) {
   if (values.size() % vector != 0)
     throw Error(fmt::format("HostMatrix::set_row: {} values of {} are no whole number of blocks of {}", values.size(),
                             to_string(dtype), vector));
-  for (std::size_t first = 0; first < values.size(); first += vector)
-    scale_byte(index, static_cast<std::int64_t>(first / vector)) = static_cast<std::byte>(
+  for (std::size_t first = 0; first < values.size(); first += vector) {
+    const auto scale = static_cast<std::byte>(
         quantize_block(dtype, values.subspan(first, vector), row(index) + bytes_of(dtype, first)));
+    if (has_scales(index)) scale_byte(index, static_cast<std::int64_t>(first / vector)) = scale;
+  }
+}
+
+void HostMatrix::copy_scales(std::int64_t to, const HostMatrix& from, std::int64_t row) {
+  if (!is_block_scaled(dtype) || !from.has_scales(row)) return;
+  for (std::int64_t block = 0; block * scale_vector(dtype) < columns; ++block)
+    scale_byte(to, block) = from.scales[from.scale_index(row, block)];
+}
+
+HostMatrix HostMatrix::slice(std::int64_t first, std::int64_t count) const {
+  HostMatrix part = *this;
+  part.rows = count;
+  part.scale_rows.clear();
+  if (bytes.empty()) return part;
+  part.allocate();
+  std::copy(row(first), row(first + count), part.bytes.data());
+  for (std::int64_t i = 0; i < count; ++i) part.copy_scales(i, *this, first + i);
+  return part;
+}
+
+HostMatrix HostMatrix::gathered(std::span<const std::int32_t> from) const {
+  HostMatrix part = *this;
+  part.rows = static_cast<std::int64_t>(from.size());
+  part.scale_rows.clear();
+  part.allocate();
+  const std::vector<float> zeros(static_cast<std::size_t>(columns), 0.f);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const auto to = static_cast<std::int64_t>(i);
+    if (from[i] < 0) {
+      part.set_row(to, zeros);
+      continue;
+    }
+    std::copy(row(from[i]), row(from[i] + 1), part.row(to));
+    part.copy_scales(to, *this, from[i]);
+  }
+  return part;
 }
 
 std::size_t HostMatrix::scale_index(std::int64_t index, std::int64_t block) const {
   const std::int32_t atoms = contract::scale_atoms_of_row(static_cast<std::int32_t>(columns), scale_vector(dtype));
-  return static_cast<std::size_t>(contract::block_scale_offset(atoms, index, static_cast<std::int32_t>(block)));
+  const std::int64_t scaled = scale_rows.empty() ? index : scale_rows[static_cast<std::size_t>(index)];
+  return static_cast<std::size_t>(contract::block_scale_offset(atoms, scaled, static_cast<std::int32_t>(block)));
 }
 std::byte& HostMatrix::scale_byte(std::int64_t index, std::int64_t block) { return scales[scale_index(index, block)]; }
 float HostMatrix::scale(std::int64_t index, std::int64_t block) const {
@@ -175,6 +215,30 @@ double GemmCase::bytes() const {
          8;
 }
 
+namespace {
+
+/// Where block-scaled operands of groups have their scales.
+void place_scales(GemmCase& call) {
+  const GemmGroups& groups = call.problem.groups;
+  if (!groups.any() || !is_block_scaled(call.problem.dtype.a)) return;
+  constexpr std::int64_t kRows = contract::kScaleAtomRows;
+  const auto place = [&](HostMatrix& matrix, std::int64_t first, std::int64_t count, std::int64_t atoms) {
+    for (std::int64_t row = 0; row < count; ++row)
+      matrix.scale_rows[static_cast<std::size_t>(first + row)] = atoms * kRows + row;
+  };
+  for (HostMatrix* matrix : {&call.a, &call.b}) matrix->scale_rows.assign(static_cast<std::size_t>(matrix->rows), -1);
+  const std::int64_t n = call.problem.n, of_b = (n + kRows - 1) / kRows, capacity = call.m / groups.count;
+  call.b.atom_rows = of_b * groups.count, call.a.atom_rows = call.atom_rows();
+  for (int g = 0; g < groups.count; ++g) {
+    const GemmCase::Rows rows = call.rows_of_group(g);
+    const bool masked = groups.kind == GroupKind::kMasked;
+    place(call.b, g * n, n, g * of_b);
+    place(call.a, rows.first, masked ? capacity : rows.count(), call.atom_rows_ahead(g));
+  }
+}
+
+}  // namespace
+
 void lay_out(GemmCase& call, int padding) {
   const GemmProblem& problem = call.problem;
   call.epilogue = parse_epilogue(problem.epilogue);
@@ -203,6 +267,7 @@ void lay_out(GemmCase& call, int padding) {
     extents(call.bias, problem.dtype.c, groups, n);
     call.bias.stride = n;
   }
+  place_scales(call);
   call.d_stride = stride_of(problem.dtype.d, call.d_columns());
   if (call.epilogue.squares) call.squares_stride = rounded_up(m, 4) + padding;
   if (call.epilogue.rstd) call.squares_a_stride = rounded_up(m, 4) + padding;

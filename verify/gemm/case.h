@@ -22,6 +22,9 @@ struct HostMatrix {
   std::int64_t rows = 0, columns = 0, stride = 0;
   std::vector<std::byte> bytes;
   std::vector<std::byte> scales;  // block-scaled dtypes only, in the layout of contract/block_scales.h
+  /// Of groups: the row of scales that each row has, -1 for none, and rows of atoms in all. Empty: rows have their own.
+  std::vector<std::int64_t> scale_rows;
+  std::int64_t atom_rows = 0;
 
   /// Makes `bytes` and `scales` as large as the extents need. All bytes are NaN if the dtype has it, and scales have
   /// their largest value.
@@ -33,6 +36,12 @@ struct HostMatrix {
   void set_row(std::int64_t index, std::span<const float> values);
   /// Scale `block` of a row, for elements [block, block + 1) * scale_vector(dtype).
   std::byte& scale_byte(std::int64_t index, std::int64_t block);
+  bool has_scales(std::int64_t index) const {
+    return scale_rows.empty() || scale_rows[static_cast<std::size_t>(index)] >= 0;
+  }
+  /// `count` rows from `first` on, or those of `rows`, -1 being zeros: as a matrix of its own.
+  HostMatrix slice(std::int64_t first, std::int64_t count) const;
+  HostMatrix gathered(std::span<const std::int32_t> rows) const;
   float scale(std::int64_t index, std::int64_t block) const;
   /// Elements [first, first + count) of a row.
   void decode(std::int64_t index, std::int64_t first, std::size_t count, double* to) const;
@@ -41,6 +50,7 @@ struct HostMatrix {
 
  private:
   std::size_t scale_index(std::int64_t index, std::int64_t block) const;
+  void copy_scales(std::int64_t to, const HostMatrix& from, std::int64_t row);
 };
 
 /// Elements of k, and of n, that share an f32 scale if scales are per_block.

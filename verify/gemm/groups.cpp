@@ -6,6 +6,7 @@
 #include <span>
 
 #include "contract/scale_atoms.h"
+#include "kernelwright/verify/formats/block_formats.h"
 #include "kernelwright/verify/gemm/groups.h"
 #include "kernelwright/verify/random.h"
 
@@ -41,31 +42,6 @@ std::vector<int> draw_counts(const GemmProblem& problem, const GemmShape& shape,
     if (at(group) < most) ++at(group);
   }
   return counts;
-}
-
-/// Rows `sources` of a matrix; zeros for -1.
-HostMatrix gathered(const HostMatrix& all, const std::vector<std::int32_t>& sources) {
-  HostMatrix part = all;
-  part.rows = static_cast<std::int64_t>(sources.size());
-  part.allocate();
-  const std::vector<float> zeros(static_cast<std::size_t>(all.columns), 0.f);
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto row = static_cast<std::int64_t>(i);
-    if (sources[i] < 0)
-      part.set_row(row, zeros);
-    else
-      std::copy(all.row(sources[i]), all.row(sources[i] + 1), part.row(row));
-  }
-  return part;
-}
-
-HostMatrix slice(const HostMatrix& all, std::int64_t first, std::int64_t rows) {
-  HostMatrix part = all;
-  part.rows = rows;
-  if (all.bytes.empty()) return part;
-  const auto begin = all.bytes.begin() + (all.row(first) - all.bytes.data());
-  part.bytes.assign(begin, begin + (all.row(first + rows) - all.row(first)));
-  return part;
 }
 
 }  // namespace
@@ -198,14 +174,14 @@ GemmCase GemmCase::dense_group(int group) const {
   if (problem.groups.slices_k()) {
     const Rows of_k = bounded_rows(group);
     dense.problem.k = of_k.count();
-    dense.a = slice(a, of_k.first, of_k.count()), dense.b = slice(b, of_k.first, of_k.count());
+    dense.a = a.slice(of_k.first, of_k.count()), dense.b = b.slice(of_k.first, of_k.count());
   } else {
-    dense.a = picks ? gathered(a, sources) : slice(a, rows.first, rows.count());
+    dense.a = picks ? a.gathered(sources) : a.slice(rows.first, rows.count());
     const std::int64_t rows_of_b = b.rows / problem.groups.count;
-    dense.b = slice(b, group * rows_of_b, rows_of_b);
+    dense.b = b.slice(group * rows_of_b, rows_of_b);
   }
-  if (epilogue.c) dense.c = problem.groups.scatter ? gathered(c, places) : slice(c, rows.first, rows.count());
-  if (epilogue.bias) dense.bias = slice(bias, group, 1);
+  if (epilogue.c) dense.c = problem.groups.scatter ? c.gathered(places) : c.slice(rows.first, rows.count());
+  if (epilogue.bias) dense.bias = bias.slice(group, 1);
   dense.scale_a_stride = scale_a_stride, dense.scale_b_stride = scale_b_stride, dense.d_stride = d_stride;
   dense.tensor_scale = tensor_scale;
   if (epilogue.makes_blocks()) dense.scale_d_stride = scale_d_stride;
@@ -228,6 +204,7 @@ GemmCase GemmCase::dense_group(int group) const {
       dense.scale_b = floats(scale_b, group * n, n);
       break;
     case ScaleKind::kPerBlock: {
+      if (!has_f32_block_scales()) break;
       const std::int64_t of_b = scale_rows_of_b(problem.n, epilogue.gated) * scale_b_stride;
       dense.scale_b = floats(scale_b, group * of_b, of_b);
       const bool own = problem.groups.is_even() && !problem.groups.gather;  // scales of a of each group
@@ -251,12 +228,31 @@ GemmCase GemmCase::dense_group(int group) const {
   return dense;
 }
 
+namespace {
+
+/// Makes the scales of rows that are not `read` NaN, and those that pad a group's atoms.
+void hide_scales(HostMatrix& matrix, const std::vector<bool>& read) {
+  if (matrix.scale_rows.empty()) return;
+  constexpr int kOfAtom = contract::ScaleAtom::kScales;
+  const std::int32_t atoms =
+      contract::scale_atoms_of_row(static_cast<std::int32_t>(matrix.columns), scale_vector(matrix.dtype));
+  std::vector<bool> used(static_cast<std::size_t>(matrix.atom_rows * contract::ScaleAtom::kRows), false);
+  for (std::size_t row = 0; row < read.size(); ++row)
+    if (read[row]) used[static_cast<std::size_t>(matrix.scale_rows[row])] = true;
+  for (std::size_t row = 0; row < used.size(); ++row)
+    for (int scale = 0; !used[row] && scale < atoms * kOfAtom; ++scale)
+      matrix.scales[static_cast<std::size_t>(contract::block_scale_offset(
+          atoms, static_cast<std::int64_t>(row), scale))] = static_cast<std::byte>(nan_scale(matrix.dtype));
+}
+
+}  // namespace
+
 void hide_rows_outside_groups(GemmCase& call) {
   if (!call.problem.groups.has_bounds()) return;
   const auto hide = [](HostMatrix& matrix, const std::vector<bool>& read) {
     for (std::size_t row = 0; row < read.size() && !matrix.bytes.empty(); ++row) {
       if (read[row]) continue;
-      HostMatrix one = slice(matrix, static_cast<std::int64_t>(row), 1);
+      HostMatrix one = matrix.slice(static_cast<std::int64_t>(row), 1);
       one.allocate();
       std::memcpy(matrix.row(static_cast<std::int64_t>(row)), one.bytes.data(), one.bytes.size());
     }
@@ -282,6 +278,7 @@ void hide_rows_outside_groups(GemmCase& call) {
   }
   hide(call.a, of_a);
   hide(call.c, of_d);
+  hide_scales(call.a, of_a);
   const auto blocks = static_cast<std::size_t>((call.problem.k + kScaleBlock - 1) / kScaleBlock);
   const bool masked = call.problem.groups.kind == GroupKind::kMasked && !gathers;
   const std::size_t side_by_side =

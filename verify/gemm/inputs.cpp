@@ -54,7 +54,7 @@ void draw_blocks(Random& random, HostMatrix& matrix, std::int64_t row, std::vect
   for (float& value : values)
     if (std::fabs(value) == 5) value = std::copysign(6.f, value);  // e2m1 cannot hold 5
   encode_row(matrix.dtype, values, matrix.row(row));
-  for (std::size_t block = 0; block < values.size() / vector; ++block)
+  for (std::size_t block = 0; matrix.has_scales(row) && block < values.size() / vector; ++block)
     matrix.scale_byte(row, static_cast<std::int64_t>(block)) =
         static_cast<std::byte>(encode_scale(matrix.dtype, draw_scale(random, true)));
 }

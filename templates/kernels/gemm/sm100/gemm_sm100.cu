@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   if (warp < kMmaWarp) {
     TileStore(params, shared, work, tensor, rank, warp).run();
   } else if (warp == kMmaWarp) {
-    if (leads(rank) && ptx::elect_one()) Multiplier(shared, work, tensor, rank).run();
+    if (leads(rank) && ptx::elect_one()) Multiplier(params, shared, work, tensor, rank).run();
   } else if (warp == kLoadWarp) {
     load_operands<spec::kGather>(params, shared, work, rank);
   } else if (!spec::kPointers && warp == kItemWarp) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/gemm/gemm_epilogue.cuh"
-#include "kernels/gemm/sm100/gemm_sm100_tiles.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_items.cuh"
 #include "policy/scattered_row.cuh"
 #include "tile/element_run.cuh"
 

@@ -53,9 +53,9 @@ __device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap
   }
 }
 /// Loads atoms of scales, for this CTA alone.
-__device__ __forceinline__ void load_atoms(uint32_t to, const contract::TensorMap& map, int slab, int row,
+__device__ __forceinline__ void load_atoms(uint32_t to, const contract::TensorMap& map, int slab, PlaceOfScales place,
                                            uint32_t full) {
-  const int k = slab * kScaleAtoms, atom = row / contract::kScaleAtomRows;
+  const int k = slab * kScaleAtoms, atom = static_cast<int>(place.atoms) + place.first / contract::kScaleAtomRows;
   if constexpr (kPair)
     ptx::cp_async_bulk_tensor_3d_pair(to, map, 0, k, atom, full);
   else
@@ -137,8 +137,9 @@ class Loader {
                                            static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
       }
       if constexpr (kBlockScaled && kWhich == Operand::kOther) {
-        load_atoms(to.scales_a(), params_.scales_a, slab + j, item.row, full);
-        if constexpr (!kGathers) load_atoms(to.scales_b(), params_.scales_b, slab + j, item.column, full);
+        load_atoms(to.scales_a(), params_.scales_a, slab + j, place_of_scales<true>(params_, item), full);
+        if constexpr (!kGathers)
+          load_atoms(to.scales_b(), params_.scales_b, slab + j, place_of_scales<false>(params_, item), full);
       }
     }
   }
@@ -169,10 +170,11 @@ __device__ __forceinline__ void gather_scales(const EntryParams& params, const S
   pipeline::InputProducer<Input> input(shared.input(), payload);
   for_each_item<false>(shared, work, [&](int index) {
     const Item item = work.at<false>(index, rank);
-    const int column = item.column + static_cast<int>(lane), within = column % kAtomRows;
-    const bool exists = lane < kColumns && column < params.n;
+    const PlaceOfScales place = place_of_scales<false>(params, item);
+    const int column = place.first + static_cast<int>(lane), within = column % kAtomRows;
+    const bool exists = lane < kColumns && item.column + static_cast<int>(lane) < columns_end(params, item);
     const uint32_t* const from =
-        atoms + (column / kAtomRows) * params.scale_b_stride * kAtomWords + within % 32 * 4 + within / 32;
+        atoms + (place.atoms + column / kAtomRows) * params.scale_b_stride * kAtomWords + within % 32 * 4 + within / 32;
 #pragma unroll 1
     for (int slab = item.slabs.begin; slab < item.slabs.end; slab += spec::kKGroup) {
       uint32_t words[spec::kKGroup * kAtoms];

@@ -10,8 +10,10 @@ namespace {
 /// the products that read it have ended, in every CTA that loads into it.
 class Multiplier {
  public:
-  __device__ __forceinline__ Multiplier(const Shared& shared, const AnyWork& work, uint32_t tensor, uint32_t rank)
-      : shared_(shared),
+  __device__ __forceinline__ Multiplier(const EntryParams& params, const Shared& shared, const AnyWork& work,
+                                        uint32_t tensor, uint32_t rank)
+      : params_(params),
+        shared_(shared),
         work_(work),
         rank_(rank),
         scales_{tensor + kTensorColumns.scales_a, tensor + kTensorColumns.scales_b, 0},
@@ -20,11 +22,11 @@ class Multiplier {
 
   __device__ __forceinline__ void run() {
     for_each_item<true>(shared_, work_, [&](int index) {
-      const WholeItem item = item_at(index);
+      const auto item = item_at<kSearches>(index);
       const int groups = item.slabs.groups();
       if (kParts > 1 && groups == 0) return;  // there is nothing to add
       if constexpr (kBlockScaled && !kGathers)
-        scales_.first = static_cast<uint32_t>(item.column) % contract::kScaleAtomRows / 32;
+        scales_.first = first_scale<kSearches>(item) % contract::kScaleAtomRows / 32;
       if constexpr (kPerSlab)
         multiply_slabs(item.slabs);
       else
@@ -33,12 +35,23 @@ class Multiplier {
   }
 
  private:
-  /// Products of all groups have the same slabs, and no other part of an item matters: nothing is searched for.
-  __device__ __forceinline__ WholeItem item_at(int index) const {
-    if constexpr (kGrouped)
-      return {0, 0, work_.slabs_of(0), 0, 0};
-    else
+  /// Whether the thread looks for an item's group: where its columns may begin amid an atom of scales. Else products of
+  /// all groups have the same slabs, and no other part of an item matters.
+  enum : bool { kSearches = !kGrouped || (kBlockScaled && !kGathers && kColumns % contract::kScaleAtomRows != 0) };
+  template <bool kSearch>
+  __device__ __forceinline__ auto item_at(int index) const {
+    if constexpr (kSearch)
       return work_.at<true>(index, rank_);
+    else
+      return WholeItem{0, 0, work_.slabs_of(0), 0, 0};
+  }
+  /// The column whose scale is the first of the tile's; of tiles of whole atoms any multiple of an atom's.
+  template <bool kSearch, class AnyItem>
+  __device__ __forceinline__ uint32_t first_scale(const AnyItem& item) const {
+    if constexpr (kSearch)
+      return static_cast<uint32_t>(place_of_scales<false>(params_, item).first);
+    else
+      return static_cast<uint32_t>(item.column);
   }
   /// The CTAs that hold the sums of these products.
   __device__ __forceinline__ Commit commit_sums() const { return {static_cast<uint16_t>(((1 << kCtas) - 1) << rank_)}; }
@@ -77,6 +90,7 @@ class Multiplier {
     Product::issue(sums, from.a(), from.b(), accumulate, scales_);
   }
 
+  const EntryParams& params_;
   const Shared& shared_;
   const AnyWork& work_;
   const uint32_t rank_;

@@ -7,7 +7,7 @@
 
 #include "kernels/gemm/gemm_blocks.cuh"
 #include "kernels/gemm/gemm_quantize.cuh"
-#include "kernels/gemm/sm100/gemm_sm100_tiles.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_items.cuh"
 #include "ptx/memory.cuh"
 
 namespace kernelwright {

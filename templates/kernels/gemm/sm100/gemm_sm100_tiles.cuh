@@ -1,5 +1,4 @@
-/// Tiles of gemm_sm100: constants of its Spec, the ranks of a cluster, and the work that every role derives from the
-/// launch.
+/// Tiles of gemm_sm100: constants of its Spec, the ranks of a cluster, and shared memory.
 #pragma once
 
 #include "spec.h"
@@ -15,7 +14,6 @@
 #include "policy/either.cuh"
 #include "policy/group_atoms.cuh"
 #include "policy/group_table.cuh"
-#include "policy/tile_raster.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/launch.cuh"
@@ -100,11 +98,15 @@ static_assert(!kPerSlab || kSlabDepth == 128, "a slab has a scale");
 constexpr int kScaleAtoms = kShape.scale_atoms;
 static_assert(kGrouped == kAnyGroups, "groups of rows with bounds");
 static_assert(!spec::kPointers || (kGrouped && kClusterSize == 1), "threads copy matrices b to their own CTA");
-static_assert(!kGrouped || (kParts == 1 && !kQueued && !kBlockScaled && !kLeftMnMajor),
+static_assert(!kGrouped || (kParts == 1 && !kQueued && !kLeftMnMajor),
               "a CTA walks many tiles, which it finds by the bounds; rows of a have k innermost");
-// Whether roles ask where a group begins, and where its scales do: with block-scaled results. And whether the CTA
+static_assert(!kGrouped || !kBlockScaled || !(spec::kGather || spec::kPointers), "scales lie as rows and matrices do");
+// Whether roles ask where a group begins, and where its scales do: with scales in atoms. And whether the CTA
 // counts atoms of groups for that.
-enum : bool { kCountsFromGroups = kGrouped && kMakesBlocks, kCountsAtoms = kCountsFromGroups && !kMasked };
+enum : bool {
+  kCountsFromGroups = kGrouped && (kMakesBlocks || kBlockScaled),
+  kCountsAtoms = kCountsFromGroups && !kMasked
+};
 using Groups =
     policy::GroupTable<static_cast<GroupKind>(spec::kGroups), static_cast<GroupBounds>(spec::kBounds),
                        spec::kMostGroups, spec::kSwapAb ? kColumns * kClusterN : kRows * kClusterM, spec::kPointers>;
@@ -215,178 +217,6 @@ struct Shared {
   __device__ uint32_t groups() const { return base + contract::blackwell_gemm_groups_offset(kShape); }
 };
 static_assert(kBarriers.empty == kBarriers.full + Input::num_group_stages, "a ring's barriers, as it counts them");
-
-/// The launch's groups. Kernels without groups do not call it.
-template <class Params>
-__device__ __forceinline__ const contract::GemmGroupsParams& groups_of(const Params& params) {
-  return params.groups;
-}
-
-/// A range of slabs of k.
-struct Part {
-  int begin, end;
-  __device__ int groups() const { return (end - begin + spec::kKGroup - 1) / spec::kKGroup; }
-};
-/// A CTA's tile: its first row and column, the part of k, and its place in the workspace.
-struct WholeItem {
-  int row, column;
-  Part slabs;
-  int part, place;
-};
-/// With groups: also whose b it is, and where the rows and columns end that it may write.
-struct GroupedItem : WholeItem {
-  int group, row_end, column_end;
-};
-/// With scales in atoms: also the group's first row of d, and rows of atoms ahead of the group's.
-struct ScaledItem : GroupedItem {
-  int first, atom;
-};
-using AnyGroupedItem = policy::Either<kCountsFromGroups, ScaledItem, GroupedItem>::type;
-using Item = policy::Either<kGrouped, AnyGroupedItem, WholeItem>::type;
-
-/// The work of the launch. Every role derives the same. An item is a part of a cluster's tile; all parts of a tile
-/// follow each other.
-struct Work {
-  policy::TileRaster raster;  // its rows are rows of clusters
-  int slabs;                  // of k
-  int first;                  // the cluster's first item
-  bool turned;
-
-  __device__ __forceinline__ Work(const BlackwellGemmParams& params, const Shared&, int first_item)
-      : first(first_item) {
-    constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN;
-    const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
-    turned = params.launch.bands_of_n;
-    raster = {turned ? columns : rows, turned ? rows : columns, params.launch.band};
-    slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
-  }
-  __device__ __forceinline__ int count() const { return raster.count() * kParts; }
-  /// The slabs of a part: whole groups, except at the last part's end. A part may be empty.
-  __device__ __forceinline__ Part slabs_of(int part) const {
-    if constexpr (kParts == 1) return {0, slabs};
-    const int groups = (slabs + spec::kKGroup - 1) / spec::kKGroup;
-    return {groups * part / kParts * spec::kKGroup, min(slabs, groups * (part + 1) / kParts * spec::kKGroup)};
-  }
-  template <bool kAlone>
-  __device__ __forceinline__ Item at(int index, uint32_t rank) const {
-    const int number = index / kParts, part = index % kParts;
-    const policy::TileRaster::Tile tile = raster.at(number);
-    const int row = turned ? tile.column : tile.row, column = turned ? tile.row : tile.column;
-    return {(row * kClusterM + static_cast<int>(rank_m(rank))) * kRows,
-            (column * kClusterN + static_cast<int>(rank_n(rank))) * kColumns, slabs_of(part), part,
-            number * kClusterSize + static_cast<int>(rank)};
-  }
-};
-
-/// The same of groups. Tiles of a group follow each other, and are walked in bands as those of a whole GEMM are. The
-/// table of groups must have been made, and the CTA synchronised. A template, so that kernels without groups have none
-/// of its constants.
-template <class Table>
-struct GroupedWork {
-  int first;
-
-  __device__ __forceinline__ GroupedWork(const EntryParams& params, const Shared& shared, int first_item)
-      : first(first_item),
-        groups_(shared.groups(), groups_of(params)),
-        atoms_(shared.groups()),
-        slabs_((params.k + kSlabDepth - 1) / kSlabDepth),
-        band_(params.launch.band),
-        turned_(params.launch.bands_of_n),
-        others_(spec::kSwapAb ? params.m : params.n),
-        capacity_(groups_of(params).capacity),
-        tiles_of_others_((others_ + kOtherTile - 1) / kOtherTile),
-        count_(groups_.tiles() * tiles_of_others_) {}
-  __device__ __forceinline__ int count() const { return count_; }
-  __device__ __forceinline__ Part slabs_of(int) const { return {0, slabs_}; }
-  /// kAlone: one thread calls it, else all lanes of a warp. The compiler does not know that words of shared memory are
-  /// the same in all lanes: a reduction tells it.
-  template <bool kAlone>
-  __device__ __forceinline__ Item at(int index, uint32_t rank) const {
-    typename Table::Item item;
-    if constexpr (kAlone) {
-      item = groups_.find(index, tiles_of_others_);
-    } else {
-      item = groups_.find_by_warp(index, tiles_of_others_);
-      for (int* const word : {&item.group, &item.first, &item.end, &item.tiles, &item.within})
-        *word = ptx::uniform(*word);
-    }
-    const int rows = spec::kSwapAb ? tiles_of_others_ : item.tiles;
-    const int columns = spec::kSwapAb ? item.tiles : tiles_of_others_;
-    const policy::TileRaster raster{turned_ ? columns : rows, turned_ ? rows : columns, band_};
-    const policy::TileRaster::Tile tile = raster.at(item.within);
-    const int row = ((turned_ ? tile.column : tile.row) * kClusterM + static_cast<int>(rank_m(rank))) * kRows;
-    const int column = ((turned_ ? tile.row : tile.column) * kClusterN + static_cast<int>(rank_n(rank))) * kColumns;
-    if constexpr (spec::kSwapAb)
-      return with_scales<kAlone, Item>({{row, item.first + column, slabs_of(0), 0, 0}, item.group, others_, item.end},
-                                       item.first);
-    else
-      return with_scales<kAlone, Item>({{item.first + row, column, slabs_of(0), 0, 0}, item.group, item.end, others_},
-                                       item.first);
-  }
-
- private:
-  template <bool kAlone, class AnyItem>
-  __device__ __forceinline__ AnyItem with_scales(const GroupedItem& item, int first) const {
-    if constexpr (kCountsFromGroups) {
-      int atom;
-      if constexpr (kMasked)
-        atom = item.group * ((capacity_ + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows);
-      else
-        atom = atoms_.ahead_of(item.group);
-      if constexpr (!kAlone) atom = ptx::uniform(atom);
-      return {item, first, atom};
-    } else {
-      return item;
-    }
-  }
-
-  // The other side of a cluster's tile, whose extent the launch gives: columns of d.
-  enum : int { kOtherTile = spec::kSwapAb ? kRows * kClusterM : kColumns * kClusterN };
-
-  const Table groups_;
-  const policy::GroupAtoms<spec::kMostGroups> atoms_;
-  const int slabs_, band_;
-  const bool turned_;
-  const int others_, capacity_, tiles_of_others_, count_;
-};
-using AnyWork = policy::Either<kGrouped, GroupedWork<Groups>, Work>::type;
-
-// Templates, because an item without groups has no such members.
-/// Whose matrix b an item multiplies by; without groups 0.
-template <class AnyItem>
-__device__ __forceinline__ int group_of(const AnyItem& item) {
-  if constexpr (kGrouped)
-    return item.group;
-  else
-    return 0;
-}
-/// Where the rows and columns end that an item may read or write.
-template <class AnyItem>
-__device__ __forceinline__ int rows_end(const EntryParams& params, const AnyItem& item) {
-  if constexpr (kGrouped)
-    return item.row_end;
-  else
-    return params.m;
-}
-template <class AnyItem>
-__device__ __forceinline__ int columns_end(const EntryParams& params, const AnyItem& item) {
-  if constexpr (kGrouped)
-    return item.column_end;
-  else
-    return params.n;
-}
-
-/// The row of the problem's a, and of its scales, that row `row` of d is made of. -1: none, if the row does not exist
-/// or, with gather, is of zeros.
-__device__ __forceinline__ int source_row(const EntryParams& params, int row, bool exists) {
-  if constexpr (kGathersRows) {
-    const contract::GemmGroupsParams& groups = groups_of(params);
-    const int source = static_cast<int>(ptx::ld_global_u32_if(ptx::opaque(groups.gather) + row, exists));
-    return exists && static_cast<uint32_t>(source) < static_cast<uint32_t>(groups.source_rows) ? source : -1;
-  } else {
-    return exists ? row : -1;
-  }
-}
 
 }  // namespace
 }  // namespace kernelwright

@@ -14,7 +14,7 @@
 /// With groups, items are dealt out too. How many there are is known from the table of groups, on the device.
 #pragma once
 
-#include "kernels/gemm/sm100/gemm_sm100_tiles.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_items.cuh"
 #include "pipeline/item_queue.cuh"
 #include "policy/turnstile.cuh"
 #include "ptx/memory.cuh"

@@ -11,7 +11,7 @@ enum class Form {
   kSwapped,   // masked rows, swapped, with gates
   kScatter,   // bf16, scattered rows
   kPointers,  // e4m3 with f32 scales of blocks, matrices by pointers
-  kBlocks,    // bf16 with gates, results in mxfp8
+  kBlocks,    // mxfp8 with gates, results in mxfp8
   kScales,    // masked rows, e4m3 results with f32 scales
 };
 
@@ -95,6 +95,18 @@ const Fault kFaults[] = {
      Form::kBlocks,
      {change("GroupAtoms::make", "own rows", "contract::ScaleAtom::kRows - 1", "0")},
      "wrong result"},
+    {"scales_of_a_where_the_first_group_has_them",
+     Form::kBlocks,
+     {change("place_of_scales", "return item atom", "item.atom", "0")},
+     "wrong result"},
+    {"scales_of_rows_counted_from_row_0_of_a",
+     Form::kBlocks,
+     {change("place_of_scales", "return item atom", "first - item.first", "first")},
+     "wrong result"},
+    {"scales_of_the_first_matrix",
+     Form::kBlocks,
+     {change("place_of_scales", "return item group", "int64_t{item.group}", "int64_t{0}")},
+     "wrong result"},
     {"scales_of_masked_groups_in_one_place",
      Form::kScales,
      {change("ScaledRun::store", "line within group", "int64_t{group}", "int64_t{0}")},
@@ -139,9 +151,9 @@ GemmCase case_of(Form form) {
     return make_gemm_inputs(problem, shape, {.seed = 3});
   }
   if (form == Form::kBlocks) {
-    GemmProblem problem =
-        test::gemm_problem(DType::kBf16, DType::kMxfp8, 576, 72,
-                           "x = silu(gate) * up; d = quantize(x, mxfp8, per=token_group(32), scale=s)");
+    GemmProblem problem = test::gemm_problem(
+        DType::kMxfp8, DType::kMxfp8, 576, 160,
+        "x = silu(gate) * up; d = quantize(x, mxfp8, per=token_group(32), scale=s)", ScaleKind::kPerBlock);
     problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts};
     return make_gemm_inputs(problem, shape, {.seed = 3});
   }

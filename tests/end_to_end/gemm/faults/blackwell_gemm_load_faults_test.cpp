@@ -70,7 +70,7 @@ const BlackwellGemmFault kFaults[] = {
     {"scales_of_a_of_the_first_slab", kScaled, {change("Loader::load", "scales_a", "slab + j", "0")}, "wrong result"},
     {"scales_of_b_of_the_first_tile",
      kScaledFour,
-     {change("Loader::load", "scales_b", "item.column", "0")},
+     {change("Loader::load", "scales_b", "place_of_scales<false>(params_, item)", "PlaceOfScales{0, 0}")},
      "wrong result"},
     {"scales_of_b_not_loaded", kScaled, {change("Loader::load", "kGathers", "!kGathers", "false")}, "deadlock"},
     {"gathered_scales_without_a_fence",

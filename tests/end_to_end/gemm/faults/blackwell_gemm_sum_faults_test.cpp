@@ -84,7 +84,7 @@ const BlackwellGemmFault kFaults[] = {
      "wrong result"},
     {"scales_of_the_atoms_first_columns",
      kScaled,
-     {change("Multiplier::run", "first", "static_cast<uint32_t>(item.column) % contract::kScaleAtomRows / 32", "0")},
+     {change("Multiplier::run", "first", "first_scale<kSearches>(item) % contract::kScaleAtomRows / 32", "0")},
      "wrong result"},
     {"atoms_of_columns_in_the_wrong_order",
      kScaledFour,
