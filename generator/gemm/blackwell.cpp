@@ -102,9 +102,12 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
     blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue) + " of operands whose blocks have f32 scales",
                      "gates without quantize() there, and both where scales are none, per_tensor or per_token");
   if (problem.groups.any() && is_block_scaled(problem.dtype.a)) {
-    const std::string scales = fmt::format("true with operands in {}", to_string(problem.dtype.a));
-    if (problem.groups.gather) blackwell.refuse("/problem/groups/gather", scales, "false there");
-    if (problem.groups.pointers) blackwell.refuse("/problem/groups/pointers", scales, "false there");
+    if (problem.groups.pointers)
+      blackwell.refuse("/problem/groups/pointers", fmt::format("true with operands in {}", to_string(problem.dtype.a)),
+                       "false there");
+    // Threads copy the scales of gathered rows, to the shared memory of their own CTA.
+    if (problem.groups.gather && !schedule.cta_group.is_auto())
+      blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1});
   }
   blackwell.has_only(schedule, kBlackwellFields);
   const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {
@@ -162,6 +165,10 @@ void check_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations
   if (const int whole = spec.scaled_columns(); spec.block_n % whole != 0)
     refuse("block_n", fmt::format("{} columns hold a part of the {} that {} of d; {} would do", spec.block_n, whole,
                                   what_columns_share(spec), (spec.block_n + whole - 1) / whole * whole));
+  if (spec.gather && is_block_scaled(spec.a) && !spec.swap_ab && spec.block_n < 64)
+    refuse("block_n", fmt::format("{} columns leave threads the scales of both sides, and they copy those of gathered "
+                                  "rows; 64 would do",
+                                  spec.block_n));
   const std::vector<int> fitting = columns_that_fit(spec);
   if (std::find(fitting.begin(), fitting.end(), spec.block_n) == fitting.end())
     return refuse("block_n",

@@ -170,7 +170,9 @@ std::vector<GemmTile> blackwell_gemm_tiles(const GemmSpec& base, const GemmProbl
     // Parts of k change the order of sums. A row's result would then depend on the number of rows.
     // A CTA of groups walks many tiles, and CTAs with parts of k have one.
     if ((problem.batch_invariant || problem.groups.any()) && form.split_k > 1) continue;
-    if (problem.groups.pointers && form.ctas > 1) continue;  // threads copy matrices to their own CTA
+    // Threads copy matrices, and scales of gathered rows, to their own CTA.
+    const bool copies = problem.groups.pointers || (problem.groups.gather && is_block_scaled(problem.dtype.a));
+    if (copies && form.ctas > 1) continue;
     tiles.push_back({filled(form, base, schedule)});
   }
   return tiles;

@@ -185,7 +185,9 @@ class GemmProblem:
             if name in views and views[name].shape is not None:
                 if name[-1] in self.formats:
                     of = name[-1]
-                    rows = self.atom_rows(m) if of == "a" else self.count * -(-self.n // 128)
+                    rows = self.count * -(-self.n // 128)
+                    if of == "a":
+                        rows = -(-sources // 128) if self.gathers else self.atom_rows(m)
                     self.atoms(name, views[name], atom_bytes(rows, self.k, self.formats[of]))
                 else:
                     self.scale(name, views[name], sources if self.gathers else m, c)

@@ -11,6 +11,16 @@
 
 namespace kernelwright::detail {
 
+namespace {
+
+/// Rows of atoms of a's scales, which with gather are those of a matrix.
+std::int64_t atom_rows_of_a(const LoadedGemm& kernel, const GemmTensors& tensors) {
+  return kernel.groups.gather ? contract::scale_atom_rows_of_groups(tensors.source_rows, 1)
+                              : scale_atom_rows(kernel.groups, tensors.m);
+}
+
+}  // namespace
+
 void GemmRules::scales() {
   const bool per_block = spec_.scales == ScaleKind::kPerBlock && kernel_.k > 0;
   const bool scaled = per_block || spec_.scales == ScaleKind::kPerTensor || spec_.scales == ScaleKind::kPerToken;
@@ -46,8 +56,9 @@ void GemmRules::block_scales() {
 void GemmRules::atom_scales() {
   const std::int64_t needed = scale_atoms_of_row(kernel_.k, spec_.a);
   constexpr int kBytes = contract::kScaleAtomBytes;
-  scales_fit("/scale_a_stride", tensors_.scale_a, scale_atom_rows(kernel_.groups, tensors_.m), of_.scale_a_stride,
-             kBytes);
+  const std::int64_t atoms_of_a = atom_rows_of_a(kernel_, tensors_);
+  if (!has_no_sources(kernel_, tensors_))
+    scales_fit("/scale_a_stride", tensors_.scale_a, atoms_of_a, of_.scale_a_stride, kBytes);
   scales_fit("/scale_b_stride", tensors_.scale_b, scale_atom_rows_of_b(kernel_.groups, kernel_.n), of_.scale_b_stride,
              kBytes);
   const auto atoms = [&](const std::string& path, DevicePtr address, std::int64_t stride) {
@@ -111,7 +122,7 @@ void GemmRules::result_scales() {
       const std::int64_t bytes = scale_atoms_of_row(kernel_.k, spec_.a) * contract::kScaleAtomBytes;
       return Matrix{address, DType::kE4m3, rows, bytes, (CheckedInt(stride) * contract::kScaleAtomBytes).or_most()};
     };
-    apart(atoms_of(tensors_.scale_a, scale_atom_rows(kernel_.groups, tensors_.m), of_.scale_a_stride), "scale_a");
+    apart(atoms_of(tensors_.scale_a, atom_rows_of_a(kernel_, tensors_), of_.scale_a_stride), "scale_a");
     apart(atoms_of(tensors_.scale_b, scale_atom_rows_of_b(kernel_.groups, kernel_.n), of_.scale_b_stride), "scale_b");
   } else {
     apart(of_words(tensors_.scale_a, tokens ? rows_of_a : 1), "scale_a");

@@ -156,9 +156,10 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);
   const auto scales = [&](bool of_b, int box_rows) {
     const bool stands_in = of.b.rows < groups.count;  // for nothing: one matrix of a zero
-    const std::int64_t atom_rows = stands_in ? 1
-                                   : of_b    ? scale_atom_rows_of_b(groups, of.b.rows / groups.count)
-                                             : scale_atom_rows(groups, of.a.rows);
+    // Those of gathered rows are never read by TMA.
+    const std::int64_t atom_rows = stands_in || (!of_b && spec.gather) ? 1
+                                   : of_b ? scale_atom_rows_of_b(groups, of.b.rows / groups.count)
+                                          : scale_atom_rows(groups, of.a.rows);
     return scale_map(of_b ? tensors.scale_b : tensors.scale_a, atoms, atom_rows,
                      of_b ? of.scale_b_stride : of.scale_a_stride, shape.scale_atoms, box_rows);
   };

@@ -183,6 +183,39 @@ class BlocksOnTheEmulator(EmulatorTest):
             self.assertAlmostEqual(sums[row * 16], want, delta=want / 16 + 1e-2)
 
 
+    def test_groups_feed_the_next_gemm(self):
+        """On Blackwell: each group's scales begin a row of atoms, which the second GEMM reads, or gathers as they lie in a matrix."""
+        self.engine = kernelwright.Engine("emulator", emulator_arch="sm_100a", hazards=True)  # in place of the class's
+        self.addCleanup(self.engine.close)
+        self.setUp()
+        groups = {"groups": {"kind": "rows", "count": 2, "bounds": "starts"}}
+        made = self.config_of("")
+        first = self.engine.prepare({"kind": "gemm", "problem": made["problem"] | groups})
+        mxfp8 = {"n": 16, "k": N, "dtype": {"a": "mxfp8", "b": "mxfp8", "d": "f32"}, "scales": "per_block"}
+        second = self.engine.prepare({"kind": "gemm", "schedule": {"block_n": 16}, "problem": mxfp8 | groups})
+        a, starts = self.given["a"], self.array([0, 3, 7], "i32", "i", 3)
+        b, bias = self.array(self.b + self.b, "f16", "e", 2, N, K), self.array(self.bias + self.bias, "f16", "e", 2, N)
+        d, scales = first(a, b, bias=bias, bounds=starts)
+        self.assertEqual((tuple(d.shape), tuple(scales.shape)), ((ROWS, N), (2 * N // 128 * 512,)))
+        ones, of_ones = self.array([0x38] * (2 * 16 * N), "u8", "B", 2, 16, N), self.array([127] * 2048, "u8", "B", 2048)
+        sums = self.read(second(d, ones, scale_a=scales, scale_b=of_ones, bounds=starts), "f")
+        for row in range(7):
+            want = sum(self.value(row, j) for j in range(N))
+            self.assertAlmostEqual(sums[row * 16], want, delta=want / 16 + 1e-2)
+        with self.assertRaisesRegex(ConfigError, "scale_a: has 1024 bytes"):
+            second(d, ones, scale_a=self.array([0] * 1024, "u8", "B", 1024), scale_b=of_ones, bounds=starts)
+        gathers = self.engine.prepare({"kind": "gemm", "schedule": {"block_n": 64, "swap_ab": False},
+                                       "problem": mxfp8 | {"groups": groups["groups"] | {"gather": True}}})
+        dense = self.engine.prepare(made)
+        d, scales = dense(a, self.given["b"], bias=self.given["bias"])
+        order = [5, 0, -1, 7, 7, 2, 1, 3]
+        sums = self.read(gathers(d, ones, scale_a=scales, scale_b=of_ones, bounds=starts, gather=self.array(order, "i32", "i", 8)), "f")
+        for row, source in enumerate(order[:7]):
+            want = sum(self.value(source, j) for j in range(N)) if source >= 0 else 0
+            self.assertAlmostEqual(sums[row * 16], want, delta=want / 16 + 1e-2)
+        self.assertEqual(self.engine.take_hazards(), [])
+
+
 class StatisticsOnTheEmulator(EmulatorTest):
     """Outputs beside d, and the RMS norm of the next GEMM's rows."""
 

@@ -233,7 +233,11 @@ void place_scales(GemmCase& call) {
     const GemmCase::Rows rows = call.rows_of_group(g);
     const bool masked = groups.kind == GroupKind::kMasked;
     place(call.b, g * n, n, g * of_b);
-    place(call.a, rows.first, masked ? capacity : rows.count(), call.atom_rows_ahead(g));
+    if (!groups.gather) place(call.a, rows.first, masked ? capacity : rows.count(), call.atom_rows_ahead(g));
+  }
+  if (groups.gather) {  // from a matrix like any other
+    call.a.atom_rows = contract::scale_atom_rows_of_groups(call.a.rows, 1);
+    place(call.a, 0, call.a.rows, 0);
   }
 }
 

@@ -85,6 +85,20 @@ TEST_P(MoeLayerOnTheEmulator, LeavesOutExpertsOfOtherRanks) {
   expect_right(call, run_checked(engine_, call));
 }
 
+/// On Blackwell tcgen05 multiplies.
+class MoeLayerOnBlackwell : public test::OnTheEmulator<int> {
+ protected:
+  Engine engine_ = test::make_checking_engine(4, emulator::Completion::kRandom, 1, Arch::kSm100a);
+};
+INSTANTIATE_TEST_SUITE_P(, MoeLayerOnBlackwell, testing::Values(0));
+
+TEST_P(MoeLayerOnBlackwell, IsRightIn16BitsAndInFp8) {
+  for (const MoeProblem& problem : {layer(), deepseek()}) {
+    const MoeCase call = make_moe_inputs(problem, 5, {.seed = 5, .gaps = true});
+    expect_right(call, run_checked(engine_, call));
+  }
+}
+
 /// What one architecture tells. Only sm_90a serves e4m3 with scales of blocks here.
 class MoeLayer : public test::OnTheEmulator<int> {
  protected:

@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   } else if (!spec::kPointers && warp == kItemWarp) {
     if (kQueued && ptx::elect_one()) ask_for_items(shared, work, rank);
   } else if constexpr (kGathers) {
-    gather_scales(params, shared, work, rank);
+    gather_any_scales<spec::kGather>(params, shared, work, rank);
   } else if constexpr (spec::kPointers) {
     copy_matrices<spec::kPointers>(params, shared, work);
   }

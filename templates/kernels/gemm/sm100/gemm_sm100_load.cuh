@@ -136,12 +136,16 @@ class Loader {
                                            item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn, group_of(item),
                                            static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
       }
-      if constexpr (kBlockScaled && kWhich == Operand::kOther) {
-        load_atoms(to.scales_a(), params_.scales_a, slab + j, place_of_scales<true>(params_, item), full);
-        if constexpr (!kGathers)
-          load_atoms(to.scales_b(), params_.scales_b, slab + j, place_of_scales<false>(params_, item), full);
-      }
+      if constexpr (kBlockScaled && kWhich == Operand::kOther) load_scales(to, slab + j, item, full);
     }
+  }
+  /// Loads the atoms of scales that no thread copies.
+  __device__ __forceinline__ void load_scales(const pipeline::TilesOf<Payload>& to, int slab, const Item& item,
+                                              uint32_t full) const {
+    if constexpr (!kGathersA)
+      load_atoms(to.scales_a(), params_.scales_a, slab, place_of_scales<true>(params_, item), full);
+    if constexpr (!kGathersB)
+      load_atoms(to.scales_b(), params_.scales_b, slab, place_of_scales<false>(params_, item), full);
   }
 
   const EntryParams& params_;

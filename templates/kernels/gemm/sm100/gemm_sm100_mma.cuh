@@ -25,7 +25,7 @@ class Multiplier {
       const auto item = item_at<kSearches>(index);
       const int groups = item.slabs.groups();
       if (kParts > 1 && groups == 0) return;  // there is nothing to add
-      if constexpr (kBlockScaled && !kGathers)
+      if constexpr (kBlockScaled && !kGathersB)
         scales_.first = first_scale<kSearches>(item) % contract::kScaleAtomRows / 32;
       if constexpr (kPerSlab)
         multiply_slabs(item.slabs);
@@ -37,7 +37,7 @@ class Multiplier {
  private:
   /// Whether the thread looks for an item's group: where its columns may begin amid an atom of scales. Else products of
   /// all groups have the same slabs, and no other part of an item matters.
-  enum : bool { kSearches = !kGrouped || (kBlockScaled && !kGathers && kColumns % contract::kScaleAtomRows != 0) };
+  enum : bool { kSearches = !kGrouped || (kBlockScaled && !kGathersB && kColumns % contract::kScaleAtomRows != 0) };
   template <bool kSearch>
   __device__ __forceinline__ auto item_at(int index) const {
     if constexpr (kSearch)

@@ -85,8 +85,11 @@ constexpr contract::BlackwellGemmBarriers kBarriers = contract::blackwell_gemm_b
 constexpr contract::BlackwellGemmColumns kTensorColumns = contract::blackwell_gemm_columns(kShape);
 constexpr contract::BlackwellGemmBoxes kBoxes = contract::blackwell_gemm_boxes(kShape);
 static_assert(kTensorColumns.used <= contract::kTensorMemoryColumns, "sums and scales");
-constexpr bool kGathers = contract::blackwell_gemm_gathers(kShape);
+constexpr bool kGathers = contract::blackwell_gemm_gathers(kShape) || (kBlockScaled && spec::kGather);
 static_assert(!kGathers || !kPair, "threads of one CTA put scales in their places");
+/// Whose scales threads copy: those of gathered rows, or of the columns of a narrow tile.
+enum : bool { kGathersA = kGathers && spec::kGather && !spec::kSwapAb, kGathersB = kGathers && !kGathersA };
+static_assert(!kGathersA || kColumns >= 64, "TMA brings the scales of the other side");
 constexpr contract::SharedSlab kASlab = Product::a_slab, kBSlab = Product::b_slab;  // this CTA's slabs in a slot
 constexpr int kSlabDepth = kASlab.depth();                                          // elements of k in a slot
 static_assert(kASlab.parts() * kASlab.part_bytes() == kASlab.total_bytes() &&
@@ -100,7 +103,7 @@ static_assert(kGrouped == kAnyGroups, "groups of rows with bounds");
 static_assert(!spec::kPointers || (kGrouped && kClusterSize == 1), "threads copy matrices b to their own CTA");
 static_assert(!kGrouped || (kParts == 1 && !kQueued && !kLeftMnMajor),
               "a CTA walks many tiles, which it finds by the bounds; rows of a have k innermost");
-static_assert(!kGrouped || !kBlockScaled || !(spec::kGather || spec::kPointers), "scales lie as rows and matrices do");
+static_assert(!kGrouped || !kBlockScaled || !spec::kPointers, "scales of matrices lie one behind the other");
 // Whether roles ask where a group begins, and where its scales do: with scales in atoms. And whether the CTA
 // counts atoms of groups for that.
 enum : bool {
@@ -117,8 +120,9 @@ constexpr uint32_t kScaleABytes = contract::blackwell_gemm_scale_a_bytes(kShape)
 constexpr uint32_t kScaleBBytes = contract::blackwell_gemm_scale_b_bytes(kShape);
 static_assert(kBBytes % kBSlab.pattern_bytes() == 0 && kBoxes.a_rows % 8 == 0 && kBoxes.b_rows % 8 == 0,
               "shares of whole patterns of the swizzle");
-using Payload = pipeline::BlockScaledTilePayload<kABytes, kBBytes, kScaleABytes, kScaleBBytes,
-                                                 kScaleABytes + (kGathers ? 0 : kScaleBBytes), spec::kStages>;
+using Payload =
+    pipeline::BlockScaledTilePayload<kABytes, kBBytes, kScaleABytes, kScaleBBytes,
+                                     (kGathersA ? 0 : kScaleABytes) + (kGathersB ? 0 : kScaleBBytes), spec::kStages>;
 using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup, (kClusterSize > 1)>;
 using Output = pipeline::OutputTilePipeline<spec::kAccumulators, kColumns, kCtas>;
 

@@ -13,6 +13,7 @@ enum class Form {
   kPointers,  // e4m3 with f32 scales of blocks, matrices by pointers
   kBlocks,    // mxfp8 with gates, results in mxfp8
   kScales,    // masked rows, e4m3 results with f32 scales
+  kGathered,  // mxfp4, gathered rows whose scales threads copy
 };
 
 struct Fault {
@@ -107,6 +108,19 @@ const Fault kFaults[] = {
      Form::kBlocks,
      {change("place_of_scales", "return item group", "int64_t{item.group}", "int64_t{0}")},
      "wrong result"},
+    {"scales_of_rows_as_they_lie_in_a",
+     Form::kGathered,
+     {change("ScaleGatherer::run", "source source_row", "source_row(params_, row, within < kRowsOfTile && row < end)",
+             "within < kRowsOfTile && row < end ? row % 90 : -1")},
+     "wrong result"},
+    {"all_scales_in_the_first_quarter_of_atoms",
+     Form::kGathered,
+     {change("ScaleGatherer::copy", "st_shared_u32", "i % 4 * 4", "0")},
+     "wrong result"},
+    {"scales_of_matrices_not_loaded_by_the_gathering_warp",
+     Form::kGathered,
+     {drop("GatherLoader::gather", "load_scales")},
+     "deadlock"},
     {"scales_of_masked_groups_in_one_place",
      Form::kScales,
      {change("ScaledRun::store", "line within group", "int64_t{group}", "int64_t{0}")},
@@ -157,6 +171,12 @@ GemmCase case_of(Form form) {
     problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts};
     return make_gemm_inputs(problem, shape, {.seed = 3});
   }
+  if (form == Form::kGathered) {
+    GemmProblem problem = test::gemm_problem(DType::kMxfp4, DType::kBf16, 136, 416, "acc", ScaleKind::kPerBlock);
+    problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts, true};
+    shape.source_rows = 90;
+    return make_gemm_inputs(problem, shape, {.seed = 3});
+  }
   if (form == Form::kScales) {
     GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kE4m3, 256, 72,
                                              "d = quantize(acc, e4m3, per=token_group(128), scale=s)");
@@ -200,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(, BlackwellGemmGroupFaults, testing::ValuesIn(kFaults),
 
 TEST(BlackwellGemmGroups, HaveNoFindingWithoutAMistake) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form : {Form::kRows, Form::kPointers, Form::kBlocks, Form::kScales}) {
+  for (const Form form : {Form::kRows, Form::kPointers, Form::kBlocks, Form::kScales, Form::kGathered}) {
     const test::Findings findings = findings_of(form, {});
     EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
   }

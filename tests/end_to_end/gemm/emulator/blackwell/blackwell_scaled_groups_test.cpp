@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ using testing::HasSubstr;
 
 constexpr BlackwellTile kWhole = {"alone_128", 128}, kWide = {"alone_256", 256},
                         kWidePair = {"pair_256", 256, 2, {2, 1}}, kMiddle = {"pair_192", 192, 2, {2, 1}},
-                        kNarrow = {"alone_16", 16}, kSwappedWide = {"swapped_64", 64, 1, {1, 1}, true},
+                        kMiddleAlone = {"alone_192", 192}, kNarrow = {"alone_16", 16},
+                        kSwappedWide = {"swapped_64", 64, 1, {1, 1}, true},
                         kLargeCluster = {"cluster_4x2", 128, 2, {4, 2}};
 
 GemmProblem problem_of(DType format, GroupBounds bounds, int count, int n = 200, int k = 416) {
@@ -81,6 +83,27 @@ TEST_F(BlackwellScaledGroups, WithEpiloguesAndScatter) {
   for (const BlackwellTile& tile : {kWidePair, kSwapped}) expect_right(problem, shape, tile);
 }
 
+TEST_F(BlackwellScaledGroups, GatherRowsAndTheirScales) {
+  for (const BlackwellTile& tile : {kWide, kMiddleAlone, kSwapped, kSwappedWide})
+    for (const DType format : {DType::kMxfp8, DType::kNvfp4}) {
+      const bool masked = tile.block_n == 64;
+      if ((format == DType::kNvfp4) != (tile.swap_ab || tile.block_n == 256)) continue;
+      expect_right(gathering(problem_of(format, masked ? GroupBounds::kCounts : GroupBounds::kStarts, masked ? 3 : 5)),
+                   from(masked ? rows_of({150, 0, 17}, 3 * 150) : kShape, 140), tile);
+    }
+}
+
+TEST_F(BlackwellScaledGroups, GatherFromNothing) {
+  GemmCase call = make_gemm_inputs(gathering(problem_of(DType::kMxfp8, GroupBounds::kStarts, 2)),
+                                   from(rows_of({20, 30}, 50), 8), {.seed = 5});
+  std::fill(call.gather.begin(), call.gather.end(), -1);
+  for (const BlackwellTile& tile : {kWhole, kSwapped}) {
+    test::expect_right(call, run(call, with_two_slots(tile), [](GemmTensors& tensors) {
+                         tensors.a = tensors.scale_a = 0, tensors.source_rows = 0;
+                       }));
+  }
+}
+
 TEST_F(BlackwellScaledGroups, OfExactInputs) {
   for (const BlackwellTile& tile : {kAlone, kSwapped})
     CheckedGemm::expect_right(problem_of(DType::kNvfp4, GroupBounds::kStarts, 5), kShape, with_two_slots(tile),
@@ -107,7 +130,9 @@ TEST_F(BlackwellScaledGroups, ResultsFeedTheNextGemm) {
     const bool masked = format == DType::kNvfp4;
     const GroupBounds bounds = masked ? GroupBounds::kCounts : GroupBounds::kStarts;
     const GemmShape shape = masked ? rows_of({150, 0, 17}, 3 * 150) : rows_of({130, 0, 17}, 160);
-    GemmCase first = make_gemm_inputs(quantised(format, bounds, 3, 576, 160), shape, {.seed = 3});
+    GemmProblem gates = quantised(format, bounds, 3, 576, 160);
+    gates.groups.gather = !masked;
+    GemmCase first = make_gemm_inputs(gates, masked ? shape : from(shape, 90), {.seed = 3});
     const GemmOutput middle = run(first, with_two_slots(masked ? kWidePair : kWide));
     test::expect_right(first, middle);
     GemmProblem down = problem_of(format, bounds, 3, 136, 288);
