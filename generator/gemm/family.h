@@ -138,6 +138,8 @@ void plan_slab(const GemmProblem& problem, const GemmSchedule& schedule, GemmSpe
 void check_shares(const GemmSpec& spec, TileSide side, int sharers, std::vector<Violation>& violations);
 /// Checks what the kernels of `family` lack of a cache that the GEMM writes, if it does.
 void check_heads(const GemmProblem& problem, Family family, std::vector<Violation>& violations);
+/// Hopper: slabs of results of a warp that heads of a tile wait in.
+int slabs_of_heads(const GemmSpec& spec);
 /// Checks that a tile has whole heads of such a GEMM, and memory for them.
 void check_heads_of_tile(const GemmSpec& spec, std::vector<Violation>& violations);
 /// What the columns of a row that a tile has whole groups of share, for messages.

@@ -50,6 +50,9 @@ int stored_columns(const GemmSpec& spec) {
                    spec.head_columns()});
 }
 
+/// Whether parts of k finish bands of any eight columns of a tile: these are rows of d, and warps meet.
+bool bands_of_eights(const GemmSpec& spec) { return spec.swap_ab && (spec.quantizes || spec.writes_kv); }
+
 /// Which columns a tile may have, so that it ends with whole rows of what TMA stores and with whole scales.
 void check_stored_columns(const GemmSpec& spec, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
@@ -86,12 +89,13 @@ void check_stored_columns(const GemmSpec& spec, Violations& violations) {
   };
   if (spec.swap_ab && spec.block_m % whole != 0) refuse("block_m", part(spec.block_m, "rows"));
   if (!spec.swap_ab && spec.block_n % whole != 0) refuse("block_n", part(spec.block_n, "columns"));
-  if (!spec.swap_ab || !spec.quantizes || spec.block_m % whole != 0) return;
+  if (!bands_of_eights(spec) || spec.block_m % whole != 0) return;
   if (const int step = 8 * spec.split_k; spec.split_k > 1 && !spec.takes_turns() && spec.block_n % step != 0)
     refuse("split_k",
            fmt::format("{} parts finish bands of whole eights of a swapped tile's columns, and {} columns have "
                        "none; block_n {} would do",
                        spec.split_k, spec.block_n, (spec.block_n + step - 1) / step * step));
+  if (!spec.quantizes) return;
   const int warpgroups = spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups;
   const auto bytes = [&](int columns) {
     return contract::gemm_swapped_result_bytes(spec.block_m, columns, warpgroups, spec.gated);
@@ -213,7 +217,7 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
            fmt::format("{}: {}, and warpgroups that take turns have tiles of their own; 1 would do", spec.split_k,
                        spec.takes_turns() ? "parts that take turns are no cluster's"
                                           : "CTAs of a cluster either share a tile or its columns"));
-  if (spec.split_k > 1 && !spec.takes_turns() && !(spec.swap_ab && spec.quantizes) &&
+  if (spec.split_k > 1 && !spec.takes_turns() && !bands_of_eights(spec) &&
       !contract::gemm_can_split(spec.block_n, stored_columns(spec), spec.math_warpgroups, spec.split_k))
     refuse("split_k",
            fmt::format("{} parts store bands of whole slabs of {} columns each, or of whole warps' rows, and a "

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <span>
 
-#include "contract/gemm_kv_write.h"
 #include "contract/gemm_params.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/plan/machine.h"
@@ -30,7 +29,9 @@ struct Form {
     kOf16BitGroups,
     kOf16BitBatch,
     kOfQuantized,
-    kOfScaledGates
+    kOfScaledGates,
+    kOfHeads,
+    kOfLongHeads
   } for_ = kAny;
   int cluster_m = 1;
   int store_stages = 2;
@@ -79,6 +80,13 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative, 1, false, 1, Form:
                            {64, 128, 1, Roles::kCooperative, 1, false, 1, Form::kOfQuantized},
                            {64, 256, 1, Roles::kCooperative, 1, false, 2, Form::kOfQuantized},
                            {64, 256, 1, Roles::kCooperative, 1, false, 4, Form::kOfQuantized},
+                           {128, 64, 2, Roles::kCooperative, 1, true, 1, Form::kOfHeads},
+                           {128, 64, 2, Roles::kCooperative, 1, true, 2, Form::kOfHeads},
+                           {128, 32, 2, Roles::kCooperative, 1, true, 2, Form::kOfHeads},
+                           {128, 16, 2, Roles::kCooperative, 1, true, 1, Form::kOfHeads},
+                           {256, 32, 2, Roles::kCooperative, 1, true, 1, Form::kOfLongHeads},
+                           {256, 32, 2, Roles::kCooperative, 1, true, 4, Form::kOfLongHeads},
+                           {256, 16, 2, Roles::kCooperative, 1, true, 2, Form::kOfLongHeads},
                            {64, 128, 1, Roles::kCooperative, 1, false, 2},
                            {64, 64, 1, Roles::kCooperative, 2, false, 4}};
 
@@ -124,6 +132,8 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
     case Form::kOf16BitBatch: return problem.groups.is_batch() && bits_of(problem.dtype.a) == 16 && !spec.quantizes;
     case Form::kOfQuantized: return spec.has_groups_of_columns() || spec.writes_kv;
     case Form::kOfScaledGates: return spec.has_groups_of_columns() && spec.gated;
+    case Form::kOfHeads: return spec.writes_kv;
+    case Form::kOfLongHeads: return spec.head_columns() > 128;
   }
   return true;
 }
@@ -163,13 +173,13 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, con
   // Groups of twice as many slabs, because products of 8 bits end sooner.
   const bool doubles = form.k_group > 1 && bits_of(spec.a) == 8 && form.for_ != Form::kOf8BitGroups;
   spec.k_group = schedule.k_group.value_or(doubles ? 2 * form.k_group : form.k_group);
-  spec.store_stages = schedule.store_stages.value_or(
-      std::max(form.store_stages, spec.writes_kv ? contract::gemm_kv_slabs(spec.head_columns()) : 1));
   const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // not the form's any more
   spec.cluster_m = schedule.cluster.value_or({own_tile ? 1 : form.cluster_m, 1}).m;
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
   if (spec.split_k > 1) spec.split_mode = schedule.split_mode.value_or(SplitMode::kCluster);
   spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
+  const int least = spec.writes_kv ? slabs_of_heads(spec) : 1;
+  spec.store_stages = schedule.store_stages.value_or(std::max(form.store_stages, least));
   spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
   if (schedule.mma_in_flight.is_auto() && !has_room_for_two_products(spec)) spec.mma_in_flight = 0;
   const int most = most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta);

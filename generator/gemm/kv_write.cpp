@@ -22,23 +22,30 @@ void check_heads(const GemmProblem& problem, Family family, std::vector<Violatio
   rules.takes("/problem/kv_write/qk_norm/kind", of.qk_norm.kind, {NormKind::kNone, NormKind::kRms, NormKind::kL2});
 }
 
+int slabs_of_heads(const GemmSpec& spec) {
+  const int waves = spec.block_m / 64 / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
+  return spec.swap_ab ? contract::gemm_kv_swapped_slabs(spec.block_n, waves)
+                      : contract::gemm_kv_slabs(spec.head_columns());
+}
+
 void check_heads_of_tile(const GemmSpec& spec, std::vector<Violation>& violations) {
   if (!spec.writes_kv) return;
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
   const int head = spec.head_columns();
-  if (spec.swap_ab)
-    return refuse("swap_ab",
-                  "true: a head lies in rows of several warps, and kv_write takes heads that one warp has; "
-                  "false would do");
-  if (spec.block_n % head != 0)
+  if (spec.swap_ab && spec.block_m % head != 0)
+    return refuse("block_m", fmt::format("{} rows of a swapped tile hold a part of a head of {}; {} would do",
+                                         spec.block_m, head, (spec.block_m + head - 1) / head * head));
+  if (!spec.swap_ab && spec.block_n % head != 0)
     return refuse("block_n", fmt::format("{} columns hold a part of a head of {}; {} would do", spec.block_n, head,
                                          (spec.block_n + head - 1) / head * head));
   if (spec.family == Family::kHopper) {
-    if (const int slabs = contract::gemm_kv_slabs(head); spec.store_stages < slabs)
-      refuse("store_stages",
-             fmt::format("{} have no room for a head of {}; {} would do", spec.store_stages, head, slabs));
+    if (const int slabs = slabs_of_heads(spec); spec.store_stages < slabs)
+      refuse("store_stages", fmt::format("{} have no room for {}; {} would do", spec.store_stages,
+                                         spec.swap_ab ? fmt::format("the heads of {} tokens", spec.block_n)
+                                                      : fmt::format("a head of {}", head),
+                                         slabs));
     return;
   }
   const int ring = spec.stages * (spec.block_m + spec.block_n) * spec.slab_bytes;

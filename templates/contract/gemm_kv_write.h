@@ -19,5 +19,8 @@ constexpr int32_t gemm_kv_pitch(int32_t block_n) { return block_n * 2 + 16; }
 
 /// gemm_sm90: slabs of 16 rows and 64 columns that a warp has a whole head in.
 constexpr int32_t gemm_kv_slabs(int32_t head_dim) { return head_dim / 64; }
+/// With swapped operands, slabs that have what a warp has of all tokens: 16 columns of d of each, for each 64 rows that
+/// its warpgroup has of the tile.
+constexpr int32_t gemm_kv_swapped_slabs(int32_t block_n, int32_t waves) { return (block_n * waves + 63) / 64; }
 
 }  // namespace kernelwright::contract

@@ -116,6 +116,21 @@ TEST(GemmPlan, TilesThatMeasureHoldWholeSums) {
     }
 }
 
+TEST(GemmPlan, TilesThatWriteACacheHoldWholeHeads) {
+  for (const int head_dim : {64, 128, 256}) {
+    GemmProblem of = problem(6 * head_dim, 4096);
+    of.kv_write.emplace();
+    of.kv_write->head_dim = {head_dim, head_dim}, of.kv_write->heads = {4, 1};
+    of.kv_write->kv_layout = {KvLayoutKind::kPaged, 16};
+    for (const Arch arch : {Arch::kSm80, Arch::kSm90a, Arch::kSm100a})
+      for (const GemmVariant& variant : plan_gemm(of, {}, arch).variants) {
+        EXPECT_TRUE(variant.spec.writes_kv && variant.spec.kv.head_dim_qk == head_dim);
+        EXPECT_EQ((variant.spec.swap_ab ? variant.spec.block_m : variant.spec.block_n) % head_dim, 0);
+      }
+    EXPECT_EQ(result_columns(of), 4 * head_dim);
+  }
+}
+
 TEST(Epilogue, SaysWhereItStopped) {
   const auto stops = [](std::string_view text) -> std::string {
     try {

@@ -25,7 +25,7 @@ constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 enum : int {
   kUnitColumns = kScalesColumns || kMeasures ? contract::kGemmScaledColumns * (kGated ? 2 : 1)
                  : kSwapsScales              ? 8
-                 : spec::kWritesKv           ? spec::kHeadDimQk
+                 : spec::kWritesKv           ? (spec::kSwapAb ? 8 : spec::kHeadDimQk)
                                              : kStoreColumns
 };
 static_assert(!kScalesColumns || spec::kBlockN % kUnitColumns == 0, "whole scales");
@@ -165,7 +165,7 @@ class TileStore {
     with_statistics<EntryParams, kFirst, kCount>(params_, sums, tile, warp_, lane_, [&](const Sums& values) {
       constexpr int kOwnSlabs = kPingPong ? 4 * spec::kStoreStages : 0;  // of a warpgroup, where tiles are its own
       if constexpr (spec::kWritesKv)
-        WrittenHeads<EntryParams, kFirst, kCount>(params_, output_, warp_, lane_).store(values, tile);
+        WrittenHeads<EntryParams, kFirst, kCount>(params_, base_ + kLayout.output, warpgroup_).store(values, tile);
       else if constexpr (kMakesBlocks)
         store_blocks<EntryParams, kFirst, kCount>(params_, values, tile, warp_, lane_);
       else if constexpr (kScalesColumns)

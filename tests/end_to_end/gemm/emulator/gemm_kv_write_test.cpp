@@ -32,6 +32,8 @@ constexpr Tile kFewRows{"portable_16", Family::kPortable, 16, 128, 0};
 constexpr Tile kPortable{"portable_128", Family::kPortable, 128, 128, 0};
 constexpr Tile kTwoHeads{"two_heads", Family::kHopper, 128, 256, 2};
 constexpr Tile kPingPong{"ping_pong", Family::kHopper, 64, 128, 2, Roles::kPingPong};
+constexpr Tile kSwapped{"swapped", Family::kHopper, 128, 24, 2, Roles::kCooperative, true};
+constexpr Tile kSwappedTurns{"swapped_turns", Family::kHopper, 128, 64, 2, Roles::kPingPong, true};
 constexpr Tile kPair{"pair", Family::kHopper, 64, 128, 1, Roles::kCooperative, false, 2};
 
 /// 3 query heads over 1 key/value head, so that a tile of two heads has queries and keys.
@@ -107,14 +109,16 @@ class GemmKvWrite : public test::CheckedGemm {
 TEST_F(GemmKvWrite, HasTheBitsOfTheChainInEachKernel) {
   KvWriteProblem cache = cache_of(128, DType::kE4m3);
   cache.scales.k = cache.scales.v = ScaleKind::kPerHead;
-  for (const Tile& tile : {kFewRows, kPortable, kTwoHeads, kPingPong, kPair}) expect_chain(cache, tile);
+  for (const Tile& tile : {kFewRows, kPortable, kTwoHeads, kPingPong, kPair, kSwapped, kSwappedTurns})
+    expect_chain(cache, tile);
 }
 
 TEST_F(GemmKvWrite, TakesHeadsOfEachSize) {
   for (const int head_dim : {64, 256})
-    for (const Tile& of : {kFewRows, kPair}) {
+    for (const Tile& of : {kFewRows, kPair, kSwapped}) {
       Tile tile = of;
-      tile.block_n = head_dim;
+      (tile.swap_ab ? tile.block_m : tile.block_n) = head_dim;
+      if (head_dim == 64) tile.warpgroups = 1;
       expect_chain(cache_of(head_dim), tile, 37);
     }
 }
@@ -147,7 +151,7 @@ TEST_F(GemmKvWrite, TakesTheOtherStepsOfAHead) {
   cache.kv_layout.page_size = 16;
   cache.qk_norm.kind = NormKind::kRms;
   cache.scales.k = cache.scales.v = ScaleKind::kPerToken;
-  for (const Tile& tile : {kFewRows, kPair}) expect_chain(cache, tile, 37);
+  for (const Tile& tile : {kFewRows, kPair, kSwapped}) expect_chain(cache, tile, 37);
   cache.qk_norm.before_rope = false, cache.hadamard = true, cache.v_layout = VLayout::kColumns;
   cache.dtype.q = DType::kE4m3, cache.scales.q = ScaleKind::kPerToken;
   expect_chain(cache, kPair, 37);
@@ -160,6 +164,7 @@ TEST_F(GemmKvWrite, TakesTheEpilogueAndScalesOfTheProduct) {
     SCOPED_TRACE(tile.name);
     expect_chain(problem_of(cache, "rstd * acc + bias", DType::kF16), 75, schedule_of(tile));
   }
+  expect_chain(problem_of(cache, "silu(alpha * acc + bias)", DType::kF16), 37, schedule_of(kSwapped));
   for (const ScaleKind scales : {ScaleKind::kPerToken, ScaleKind::kPerBlock})
     expect_chain(problem_of(cache_of(128), "acc", DType::kE4m3, scales), 37, schedule_of(kPair));
 }
@@ -174,6 +179,9 @@ TEST_F(GemmKvWrite, PartsOfK) {
   expect_chain(problem, 70, schedule);  // bands of heads
   schedule.block_n = 128, schedule.split_k = 3, schedule.split_mode = SplitMode::kTurnstile;
   expect_chain(problem, 70, schedule);
+  schedule = schedule_of(kSwapped);
+  schedule.block_n = 16, schedule.split_k = 2;
+  expect_chain(problem, 19, schedule);  // bands of tokens
 }
 
 TEST_F(GemmKvWrite, SkipsTokensWithoutAPlaceAndTellsOfThem) {
@@ -251,7 +259,15 @@ TEST_F(GemmKvWrite, RefusesProblemsAndTiles) {
               HasSubstr("/schedule/block_n: 192 columns hold a part of a head of 128; 256 would "
                         "do"));
   schedule = schedule_of(kPair), schedule.swap_ab = true;
-  EXPECT_THAT(refusal(fine, schedule), HasSubstr("/schedule/swap_ab: true: a head lies in rows of several warps"));
+  EXPECT_THAT(refusal(fine, schedule),
+              HasSubstr("/schedule/block_m: 64 rows of a swapped tile hold a part of a head of "
+                        "128; 128 would do"));
+  schedule = schedule_of(kSwappedTurns), schedule.store_stages = 1;
+  EXPECT_THAT(refusal(fine, schedule), HasSubstr("/schedule/store_stages: 1 have no room for the heads of 64 tokens; 2 "
+                                                 "would do"));
+  schedule = schedule_of(kSwapped), schedule.split_k = 2;
+  EXPECT_THAT(refusal(fine, schedule), HasSubstr("/schedule/split_k: 2 parts finish bands of whole eights of a swapped "
+                                                 "tile's columns, and 24 columns have none; block_n 32 would do"));
   schedule = schedule_of(kPair), schedule.store_stages = 1;
   EXPECT_THAT(refusal(fine, schedule),
               HasSubstr("/schedule/store_stages: 1 have no room for a head of 128; 2 would do"));
