@@ -90,7 +90,7 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
                    DType::kNvfp4});
   if (bits_of(problem.dtype.a) != 16) blackwell.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
   blackwell.takes("/problem/groups/kind", problem.groups.kind,
-                  {GroupKind::kNone, GroupKind::kRows, GroupKind::kMasked});
+                  {GroupKind::kNone, GroupKind::kRows, GroupKind::kMasked, GroupKind::kBatch, GroupKind::kK});
   const bool rstd = problem.epilogue.find("rstd") != std::string::npos;
   const bool gated = result_columns(problem) != problem.n;
   if (gated && (measures(problem) || rstd))
@@ -101,7 +101,10 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   if (gated && promotes && quantizes(problem))
     blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue) + " of operands whose blocks have f32 scales",
                      "gates without quantize() there, and both where scales are none, per_tensor or per_token");
-  if (problem.groups.any() && is_block_scaled(problem.dtype.a)) {
+  if (problem.groups.is_batch() && is_block_scaled(problem.dtype.a))
+    blackwell.refuse("/problem/groups/kind", fmt::format("\"batch\" with operands in {}", to_string(problem.dtype.a)),
+                     "none, rows and masked there");
+  if (problem.groups.has_bounds() && is_block_scaled(problem.dtype.a)) {
     if (problem.groups.pointers)
       blackwell.refuse("/problem/groups/pointers", fmt::format("true with operands in {}", to_string(problem.dtype.a)),
                        "false there");
@@ -124,13 +127,13 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   takes("/schedule/block_m", schedule.block_m, {contract::kBlackwellGemmRows});
   if (!schedule.split_mode.is_auto())
     blackwell.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kTurnstile});
-  // How many tiles groups have is known on the device alone.
-  const bool grouped = problem.groups.any();
+  // How many tiles groups with bounds have is known on the device alone.
+  const bool grouped = problem.groups.has_bounds();
   if (!schedule.scheduler.is_auto() && grouped)
     blackwell.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kPersistent});
   else if (!schedule.scheduler.is_auto())
     blackwell.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kPersistent, Scheduler::kQueued});
-  if (const int parts = schedule.split_k.value_or(1); grouped && parts > 1)
+  if (const int parts = schedule.split_k.value_or(1); problem.groups.any() && parts > 1)
     blackwell.refuse("/schedule/split_k", fmt::format("{} parts of k of groups", parts), "1");
   takes("/schedule/k_group", schedule.k_group, {1, 2, 4});
   takes("/schedule/store_stages", schedule.store_stages, {1, kMostStoreStages});
@@ -146,6 +149,9 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
                           : "[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [1, 4], [2, 4]");
   else if (problem.groups.pointers && (cluster.m != 1 || cluster.n != 1))
     blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}] with pointers", cluster.m, cluster.n), "[1, 1]");
+  else if (problem.groups.slices_k() && (cluster.m != (pair ? 2 : 1) || cluster.n != 1))
+    blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}] with groups of kind \"k\"", cluster.m, cluster.n),
+                     pair ? "[2, 1] with cta_group 2" : "[1, 1], and [2, 1] with cta_group 2");
   else if (problem.groups.gather && (cluster.m != (pair ? 2 : 1) || cluster.n != 1))
     blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}] with gather", cluster.m, cluster.n),
                      pair ? "[2, 1] with cta_group 2" : "[1, 1], and [2, 1] with cta_group 2");

@@ -63,7 +63,7 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   // Pairs are for many tiles. There, CTAs that finish early take items of CTAs that have not begun.
   const bool queued =
       schedule.scheduler.value_or(schedule.clc_depth.value_or(0) > 0 ||
-                                          (form.ctas == 2 && !own_tile && form.split_k == 1 && !spec.is_grouped())
+                                          (form.ctas == 2 && !own_tile && form.split_k == 1 && !spec.has_bounds())
                                       ? Scheduler::kQueued
                                       : Scheduler::kPersistent) == Scheduler::kQueued;
   spec.scheduler = queued ? Scheduler::kQueued : Scheduler::kPersistent;
@@ -206,7 +206,7 @@ void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, 
                                   : "sums and scales leave no room for two");
   resolve("scheduler", schedule.scheduler, spec.scheduler,
           queued              ? "CTAs that are done take over what others have not begun"
-          : spec.is_grouped() ? "the device alone knows how many tiles groups have"
+          : spec.has_bounds() ? "the device alone knows how many tiles groups have"
                               : "few tiles: each CTA knows its own");
   resolve("clc_depth", schedule.clc_depth, spec.clc_depth,
           queued ? "one answer is read while the next is on its way" : "no CTA asks for tiles");

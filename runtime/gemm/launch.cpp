@@ -1,6 +1,7 @@
 #include "kernelwright/runtime/gemm/launch.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "contract/gemm_kv_write.h"
@@ -149,8 +150,10 @@ void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const 
   if (kernel.groups.any()) params.k = kernel.k;  // without k there is no slab, and nothing of a stand-in is read
 }
 
-void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
-                  const GemmTensors& tensors, const GemmMatrices& of) {
+/// Params: contract::BlackwellGemmParams, or what has them and more.
+template <class Params>
+void set_blackwell_operands(Params& params, const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
+                            const GemmMatrices& of) {
   const BlackwellGemmTensorMaps maps = blackwell_tensor_maps_of(spec, tensors, of, kernel.groups);
   if (maps.has_a) encode(*kernel.device, params.a, maps.a);
   if (maps.has_b) encode(*kernel.device, params.b, maps.b);
@@ -158,6 +161,10 @@ void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kerne
   if (maps.has_scales) {
     encode(*kernel.device, params.scales_a, maps.scales_a);
     encode(*kernel.device, params.scales_b, maps.scales_b);
+  }
+  if constexpr (std::is_base_of_v<contract::BlackwellGemmSlicesParams, Params>) {
+    encode(*kernel.device, params.a_rows, maps.a_rows);
+    encode(*kernel.device, params.b_rows, maps.b_rows);
   }
   set_mapped(params, kernel, spec, tensors, of);
   // Sums that are added slab by slab are zeros where there is no slab, and no scale is read then.
@@ -331,17 +338,27 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
   if (spec.family == Family::kBlackwell) {
     const auto queue = [&](auto& params) {
-      set_operands(params, kernel, spec, given, of);
+      set_blackwell_operands(params, kernel, spec, given, of);
       set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
       launch(params, sizeof params);
     };
-    using Params = contract::BlackwellGemmParams;
-    using Grouped = contract::BlackwellGemmGroupedParams;
-    if (!spec.has_bounds()) return with_quantized<Params>(spec, tensors, of, queue);
-    return with_quantized<Grouped>(spec, tensors, of, [&](auto& params) {
+    const auto queue_groups = [&](auto& params) {
       set_groups(params.groups, kernel, given, of);
       queue(params);
-    });
+    };
+    const auto queue_batch = [&](auto& params) {
+      set_batch(params, of);
+      queue(params);
+    };
+    using Params = contract::BlackwellGemmParams;
+    if (spec.slices_k()) {
+      contract::GemmWithBatch<contract::BlackwellGemmSlicesParams> params{};
+      set_batch(params, of);
+      return queue_groups(params);
+    }
+    if (spec.is_batched()) return with_quantized<contract::GemmWithBatch<Params>>(spec, tensors, of, queue_batch);
+    if (!spec.has_bounds()) return with_quantized<Params>(spec, tensors, of, queue);
+    return with_quantized<contract::BlackwellGemmGroupedParams>(spec, tensors, of, queue_groups);
   }
   with_parameters<contract::GemmParams>(kernel, spec, tensors, of, [&](auto& params, std::size_t bytes) {
     set_operands(params, kernel, spec, given, of);

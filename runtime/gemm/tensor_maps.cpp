@@ -137,8 +137,10 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
     const int box_columns = slab.width() * 8 / bits_of(matrix.dtype);
     // Sharers bring some rows of each strip each or, with m or n innermost, some k of each box.
     const int box_rows = spec.gather && !of_b ? 1 : (slab.mn_major ? slab.depth() : slab.rows) / sharers;
-    return of_b && groups.has_bounds() ? map_of_each(matrix, groups.count, box_columns, box_rows, spec.swizzle)
-                                       : map_of(matrix, box_columns, box_rows, spec.swizzle);
+    if (groups.is_batch()) return map_of_batch(matrix, box_columns, box_rows, spec.swizzle);
+    return of_b && groups.has_bounds() && !groups.slices_k()
+               ? map_of_each(matrix, groups.count, box_columns, box_rows, spec.swizzle)
+               : map_of(matrix, box_columns, box_rows, spec.swizzle);
   };
   BlackwellGemmTensorMaps maps;
   maps.has_a = !(spec.pointers && swap), maps.has_b = !spec.pointers || swap;
@@ -147,10 +149,16 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   const int stored = contract::blackwell_gemm_store_columns(shape);
   maps.has_d = !spec.scatter && !spec.quantizes;  // else threads store d
   const int halves = spec.gated ? 2 : 1;          // two columns of the product make one of d
-  if (maps.has_d)
-    maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows / halves, stored, Swizzle::kNone)
-                  : map_of(of.d, stored / halves, contract::kBlackwellGemmWarpRows,
-                           swizzle_of(stored / halves * shape.d_bytes));
+  if (maps.has_d) {
+    constexpr int kWarpRows = contract::kBlackwellGemmWarpRows;
+    const auto map = groups.stacks_d() ? map_of_batch : map_of;
+    maps.d = swap ? map(of.d, kWarpRows / halves, stored, Swizzle::kNone)
+                  : map(of.d, stored / halves, kWarpRows, swizzle_of(stored / halves * shape.d_bytes));
+  }
+  if (groups.slices_k()) {
+    maps.a_rows = maps.a, maps.b_rows = maps.b;
+    maps.a_rows.box[1] = maps.b_rows.box[1] = 1;
+  }
   maps.has_scales = shape.scale_atoms > 0;
   if (!maps.has_scales) return maps;
   const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);

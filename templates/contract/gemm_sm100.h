@@ -48,6 +48,13 @@ struct BlackwellGemmGroupedParams : BlackwellGemmParams {
   GemmGroupsParams groups;
 };
 
+/// The same with groups of kind k, whose bounds are those of rows of a and b. Both lie with m and n innermost, and
+/// their maps have two dimensions. a_rows and b_rows have boxes of one row. The map of d has the group as its outermost
+/// dimension, as it has in a batch, where those of a and b have it, too.
+struct BlackwellGemmSlicesParams : BlackwellGemmGroupedParams {
+  TensorMap a_rows, b_rows;
+};
+
 // Warps 0-3 take accumulators out of tensor memory. Warp 4 multiplies, 5 loads, 6 asks for tiles, 7 gathers scales.
 constexpr int32_t kBlackwellGemmThreads = 256;
 constexpr int32_t kBlackwellGemmStoreWarps = 4;   // warps 0-3

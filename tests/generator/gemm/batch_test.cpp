@@ -59,12 +59,15 @@ TEST(GemmBatchPlan, FieldsOfOtherGroupsAreRefused) {
                           HasSubstr("/shapes/0/active: has no meaning for a batch")));
 }
 
-TEST(GemmBatchPlan, OnBlackwellThePortableKernelServes) {
-  EXPECT_EQ(plan_by_model(absorbed_q().problem, {}, Arch::kSm100a).variant_for(1).spec.family, Family::kPortable);
+TEST(GemmBatchPlan, BlackwellServesItButForBlockScaledOperands) {
+  for (const GemmVariant& variant : plan_by_model(absorbed_q().problem, {}, Arch::kSm100a).variants)
+    EXPECT_EQ(variant.spec.family, Family::kBlackwell);
   GemmConfig config = absorbed_q();
   config.schedule.family = Family::kBlackwell;
+  config.problem.dtype.a = config.problem.dtype.b = DType::kMxfp8, config.problem.scales = ScaleKind::kPerBlock;
   EXPECT_THAT(refusals(config, Arch::kSm100a),
-              Contains(HasSubstr("/problem/groups/kind: \"batch\" is not built yet for the blackwell family")));
+              Contains(HasSubstr("/problem/groups/kind: \"batch\" with operands in mxfp8 is not built yet for the "
+                                 "blackwell family; it has none, rows and masked there")));
 }
 
 TEST(GemmBatchPlan, FewTokensHaveSwappedTilesAsNarrowAsTheyAreFew) {

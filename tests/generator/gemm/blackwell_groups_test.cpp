@@ -66,9 +66,18 @@ TEST(BlackwellGroupsPlan, FewRowsAreSwappedAndManyHavePairs) {
 
 TEST(BlackwellGroupsPlan, TheRestIsRefusedByName) {
   EXPECT_EQ(refusal([](GemmProblem&, GemmSchedule&) {}), "");
-  EXPECT_THAT(refusal([](auto& p, auto&) { p.groups.kind = GroupKind::kBatch; }),
-              HasSubstr("/problem/groups/kind: \"batch\" is not built yet for the blackwell family; it has none, rows, "
-                        "masked"));
+  EXPECT_THAT(refusal([](auto& p, auto&) {
+                p.dtype.a = p.dtype.b = DType::kMxfp8, p.scales = ScaleKind::kPerBlock;
+                p.groups.pointers = true;
+              }),
+              HasSubstr("/problem/groups/pointers: true with operands in mxfp8 is not built yet for the blackwell "
+                        "family; it has false there"));
+  EXPECT_THAT(refusal([](auto& p, auto& s) {
+                p.dtype.a = p.dtype.b = DType::kMxfp8, p.scales = ScaleKind::kPerBlock;
+                p.groups.gather = true, s.block_n = 32;
+              }),
+              HasSubstr("/schedule/block_n: 32 columns leave threads the scales of both sides, and they copy those of "
+                        "gathered rows; 64 would do"));
   EXPECT_THAT(
       refusal([](auto&, auto& s) { s.scheduler = Scheduler::kQueued; }),
       HasSubstr("/schedule/scheduler: \"queued\" is not built yet for the blackwell family; it has persistent"));

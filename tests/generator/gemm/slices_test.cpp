@@ -87,7 +87,24 @@ TEST(GemmSlicesPlan, WarpgroupsShareATile) {
   const GemmExtent extent = extent_of(gradients().problem, {"all", 128 * 2048});
   EXPECT_EQ(extent.groups, 128);
   EXPECT_EQ(count_items(plan.variants.back().spec, extent), 128 * 16 * 3);
-  EXPECT_EQ(plan_by_model(gradients().problem, {}, Arch::kSm100a).variant_for(1).spec.family, Family::kPortable);
+}
+
+TEST(GemmSlicesPlan, BlackwellHasPairsAndNoLargerClusters) {
+  for (const GemmVariant& variant : plan_by_model(gradients().problem, {}, Arch::kSm100a).variants) {
+    EXPECT_EQ(variant.spec.family, Family::kBlackwell);
+    EXPECT_EQ(variant.spec.cluster(), variant.spec.cta_group);
+    EXPECT_EQ(variant.spec.scheduler, Scheduler::kPersistent);
+  }
+  GemmConfig config = gradients();
+  config.schedule.family = Family::kBlackwell;
+  config.schedule.cta_group = 2, config.schedule.cluster = ClusterShape{4, 2};
+  try {
+    plan_gemm(config.problem, config.schedule, Arch::kSm100a);
+    ADD_FAILURE() << "no refusal";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/schedule/cluster: [4, 2] with groups of kind \"k\" is not built yet for the "
+                                        "blackwell family; it has [2, 1] with cta_group 2"));
+  }
 }
 
 }  // namespace

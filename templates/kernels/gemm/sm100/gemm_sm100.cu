@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   } else if (kParts > 1 && warp == kItemWarp && cluster_rank() == 0 && ptx::elect_one()) {
     take_first_item(params, shared);
   }
-  if constexpr (kGrouped) {
+  if constexpr (kHasBounds) {
     ptx::griddepcontrol_wait();  // a launch ahead may write the bounds
     make_table_of_groups<Groups>(params, shared);
   }

@@ -26,19 +26,39 @@ struct PlaceInGroups {
   }
   __device__ __forceinline__ int end(const EntryParams&) const { return columns_end_; }
   __device__ __forceinline__ int64_t ahead() const { return ahead_; }
+  __device__ __forceinline__ int tokens_ahead() const { return 0; }
+  __device__ __forceinline__ int c_ahead() const { return 0; }
   __device__ __forceinline__ int to() const { return to_; }
+};
+/// The same where each group has a matrix d. In the groups ahead, tokens_ahead() counts rows of the problem's a, and
+/// c_ahead() elements of c and the gaps between its matrices.
+struct PlaceInStack {
+  const int64_t ahead_, tokens_ahead_, c_ahead_;
+  __device__ __forceinline__ PlaceInStack(const EntryParams& params, const Item& item, int)
+      : ahead_(int64_t{group_of(item)} * (spec::kSwapAb ? params.m : params.n)),
+        tokens_ahead_(int64_t{group_of(item)} * (spec::kSwapAb ? params.n : params.m)),
+        c_ahead_(group_of(item) * batch_of(params).c_stride) {}
+  __device__ __forceinline__ int end(const EntryParams& params) const { return params.n; }
+  __device__ __forceinline__ int64_t ahead() const { return ahead_; }
+  __device__ __forceinline__ int64_t tokens_ahead() const { return tokens_ahead_; }
+  __device__ __forceinline__ int64_t c_ahead() const { return c_ahead_; }
+  __device__ __forceinline__ int to() const { return 0; }
 };
 struct PlaceInWhole {
   __device__ __forceinline__ PlaceInWhole(const EntryParams&, const Item&, int) {}
   __device__ __forceinline__ int end(const EntryParams& params) const { return params.n; }
   __device__ __forceinline__ int ahead() const { return 0; }
+  __device__ __forceinline__ int tokens_ahead() const { return 0; }
+  __device__ __forceinline__ int c_ahead() const { return 0; }
   __device__ __forceinline__ int to() const { return 0; }
 };
+using AnyPlace =
+    policy::Either<kGrouped, PlaceInGroups, policy::Either<kStacked, PlaceInStack, PlaceInWhole>::type>::type;
 
 /// A thread's row of an item. A launch ahead may have written the global memory that this class reads. That launch has
 /// ended by then, because this item's operands have been loaded.
-class RowEpilogue : policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type {
-  using Place = policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type;
+class RowEpilogue : AnyPlace {
+  using Place = AnyPlace;
   static constexpr bool kPerTensor = spec::kScales == ScaleKind::kPerTensor;
   static constexpr bool kPerToken = spec::kScales == ScaleKind::kPerToken;
   using Addends = tile::ElementRun<spec::kCDType>;
@@ -58,7 +78,7 @@ class RowEpilogue : policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type 
       const int source = source_row(params, row, exists_);
       scale_ = of_f32(params.scale_a, source, source >= 0);
     } else if constexpr (kPerToken) {
-      scale_ = of_f32(params.scale_a, row, exists_);
+      scale_ = of_f32(params.scale_a, tokens_ahead() + row, exists_);
     }
     if constexpr (spec::kBias && spec::kSwapAb) bias_ = addend(params.bias, ahead() + row);
   }
@@ -86,7 +106,7 @@ class RowEpilogue : policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type 
       if constexpr (spec::kBias && !spec::kSwapAb)
         bias.load(static_cast<const Storage*>(params_.bias) + ahead() + at, left);
       if constexpr (spec::kAddsC) {
-        const Storage* const from = static_cast<const Storage*>(params_.c);
+        const Storage* const from = static_cast<const Storage*>(params_.c) + c_ahead();
         if constexpr (spec::kScatter && spec::kSwapAb)
           c.load_each(
               [&](int i) -> int64_t {
@@ -179,7 +199,7 @@ class RowEpilogue : policy::Either<kGrouped, PlaceInGroups, PlaceInWhole>::type 
     if constexpr (kGathersRows && spec::kSwapAb)
       scales.load_each([&](int i) { return source_row(params_, at + i, i < left); }, all);
     else
-      scales.load(all + (kManyOfColumns ? ahead() : 0) + at, left);
+      scales.load(all + (kManyOfColumns ? ahead() : tokens_ahead()) + at, left);
   }
   __device__ __forceinline__ static float of_f32(const void* from, int64_t at, bool exists) {
     return __uint_as_float(ptx::ld_global_u32_if(static_cast<const float*>(from) + at, exists));
@@ -215,7 +235,7 @@ class SlabScales {
         row_exists_(row < rows_end(params, item)) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     if constexpr (spec::kSwapAb) {
-      if constexpr (kGrouped) row_ += group_of(item) * blocks_of(params.m) * params.scale_a_stride;
+      if constexpr (kManyB) row_ += group_of(item) * blocks_of(params.m) * params.scale_a_stride;
       row_ += block_of(row, params.m) * params.scale_a_stride;
       row_step_ = 1;
       column_step_ = params.scale_b_stride;
@@ -236,7 +256,7 @@ class SlabScales {
         row_ += first_scale(params, item) + row;
       }
       row_step_ = params.scale_a_stride;
-      if constexpr (kGrouped) columns_ += group_of(item) * blocks_of(params.n) * params.scale_b_stride;
+      if constexpr (kManyB) columns_ += group_of(item) * blocks_of(params.n) * params.scale_b_stride;
       columns_ += block_of(item.column, params.n) * params.scale_b_stride;
       column_step_ = 1, left_ = params.n - item.column;  // the rows' block exists
       if constexpr (kGated) ups_ = blocks_of(params.n) / 2 * params.scale_b_stride;
@@ -280,12 +300,21 @@ class SlabScales {
   }
   /// Scales of masked groups lie one group behind the other, and their rows are counted from the group's first one.
   __device__ __forceinline__ static int64_t first_scale(const EntryParams& params, const Item& item) {
-    if constexpr (kMasked) {
+    if constexpr (kMasked || kBatched) {
       const int64_t stride = spec::kSwapAb ? params.scale_b_stride : params.scale_a_stride;
-      return group_of(item) * ((params.k + kSlabDepth - 1) / kSlabDepth * stride - groups_of(params).capacity);
+      return group_of(item) * ((params.k + kSlabDepth - 1) / kSlabDepth * stride - rows_ahead_of_each(params));
     } else {
       return 0;
     }
+  }
+
+  /// Rows that a group's rows are counted from beside its first one, for each group ahead.
+  template <class Params>
+  __device__ __forceinline__ static int rows_ahead_of_each(const Params& params) {
+    if constexpr (kMasked)
+      return groups_of(params).capacity;
+    else
+      return 0;
   }
 
   const float* row_;

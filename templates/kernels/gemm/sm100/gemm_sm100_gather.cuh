@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/gemm/sm100/gemm_sm100_load.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_slices.cuh"
 #include "ptx/tma_gather.cuh"
 
 namespace kernelwright {
@@ -184,7 +185,9 @@ __device__ __forceinline__ void gather_any_scales(const EntryParams& params, con
 template <bool kGather>
 __device__ __forceinline__ void load_operands(const EntryParams& params, const Shared& shared, const AnyWork& work,
                                               uint32_t rank) {
-  if constexpr (kGather)
+  if constexpr (kSlicesK)
+    SliceLoader<EntryParams>(params, shared, work, rank).run();
+  else if constexpr (kGather)
     GatherLoader<kGather && !spec::kSwapAb>(params, shared, work, rank).run();
   else if (ptx::elect_one())
     Loader(params, shared, work, rank).run();

@@ -34,7 +34,15 @@ struct ScaledItem : GroupedItem {
   int first, atom;
 };
 using AnyGroupedItem = policy::Either<kCountsFromGroups, ScaledItem, GroupedItem>::type;
-using Item = policy::Either<kGrouped, AnyGroupedItem, WholeItem>::type;
+/// In a batch, and of kind k: whose matrices, and of kind k also the rows of a and b.
+struct BatchItem : WholeItem {
+  int group;
+};
+struct SliceItem : BatchItem {
+  int first, end;
+};
+using StackedItem = policy::Either<kSlicesK, SliceItem, BatchItem>::type;
+using Item = policy::Either<kGrouped, AnyGroupedItem, policy::Either<kStacked, StackedItem, WholeItem>::type>::type;
 
 /// The work of the launch. Every role derives the same. An item is a part of a cluster's tile; all parts of a tile
 /// follow each other.
@@ -141,13 +149,70 @@ struct GroupedWork {
   const bool turned_;
   const int others_, capacity_, tiles_of_others_, count_;
 };
-using AnyWork = policy::Either<kGrouped, GroupedWork<Groups>, Work>::type;
+
+/// The same where each group has a matrix d: tiles of a group follow each other, and all groups have as many.
+template <class Table>
+struct StackedWork {
+  int first;
+
+  __device__ __forceinline__ StackedWork(const EntryParams& params, const Shared& shared, int first_item)
+      : first(first_item),
+        groups_(shared.groups(), groups_of_slices(params)),
+        turned_(params.launch.bands_of_n),
+        slabs_((params.k + kSlabDepth - 1) / kSlabDepth) {
+    constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN;
+    const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
+    raster_ = {turned_ ? columns : rows, turned_ ? rows : columns, params.launch.band};
+    count_ = raster_.count() * batch_of(params).count;
+    if (kSlicesK && groups_.tiles() == 0) count_ = 0;  // bounds do not fit
+  }
+  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ Part slabs_of(int) const { return {0, slabs_}; }  // of a batch
+  template <bool kAlone>
+  __device__ __forceinline__ Item at(int index, uint32_t rank) const {
+    const int group = index / raster_.count();
+    const policy::TileRaster::Tile tile = raster_.at(index - group * raster_.count());
+    const int row = ((turned_ ? tile.column : tile.row) * kClusterM + static_cast<int>(rank_m(rank))) * kRows;
+    const int column = ((turned_ ? tile.row : tile.column) * kClusterN + static_cast<int>(rank_n(rank))) * kColumns;
+    return in_group<kAlone, Item>({{row, column, slabs_of(0), 0, 0}, group});
+  }
+
+ private:
+  /// Kernels of a batch have no table, and never read it.
+  __device__ __forceinline__ static contract::GemmGroupsParams groups_of_slices(const EntryParams& params) {
+    if constexpr (kSlicesK)
+      return groups_of(params);
+    else
+      return {};
+  }
+  template <bool kAlone, class AnyItem>
+  __device__ __forceinline__ AnyItem in_group(const BatchItem& item) const {
+    if constexpr (kSlicesK) {
+      typename Table::Rows rows = groups_.rows_of(item.group);
+      if constexpr (!kAlone) rows = {ptx::uniform(rows.first), ptx::uniform(rows.end)};
+      AnyItem slice{item, rows.first, rows.end};
+      // A group without rows has a slab of zeros, so that its sums are zeros as any others are sums.
+      slice.slabs = {0, max(1, (rows.end - rows.first + kSlabDepth - 1) / kSlabDepth)};
+      return slice;
+    } else {
+      return item;
+    }
+  }
+
+  const Table groups_;
+  policy::TileRaster raster_;
+  const bool turned_;
+  const int slabs_;
+  int count_;
+};
+using AnyWork =
+    policy::Either<kGrouped, GroupedWork<Groups>, policy::Either<kStacked, StackedWork<Groups>, Work>::type>::type;
 
 // Templates, because an item without groups has no such members.
-/// Whose matrix b an item multiplies by; without groups 0.
+/// An item's group; without groups 0.
 template <class AnyItem>
 __device__ __forceinline__ int group_of(const AnyItem& item) {
-  if constexpr (kGrouped)
+  if constexpr (kAnyGroups)
     return item.group;
   else
     return 0;

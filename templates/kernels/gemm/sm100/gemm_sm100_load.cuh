@@ -38,7 +38,7 @@ template <bool kOfA, int kSharers>
 __device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap& map, int k, int row, int group,
                                           int share, uint32_t full, uint16_t ctas) {
   constexpr contract::SharedSlab kSlab = kOfA ? kASlab : kBSlab;
-  constexpr bool kMany = kOfA ? kManyOfRows : kManyOfColumns;
+  constexpr bool kMany = kBatched || (kOfA ? kManyOfRows : kManyOfColumns);
   // A CTA loads some of the k of each box of rows, or some of the rows of each strip of k.
   constexpr int kShare = (kSlab.mn_major ? kSlab.depth() : kSlab.rows) / kSharers;
   static_assert(kShare % 8 == 0, "shares of whole patterns of the swizzle");

@@ -63,7 +63,8 @@ class ScaledRun {
     const float scale = scale_of(largest_), factor = factor_of(scale);
 #pragma unroll
     for (float& value : values_) value *= factor;
-    char* const to = static_cast<char*>(params.elements) + row * params.row_bytes + column;
+    char* to = static_cast<char*>(params.elements) + row * params.row_bytes + column;
+    if constexpr (kStacked) to += group_of(item) * batch_of(params).d_stride;  // elements of 8 bits
 #pragma unroll
     for (int i = 0; i < kCount; i += 16)
       ptx::st_global_v4_if(
@@ -72,10 +73,8 @@ class ScaledRun {
             tile::pack_word<spec::kDDType>(values_, i + 8), tile::pack_word<spec::kDDType>(values_, i + 12)}},
           exists);
     int64_t line = column / kCount, within = row;
-    if constexpr (kMasked) {
-      const int group = group_of(item);
-      line += int64_t{group} * (columns_of_d(params) / kCount), within -= group * groups_of(params).capacity;
-    }
+    if constexpr (kMasked || kStacked) line += int64_t{group_of(item)} * (columns_of_d(params) / kCount);
+    if constexpr (kMasked) within -= group_of(item) * groups_of(params).capacity;
     ptx::st_global_u32_if(reinterpret_cast<float*>(params.scale_d) + line * params.scale_d_stride + within,
                           __float_as_uint(scale), exists);
   }

@@ -226,8 +226,11 @@ class TileStore {
     __syncwarp();
     if (lane_ == 0) {
       const int row = item.row + static_cast<int>(warp_) * kWarpRows, column = item.column + chunk * kChunk;
-      ptx::cp_async_bulk_tensor_2d_store(params_.d, (spec::kSwapAb ? row : column) / (kGated ? 2 : 1),
-                                         spec::kSwapAb ? column : row, slab);
+      const int x = (spec::kSwapAb ? row : column) / (kGated ? 2 : 1), y = spec::kSwapAb ? column : row;
+      if constexpr (kStacked)
+        ptx::cp_async_bulk_tensor_3d_store(params_.d, x, y, group_of(item), slab);
+      else
+        ptx::cp_async_bulk_tensor_2d_store(params_.d, x, y, slab);
       ptx::cp_async_bulk_commit_group();
     }
   }

@@ -27,16 +27,20 @@ namespace {
 
 using contract::BlackwellGemmParams;
 
-// With groups: rows of the problem's a and d belong to groups, and each group has a matrix b of its own.
+// With groups: rows of the problem's a and d belong to groups, and each group has a matrix b of its own. kGrouped:
+// bounds say which rows. In a batch (kBatched) a group's rows are counted from its first one. Groups of kind k
+// (kSlicesK) have slices of k instead. Both have a matrix d each (kStacked).
 enum : bool {
-  kGrouped = kHasBounds,
+  kGrouped = kHasBounds && !kSlicesK,
   kMasked = static_cast<GroupKind>(spec::kGroups) == GroupKind::kMasked,
-  kGathersRows = spec::kGather,             // rows of the problem's a lie where the launch says
-  kManyOfRows = kGrouped && spec::kSwapAb,  // operands of the tile that have a matrix for each group
-  kManyOfColumns = kGrouped && !spec::kSwapAb
+  kGathersRows = spec::kGather,           // rows of the problem's a lie where the launch says
+  kManyOfRows = kManyB && spec::kSwapAb,  // side of the tile that is the problem's b, with a matrix for each group
+  kManyOfColumns = kManyB && !spec::kSwapAb
 };
 /// What the entry takes: of groups more, of a quantised result also the place of it, and what the kernel measures.
-using UnscaledParams = policy::Either<kGrouped, contract::BlackwellGemmGroupedParams, BlackwellGemmParams>::type;
+using BoundedParams =
+    policy::Either<kSlicesK, contract::BlackwellGemmSlicesParams, contract::BlackwellGemmGroupedParams>::type;
+using UnscaledParams = BatchOf<policy::Either<kHasBounds, BoundedParams, BlackwellGemmParams>::type>;
 using ScaledParams = policy::Either<spec::kQuantizes, contract::GemmWithBlocks<UnscaledParams>, UnscaledParams>::type;
 using EntryParams = policy::Either<kHasStatistics, contract::GemmWithStatistics<ScaledParams>, ScaledParams>::type;
 /// Whether the result is quantised with f32 scales.
@@ -59,7 +63,7 @@ constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
 static_assert(!kQueued || spec::kSplitK == 1, "parts of a tile begin in their order");
 constexpr int kParts = spec::kSplitK;  // parts of k
 /// Whether what a CTA reads at the kernel's start comes from a launch ahead, for which a thread then waits.
-enum : bool { kWaitsAtStart = kParts > 1 || kGrouped };
+enum : bool { kWaitsAtStart = kParts > 1 || kHasBounds };
 constexpr bool kPerSlab = spec::kPromotion > 0;  // a slab's products have scales that threads apply
 using Product = mma::SlabProduct<kRowsDType, kColumnsDType, spec::kBlockN, kCtas, kAMnMajor, kBMnMajor,
                                  spec::kSlabBytes, spec::kSwizzleBytes>;
@@ -99,10 +103,10 @@ static_assert(!kBlockScaled || spec::kSlabBytes == contract::kBlackwellGemmSlabB
               "a slab has whole atoms of scales");
 static_assert(!kPerSlab || kSlabDepth == 128, "a slab has a scale");
 constexpr int kScaleAtoms = kShape.scale_atoms;
-static_assert(kGrouped == kAnyGroups, "groups of rows with bounds");
 static_assert(!spec::kPointers || (kGrouped && kClusterSize == 1), "threads copy matrices b to their own CTA");
-static_assert(!kGrouped || (kParts == 1 && !kQueued && !kLeftMnMajor),
-              "a CTA walks many tiles, which it finds by the bounds; rows of a have k innermost");
+static_assert(!kHasBounds || (kParts == 1 && !kQueued), "a CTA walks many tiles, which it finds by the bounds");
+static_assert(!kGrouped || !kLeftMnMajor, "rows of a have k innermost");
+static_assert(!kStacked || (kParts == 1 && !kBlockScaled && !kMakesBlocks), "no parts of k, no atoms of scales");
 static_assert(!kGrouped || !kBlockScaled || !spec::kPointers, "scales of matrices lie one behind the other");
 // Whether roles ask where a group begins, and where its scales do: with scales in atoms. And whether the CTA
 // counts atoms of groups for that.

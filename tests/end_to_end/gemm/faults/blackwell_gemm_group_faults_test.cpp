@@ -14,6 +14,8 @@ enum class Form {
   kBlocks,    // mxfp8 with gates, results in mxfp8
   kScales,    // masked rows, e4m3 results with f32 scales
   kGathered,  // mxfp4, gathered rows whose scales threads copy
+  kSlices,    // bf16, slices of k, pairs of CTAs
+  kBatch,     // e4m3 with scales of tokens, swapped, a batch
 };
 
 struct Fault {
@@ -121,9 +123,35 @@ const Fault kFaults[] = {
      Form::kGathered,
      {drop("GatherLoader::gather", "load_scales")},
      "deadlock"},
+    {"rows_of_the_next_slice_gathered",
+     Form::kSlices,
+     {change("SliceLoader::gather", "rows row first end", "row + first + i < end", "true")},
+     "wrong result"},
+    {"a_slices_last_slab_as_a_box",
+     Form::kSlices,
+     {change("SliceLoader::run", "row kSlabDepth item end", "row + kSlabDepth > item.end", "false")},
+     "wrong result"},
+    {"slices_from_row_0",
+     Form::kSlices,
+     {change("SliceLoader::run", "row item first", "item.first", "0")},
+     "wrong result"},
+    {"slots_of_slices_not_armed", Form::kSlices, {drop("SliceLoader::run", "expect_bytes")}, "deadlock"},
+    {"slices_gathered_in_the_first_columns",
+     Form::kSlices,
+     {change("SliceLoader::gather", "cp_async_bulk_tensor_gather4_pair", "column + part * kSlab.width_elements()",
+             "0")},
+     "wrong result"},
+    {"a_batchs_results_in_the_first_group",
+     Form::kBatch,
+     {change("TileStore::put", "cp_async_bulk_tensor_3d_store", "group_of(item)", "0")},
+     "wrong result"},
+    {"a_batchs_tokens_counted_from_the_first_groups",
+     Form::kBatch,
+     {change("load_scales", "scales load all", "tokens_ahead()", "0")},
+     "wrong result"},
     {"scales_of_masked_groups_in_one_place",
      Form::kScales,
-     {change("ScaledRun::store", "line within group", "int64_t{group}", "int64_t{0}")},
+     {change("ScaledRun::store", "line group_of", "int64_t{group_of(item)}", "int64_t{0}")},
      "wrong result"},
     {"the_largest_of_the_last_columns",
      Form::kScales,
@@ -177,6 +205,18 @@ GemmCase case_of(Form form) {
     shape.source_rows = 90;
     return make_gemm_inputs(problem, shape, {.seed = 3});
   }
+  if (form == Form::kSlices) {
+    GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 200, 64);
+    problem.layout = OperandLayout::kTn;
+    problem.groups = {GroupKind::kK, 5, GroupBounds::kStarts};
+    shape.m = 5 * 72, shape.source_rows = 300;
+    return make_gemm_inputs(problem, shape, {.seed = 3});
+  }
+  if (form == Form::kBatch) {
+    GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 136, 272, "acc", ScaleKind::kPerToken);
+    problem.groups = {GroupKind::kBatch, 5};
+    return make_gemm_inputs(problem, {"batch", 5 * 40, true}, {.seed = 3});
+  }
   if (form == Form::kScales) {
     GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kE4m3, 256, 72,
                                              "d = quantize(acc, e4m3, per=token_group(128), scale=s)");
@@ -191,10 +231,12 @@ GemmCase case_of(Form form) {
 GemmSchedule schedule_of(Form form) {
   GemmSchedule schedule;
   schedule.family = Family::kBlackwell;
-  schedule.block_n = form == Form::kSwapped ? 32 : form == Form::kBlocks ? 256 : form == Form::kScales ? 128 : 64;
-  schedule.swap_ab = form == Form::kSwapped;
-  schedule.cta_group = form == Form::kPair ? 2 : 1;
-  schedule.cluster = ClusterShape{form == Form::kPair ? 2 : 1, 1};
+  schedule.swap_ab = form == Form::kSwapped || form == Form::kBatch;
+  const bool pair = form == Form::kPair || form == Form::kSlices;
+  const bool whole = form == Form::kScales || form == Form::kSlices;
+  schedule.block_n = form == Form::kBlocks ? 256 : whole ? 128 : schedule.swap_ab.value_or(false) ? 32 : 64;
+  schedule.cta_group = pair ? 2 : 1;
+  schedule.cluster = ClusterShape{pair ? 2 : 1, 1};
   schedule.stages = 3;
   if (form == Form::kScatter) schedule.store_stages = 1;
   return schedule;
@@ -220,7 +262,8 @@ INSTANTIATE_TEST_SUITE_P(, BlackwellGemmGroupFaults, testing::ValuesIn(kFaults),
 
 TEST(BlackwellGemmGroups, HaveNoFindingWithoutAMistake) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form : {Form::kRows, Form::kPointers, Form::kBlocks, Form::kScales, Form::kGathered}) {
+  for (const Form form :
+       {Form::kRows, Form::kPointers, Form::kBlocks, Form::kScales, Form::kGathered, Form::kSlices, Form::kBatch}) {
     const test::Findings findings = findings_of(form, {});
     EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
   }
