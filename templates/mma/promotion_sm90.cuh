@@ -153,17 +153,16 @@ class AlternatingPromotion : protected NoRuns {
   template <int kIndex, int kCount>
   __device__ __forceinline__ void add(Scores& scores, float (&output)[kCount]) {
     Part& part = this->part<kIndex>(scores);
-    ptx::pin_registers(part);
+    ptx::pin_registers<4>(part);
 #pragma unroll
     for (int i = 0; i < kPart / 2; ++i) output[kIndex * kPart / 2 + i] += part[i];
-    ptx::pin_registers(output);  // else additions wait, and the next product takes other registers
-    ptx::pin_registers(part);
+    ptx::pin_registers<4>(output);  // else additions wait, and the next product takes other registers
   }
 
  protected:
   __device__ __forceinline__ void pin() {
-    if constexpr (!kInScores) ptx::pin_registers(other_);
-    ptx::pin_registers(sums_);
+    if constexpr (!kInScores) ptx::pin_registers<4>(other_);
+    ptx::pin_registers<4>(sums_);
   }
   /// Issues all parts, and adds all but the last to the output. Leaves one group in flight: the last part. The next
   /// product may take the registers of scores, or the first half of them, behind a fence.
@@ -178,7 +177,7 @@ class AlternatingPromotion : protected NoRuns {
   template <int kCount, int kSteps>
   __device__ __forceinline__ void promote(Scores& scores, float (&output)[kCount], const uint32_t (&)[kSteps][4],
                                           uint32_t) {
-    ptx::pin_registers(sums_);
+    ptx::pin_registers<4>(sums_);
 #pragma unroll
     for (int i = 0; i < contract::kSumRows / 2; ++i) output[kColumns / 2 + i] += sums_[i];
     add<kParts - 1>(scores, output);

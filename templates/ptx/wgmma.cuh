@@ -34,8 +34,7 @@ constexpr uint64_t wgmma_swizzle_bits(int swizzle_bytes) {
 ///   no swizzle  kSwizzleBytes is 0, and the atom is 8 rows of 16 bytes that follow each other.
 ///               K-major: `leading_bytes` leads to the next 16 bytes of k, `stride_bytes` to the next 8 rows.
 ///               MN-major: `leading_bytes` leads to the next 8 k, `stride_bytes` to the next 16 bytes of m or n.
-/// A descriptor plus x describes the operand 16 x bytes further on: its low 14 bits count 16 bytes and do not overflow
-/// inside 256 KB.
+/// A descriptor plus x describes the operand 16 x bytes further on: its low 14 bits count 16 bytes, up to 256 KB.
 template <int kSwizzleBytes = 128>
 __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t leading_bytes, uint32_t stride_bytes) {
   return wgmma_swizzle_bits(kSwizzleBytes) | uint64_t{stride_bytes >> 4} << 32 | uint64_t{leading_bytes >> 4} << 16 |
@@ -64,19 +63,20 @@ __device__ __forceinline__ void wgmma_wait_group() {
 }
 
 /// Keeps the compiler from moving accesses to `registers` across this point: the compiler does not know that a wgmma
-/// continues after its asm. No instruction. A statement takes sixteen registers, because one statement per register
-/// would take NVRTC as long as the products do.
+/// continues after its asm. No instruction. A statement takes kAtOnce registers, 4 or 16. NVVM's time for it grows
+/// faster than its operands, so 4 takes less. But the order of instructions depends on kAtOnce in some kernels.
 #define KERNELWRIGHT_PIN4(c, r, i) "+" c(r[i]), "+" c(r[(i) + 1]), "+" c(r[(i) + 2]), "+" c(r[(i) + 3])
-template <int kCount>
+template <int kAtOnce = 16, int kCount>
 __device__ __forceinline__ void pin_registers(float (&registers)[kCount]) {
   static_assert(kCount % 4 == 0);
 #pragma unroll
-  for (int i = 0; i + 16 <= kCount; i += 16)
+  for (int i = 0; i + 16 <= kCount && kAtOnce == 16; i += 16)
     asm volatile(""
                  : KERNELWRIGHT_PIN4("f", registers, i), KERNELWRIGHT_PIN4("f", registers, i + 4),
                    KERNELWRIGHT_PIN4("f", registers, i + 8), KERNELWRIGHT_PIN4("f", registers, i + 12)::"memory");
 #pragma unroll
-  for (int i = kCount / 16 * 16; i < kCount; i += 4) asm volatile("" : KERNELWRIGHT_PIN4("f", registers, i)::"memory");
+  for (int i = kAtOnce == 16 ? kCount / 16 * 16 : 0; i < kCount; i += 4)
+    asm volatile("" : KERNELWRIGHT_PIN4("f", registers, i)::"memory");
 }
 template <int kRows>
 __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
@@ -225,11 +225,11 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 
 /// wgmma_ss: A and B from shared memory, each K-major unless the function says MN-major.
 /// wgmma_rs: A from registers, in the layout of D's registers with two elements packed: {4j, 4j+1}, {4j+2, 4j+3} of j
-/// and j + 1. They must not change until the group has ended. e4m3: as the bytes of four k in each register; B is K-major.
-/// `accumulate` 0: D is overwritten. kScaleA: 1, or -1 to subtract the product.
-/// wgmma_fp8: e4m3 and e5m2 in any mix, both K-major.
-/// _x4: four products in a row, D += A[i] B[i]; kStepA and kStepB (in units of 16 bytes) lead from one operand to the
-/// next. One asm statement holds all four, because a statement with all of D costs NVRTC more than its instructions do.
+/// and j + 1. They must not change until the group has ended. e4m3: as the bytes of four k in each register; B is
+/// K-major. `accumulate` 0: D is overwritten. kScaleA: 1, or -1 to subtract the product. wgmma_fp8: e4m3 and e5m2 in
+/// any mix, both K-major. _x4: four products in a row, D += A[i] B[i]; kStepA and kStepB (in units of 16 bytes) lead
+/// from one operand to the next. One asm statement holds all four, because a statement with all of D costs NVRTC more
+/// than its instructions do.
 #define KERNELWRIGHT_WGMMA(n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18,     \
                            p19)                                                                                        \
   template <DType kDType, bool kBMnMajor, bool kAMnMajor = false, int kScaleA = 1>                                     \

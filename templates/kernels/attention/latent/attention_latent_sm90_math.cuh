@@ -45,7 +45,7 @@ class MathWarpgroup {
     take_queries();
 #pragma unroll
     for (float& sum : output_) sum = 0;
-    ptx::pin_registers(output_);  // else the compiler writes the zeros behind the fence of the first product
+    ptx::pin_registers<4>(output_);  // else the compiler writes the zeros behind the fence of the first product
     add_sinks();
     if (count_ > 0) {
       if constexpr (kSide == 0)
@@ -148,8 +148,8 @@ class MathWarpgroup {
   /// No product is in flight any more.
   __device__ __forceinline__ void end_products() {
     ptx::wgmma_wait_group<0>();
-    ptx::pin_registers(scores_);
-    ptx::pin_registers(output_);
+    ptx::pin_registers<4>(scores_);
+    ptx::pin_registers<4>(output_);
   }
 
   /// Scores of tile `tile`, part by part as they land.

@@ -32,7 +32,7 @@ __device__ __forceinline__ void MathWarpgroup::issue_halves(uint32_t keys) {
 template <int kHalf>
 __device__ __forceinline__ void MathWarpgroup::end_half_scores() {
   HalfScores& scores = half_scores<kHalf>();
-  ptx::pin_registers(scores);
+  ptx::pin_registers<kPinnedAtOnce>(scores);
   policy::take_sign(policy::WgmmaScores<spec::kBlockN / 4>{scores}, ScoreMod{score_scale(params_), params_.softcap});
 }
 

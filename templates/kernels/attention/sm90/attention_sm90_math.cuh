@@ -325,8 +325,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     ptx::wgmma_fence();
   }
   __device__ __forceinline__ void fence() {
-    ptx::pin_registers(scores_);
-    ptx::pin_registers(output_);
+    ptx::pin_registers<kPinnedAtOnce>(scores_);
+    ptx::pin_registers<kPinnedAtOnce>(output_);
     ptx::pin_registers(probabilities_);
     Promotion::pin();
     ptx::wgmma_fence();
@@ -359,7 +359,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     };
   }
   __device__ __forceinline__ void end_scores(int tile) {
-    ptx::pin_registers(scores_);
+    ptx::pin_registers<kPinnedAtOnce>(scores_);
     tiles_.release_whole_k();
     take_factors(Fragment{scores_});
     scale_by_keys(params_, Fragment{scores_});
@@ -388,16 +388,16 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   __device__ __forceinline__ void join_run() {
     if constexpr (kInRuns) {
       begin_product(output_, halves());
-      ptx::pin_registers(output_);
+      ptx::pin_registers<kPinnedAtOnce>(output_);
       ptx::wgmma_fence();
     }
   }
   /// kPending: groups behind it that go on.
   template <int kPending = 0>
   __device__ __forceinline__ void end_output() {
-    if constexpr (!kPacksAtOnce) ptx::pin_registers(scores_);  // else the exponentials move behind the wait
+    if constexpr (!kPacksAtOnce) ptx::pin_registers<kPinnedAtOnce>(scores_);  // else exponentials move behind the wait
     ptx::wgmma_wait_group<kPending>();
-    ptx::pin_registers(output_);
+    if constexpr (!kPartsTakeTurns) ptx::pin_registers<kPinnedAtOnce>(output_);  // no product in flight writes it
     ptx::pin_registers(probabilities_);
     promote(scores_, output_, probabilities_, tiles_.v_tile());
     tiles_.release_whole_v();

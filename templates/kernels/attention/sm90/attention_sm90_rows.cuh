@@ -42,6 +42,12 @@ static_assert(!kPartsTakeTurns ||
 // these rows do not multiply.
 constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
 
+// Of ptx::pin_registers(). The kernels with 4 take NVRTC longest. Their instructions are those of 16, in the same
+// order.
+enum : int {
+  kPinnedAtOnce = kPartsTakeTurns || (!kNarrow && (kSkipsRows ? !kConvertsKv : spec::kHeadDimV > 192)) ? 4 : 16
+};
+
 // With sub-stages of V, products begin when a tile's first sub-stage lands, and wait for more in the middle. Otherwise
 // they wait for both tiles first.
 constexpr bool kInStages = kValueStages > 1;
