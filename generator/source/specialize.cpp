@@ -84,6 +84,9 @@ std::string wgmma_shapes(const Spec& spec) {
     return gemm->family == Family::kHopper ? fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", gemm->product_columns())
                                            : "";
   const auto* attention = std::get_if<AttentionSpec>(&spec);
+  if (attention && attention->form() == AttentionForm::kHopperLatent)  // each warpgroup has half of the columns
+    return fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n#define KERNELWRIGHT_WGMMA_N1 {}\n", attention->block_n,
+                       attention->head_dim_v / 2);
   if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
   const int v = attention->head_dim_v;
   const int scores = attention->pv_buffers > 1 ? contract::turn_columns(attention->block_n) : attention->block_n;

@@ -11,6 +11,7 @@
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/source/specialize.h"
 
 namespace kernelwright::latent_test {
 namespace {
@@ -53,6 +54,15 @@ TEST(Latent, HasAKernelOnEveryArchitecture) {
                                                                        : "attention_latent_portable");
     ASSERT_TRUE(plan.combine) << "parts are merged by a kernel of their own";
   }
+}
+
+// To read the products of all widths would cost a compilation 30 ms.
+TEST(Latent, NamesTheProductsOfHopper) {
+  const AttentionSpec spec = plan_attention(latent(), {}, Arch::kSm90a).main;
+  EXPECT_THAT(specialize(spec).spec_header, HasSubstr("#define KERNELWRIGHT_WGMMA_N0 64\n"  // keys of a tile
+                                                      "#define KERNELWRIGHT_WGMMA_N1 256\n"));
+  EXPECT_THAT(specialize(plan_attention(latent(), {}, Arch::kSm100a).main).spec_header,
+              testing::Not(HasSubstr("WGMMA")));
 }
 
 TEST(Latent, PagesWithRoomForABoxGoByTmaAndPortableTakesTheRest) {
