@@ -92,7 +92,7 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   blackwell.takes("/problem/groups/kind", problem.groups.kind,
                   {GroupKind::kNone, GroupKind::kRows, GroupKind::kMasked, GroupKind::kBatch, GroupKind::kK});
   const bool rstd = problem.epilogue.find("rstd") != std::string::npos;
-  const bool gated = result_columns(problem) != problem.n;
+  const bool gated = !problem.kv_write && result_columns(problem) != problem.n;
   if (gated && (measures(problem) || rstd))
     blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "gates without amax, squares or rstd");
   // A scale is of 128 columns of d, which 256 gates and ups make. Where scales of blocks multiply, a thread has
@@ -181,6 +181,7 @@ void check_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations
                   fmt::format("{} columns do not fit{}; {}", spec.block_n, why_these_columns(spec),
                               fitting.empty() ? "a smaller cluster would do"
                                               : fmt::format("{} would do", nearest_of(fitting, spec.block_n))));
+  check_heads_of_tile(spec, violations);
   check_shares(spec, TileSide::kRows, spec.cluster_n, violations);
   check_shares(spec, TileSide::kColumns, spec.cluster_m / spec.cta_group, violations);
   if (spec.stages % spec.k_group != 0 || spec.stages < 2 * spec.k_group)

@@ -12,10 +12,9 @@ void check_heads(const GemmProblem& problem, Family family, std::vector<Violatio
   if (!problem.kv_write) return;
   FamilyRules rules(family, violations);
   const KvWriteProblem& of = *problem.kv_write;
-  if (family == Family::kBlackwell)
-    return rules.refuse("/problem/kv_write", "a cache that the GEMM writes",
-                        "every GEMM without; portable and hopper have it");
-  rules.takes("/problem/kv_write/head_dim/qk", of.head_dim.qk, {64, 128, 256});
+  const bool blackwell = family == Family::kBlackwell;
+  rules.takes("/problem/kv_write/head_dim/qk", of.head_dim.qk,
+              blackwell ? std::vector<int>{64, 128} : std::vector<int>{64, 128, 256});
   if (of.head_dim.v != of.head_dim.qk)
     rules.refuse("/problem/kv_write/head_dim/v", fmt::format("{} beside keys of {}", of.head_dim.v, of.head_dim.qk),
                  "values of that size");
@@ -23,6 +22,7 @@ void check_heads(const GemmProblem& problem, Family family, std::vector<Violatio
 }
 
 int slabs_of_heads(const GemmSpec& spec) {
+  if (spec.family == Family::kBlackwell) return contract::gemm_kv_slabs(spec.head_columns());
   const int waves = spec.block_m / 64 / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
   return spec.swap_ab ? contract::gemm_kv_swapped_slabs(spec.block_n, waves)
                       : contract::gemm_kv_slabs(spec.head_columns());
@@ -34,13 +34,16 @@ void check_heads_of_tile(const GemmSpec& spec, std::vector<Violation>& violation
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
   const int head = spec.head_columns();
+  const bool mapped = spec.family != Family::kPortable;
+  if (spec.swap_ab && spec.family == Family::kBlackwell)
+    return refuse("swap_ab", "true: a head lies in rows of several warps; false would do");
   if (spec.swap_ab && spec.block_m % head != 0)
     return refuse("block_m", fmt::format("{} rows of a swapped tile hold a part of a head of {}; {} would do",
                                          spec.block_m, head, (spec.block_m + head - 1) / head * head));
   if (!spec.swap_ab && spec.block_n % head != 0)
     return refuse("block_n", fmt::format("{} columns hold a part of a head of {}; {} would do", spec.block_n, head,
                                          (spec.block_n + head - 1) / head * head));
-  if (spec.family == Family::kHopper) {
+  if (mapped) {
     if (const int slabs = slabs_of_heads(spec); spec.store_stages < slabs)
       refuse("store_stages", fmt::format("{} have no room for {}; {} would do", spec.store_stages,
                                          spec.swap_ab ? fmt::format("the heads of {} tokens", spec.block_n)

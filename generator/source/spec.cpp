@@ -84,7 +84,7 @@ std::string kernel_name(const Spec& spec) {
     switch (gemm->family) {
       case Family::kPortable: return gemm->writes_kv ? "gemm_portable_kv" : "gemm_portable";
       case Family::kHopper: return gemm->writes_kv ? "gemm_sm90_kv" : "gemm_sm90";
-      case Family::kBlackwell: return "gemm_sm100";
+      case Family::kBlackwell: return gemm->writes_kv ? "gemm_sm100_kv" : "gemm_sm100";
     }
   }
   switch (std::get<AttentionSpec>(spec).form()) {

@@ -356,6 +356,11 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
       set_batch(params, of);
       return queue_groups(params);
     }
+    if (spec.writes_kv)
+      return with_statistics<contract::GemmWithKvWrite<Params>>(spec, tensors, of, [&](auto& params) {
+        set_kv_write(params, kernel, tensors, of);
+        queue(params);
+      });
     if (spec.is_batched()) return with_quantized<contract::GemmWithBatch<Params>>(spec, tensors, of, queue_batch);
     if (!spec.has_bounds()) return with_quantized<Params>(spec, tensors, of, queue);
     return with_quantized<contract::BlackwellGemmGroupedParams>(spec, tensors, of, queue_groups);

@@ -14,6 +14,10 @@
 namespace kernelwright {
 namespace {
 
+/// Stores columns that are queries, keys and values. Kernels that write a cache define it: gemm_sm100_kv.cu.
+template <class Params>
+class HeadsOfRows;
+
 /// Role of a warp: 32 rows of every item of the CTA.
 class TileStore {
   static constexpr int kChunk = contract::blackwell_gemm_store_columns(kShape);  // columns stored at once
@@ -93,7 +97,9 @@ class TileStore {
         if constexpr (spec::kRstd) measured.scale(own);
         epilogue.apply(own, item.column + chunk * kChunk);
         if constexpr (kMeasures) measured.add(own, chunk, item.column + chunk * kChunk);
-        if constexpr (kMakesBlocks) {
+        if constexpr (spec::kWritesKv) {
+          put_heads<EntryParams>(own, chunk, item);
+        } else if constexpr (kMakesBlocks) {
           store_blocks<spec::kDDType, kResults>(params_, item, own, row, item.column + chunk * kChunk);
         } else if constexpr (kMakesF32Scales) {
           run.template take<kResults>(own, i % kOfRun * kResults);
@@ -209,6 +215,13 @@ class TileStore {
 
   static_assert(!spec::kQuantizes || (!spec::kSwapAb && kColumns % (kGated ? 256 : 128) == 0),
                 "a thread has all columns of d that share a scale, and whole words of scales");
+  /// Of queries, keys and values. A template, so that other kernels do not compile it.
+  template <class Params>
+  __device__ __forceinline__ void put_heads(const Chunk& values, int chunk, const Item& item) const {
+    HeadsOfRows<Params>(params_, shared_.output(warp_, 0), lane_)
+        .put(values, chunk, item.row + static_cast<int>(warp_) * kWarpRows, item.column + chunk * kChunk);
+  }
+
   /// Writes to shared memory, from where TMA stores. Rows and columns past the end are not stored. `to`: copy_slab().
   __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item, int to) {
     if constexpr (!spec::kScatter) {

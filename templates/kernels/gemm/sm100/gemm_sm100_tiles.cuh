@@ -37,11 +37,14 @@ enum : bool {
   kManyOfRows = kManyB && spec::kSwapAb,  // side of the tile that is the problem's b, with a matrix for each group
   kManyOfColumns = kManyB && !spec::kSwapAb
 };
-/// What the entry takes: of groups more, of a quantised result also the place of it, and what the kernel measures.
+/// What the entry takes: of groups more, of a cache or a quantised result also the place of it, and what the kernel
+/// measures.
 using BoundedParams =
     policy::Either<kSlicesK, contract::BlackwellGemmSlicesParams, contract::BlackwellGemmGroupedParams>::type;
 using UnscaledParams = BatchOf<policy::Either<kHasBounds, BoundedParams, BlackwellGemmParams>::type>;
-using ScaledParams = policy::Either<spec::kQuantizes, contract::GemmWithBlocks<UnscaledParams>, UnscaledParams>::type;
+using CacheParams =
+    policy::Either<spec::kWritesKv, contract::GemmWithKvWrite<BlackwellGemmParams>, UnscaledParams>::type;
+using ScaledParams = policy::Either<spec::kQuantizes, contract::GemmWithBlocks<UnscaledParams>, CacheParams>::type;
 using EntryParams = policy::Either<kHasStatistics, contract::GemmWithStatistics<ScaledParams>, ScaledParams>::type;
 /// Whether the result is quantised with f32 scales.
 enum : bool { kMakesF32Scales = spec::kQuantizes && !kMakesBlocks };

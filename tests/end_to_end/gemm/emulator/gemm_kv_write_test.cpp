@@ -184,6 +184,26 @@ TEST_F(GemmKvWrite, PartsOfK) {
   expect_chain(problem, 19, schedule);  // bands of tokens
 }
 
+TEST_F(GemmKvWrite, OnBlackwell) {
+  Engine engine = test::make_checking_engine(4, emulator::Completion::kRandom, 7, Arch::kSm100a);
+  GemmSchedule schedule;
+  schedule.family = Family::kBlackwell;
+  schedule.block_n = 128, schedule.stages = 2, schedule.scheduler = Scheduler::kPersistent;
+  const auto right = [&](const KvWriteProblem& cache, const char* epilogue) {
+    const GemmCase call = make(problem_of(cache, epilogue), 203);
+    test::expect_right(call, test::run_checked(engine, call, schedule));
+  };
+  KvWriteProblem cache = cache_of(128, DType::kE4m3);
+  cache.scales.k = cache.scales.v = ScaleKind::kPerHead;
+  right(cache, "acc");
+  schedule.split_k = 2;
+  right(cache, "rstd * acc + bias");
+  schedule.split_k = {}, schedule.cta_group = 2;
+  cache = cache_of(64), cache.dtype.q = DType::kE4m3, cache.scales.q = ScaleKind::kPerToken;
+  cache.qk_norm.kind = NormKind::kRms;
+  right(cache, "acc");
+}
+
 TEST_F(GemmKvWrite, SkipsTokensWithoutAPlaceAndTellsOfThem) {
   for (const Tile& tile : {kFewRows, kPair}) {
     SCOPED_TRACE(tile.name);
@@ -209,10 +229,11 @@ TEST_F(GemmKvWrite, SkipsTokensWithoutAPlaceAndTellsOfThem) {
 }
 
 TEST_F(GemmKvWrite, RefusesArguments) {
+  Engine engine = test::make_checking_engine(4, emulator::Completion::kEager, 1, Arch::kSm80);  // of few kernels
   const GemmCase call = make(problem_of(cache_of(128)), 9);
   const auto refused = [&](const std::function<void(KvWriteTensors&)>& change) {
     KvWriteTensors changed;
-    return test::refusal_of_launch(engine_, call, [&](GemmTensors& tensors) {
+    return test::refusal_of_launch(engine, call, [&](GemmTensors& tensors) {
       changed = *tensors.kv_write;
       change(changed);
       tensors.kv_write = &changed;
@@ -224,13 +245,13 @@ TEST_F(GemmKvWrite, RefusesArguments) {
   EXPECT_THAT(refused([](KvWriteTensors& t) { t.q = 0x1000, t.tokens = 8; }),
               AllOf(HasSubstr("/tensors/kv_write/q: is given, and the product has these rows"),
                     HasSubstr("/tensors/kv_write/tokens: 8 are not the rows of a, m = 9")));
-  EXPECT_THAT(test::refusal_of_launch(engine_, call, [](GemmTensors& t) { t.kv_write = nullptr; }),
+  EXPECT_THAT(test::refusal_of_launch(engine, call, [](GemmTensors& t) { t.kv_write = nullptr; }),
               HasSubstr("/tensors/kv_write: is null, and the problem writes a cache"));
-  EXPECT_THAT(test::refusal_of_launch(engine_, call, [](GemmTensors& t) { t.d_stride = 388; }),
+  EXPECT_THAT(test::refusal_of_launch(engine, call, [](GemmTensors& t) { t.d_stride = 388; }),
               HasSubstr("/tensors/d_stride: 388 elements of bf16 put rows off their 16-byte boundaries"));
   const KvWriteTensors other;
   const GemmCase plain = make_gemm_inputs(gemm_problem(DType::kBf16, DType::kBf16, 64, 72), {"", 9, true});
-  EXPECT_THAT(test::refusal_of_launch(engine_, plain, [&](GemmTensors& t) { t.kv_write = &other; }),
+  EXPECT_THAT(test::refusal_of_launch(engine, plain, [&](GemmTensors& t) { t.kv_write = &other; }),
               HasSubstr("/tensors/kv_write: is given, and the problem has no kv_write"));
 }
 
@@ -272,10 +293,11 @@ TEST_F(GemmKvWrite, RefusesProblemsAndTiles) {
   EXPECT_THAT(refusal(fine, schedule),
               HasSubstr("/schedule/store_stages: 1 have no room for a head of 128; 2 would do"));
   schedule = {}, schedule.family = Family::kBlackwell;
-  EXPECT_THAT(text_of(validate({"", fine, schedule, {}}, Arch::kSm100a)),
-              HasSubstr("/problem/kv_write: a cache that the GEMM writes is not built yet for the blackwell family; it "
-                        "has every GEMM without"));
-  EXPECT_EQ(plan_gemm(fine, {}, Arch::kSm100a).variants[0].spec.family, Family::kPortable);
+  GemmProblem wide = problem_of(cache_of(256));
+  EXPECT_THAT(
+      text_of(validate({"", wide, schedule, {}}, Arch::kSm100a)),
+      HasSubstr("/problem/kv_write/head_dim/qk: 256 is not built yet for the blackwell family; it has 64, 128"));
+  EXPECT_EQ(plan_gemm(wide, {}, Arch::kSm100a).variants[0].spec.family, Family::kPortable);
 }
 
 }  // namespace
