@@ -536,6 +536,7 @@ class TheLibrary(unittest.TestCase):
                  "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "float": ctypes.c_float,
                  "const char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "kernelwright_strides": _structs.Strides,
                  "kernelwright_event_callback": _structs.EventCallback,
+                 "const kernelwright_kv_write_tensors*": ctypes.POINTER(_structs.KvWriteTensors),
                  "const char* const*": ctypes.POINTER(ctypes.c_char_p), "const double*": ctypes.POINTER(ctypes.c_double)}
         for name, struct_type in ours.items():
             fields = []
