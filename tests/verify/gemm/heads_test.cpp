@@ -9,6 +9,7 @@
 #include "kernelwright/verify/device/device_memory.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/kv_write/reference.h"
+#include "support/gemm_kv_chain.h"
 #include "support/simulated_gemm.h"
 
 namespace kernelwright {
@@ -32,12 +33,7 @@ GemmCase drawn(int k = 96) {
 
 /// What a kernel without any fault writes: sums in f32 that are rounded, and kv_write's steps of them.
 GemmOutput right_output(const GemmCase& call) {
-  GemmCase plain = call;
-  plain.problem.kv_write.reset(), plain.kv.reset();
-  KvWriteCase steps = *call.kv;
-  steps.q = simulate_gemm(plain).d;
-  steps.packed_rows = true;
-  steps.q_strides = steps.k_strides = steps.v_strides = {0, kColumns, kHeadDim};
+  const KvWriteCase steps = test::steps_of(call, simulate_gemm(test::product_of(call)).d);
   GemmOutput output;
   output.d.resize(kRows * 2 * kHeadDim * 2);
   output.kv.cache.assign(call.kv->cache_bytes, DeviceMemory::kGuardByte);

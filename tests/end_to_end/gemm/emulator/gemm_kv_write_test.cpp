@@ -11,6 +11,7 @@
 #include "kernelwright/generator/gemm/validate.h"
 #include "support/checked_gemm.h"
 #include "support/emulated_kv_write.h"
+#include "support/gemm_kv_chain.h"
 
 namespace kernelwright::gemm_kv_write_test {
 namespace {
@@ -65,18 +66,9 @@ class GemmKvWrite : public test::CheckedGemm {
 
   /// What a GEMM by the same tile and kv_write behind it make. Their rows lie packed.
   std::pair<std::vector<std::byte>, KvWriteOutput> chain_of(const GemmCase& call, const GemmSchedule& schedule) {
-    GemmCase first = call;
-    first.problem.kv_write.reset(), first.kv.reset();
-    first.problem.dtype.d = call.problem.kv_write->dtype.in;
-    first.d_stride = first.problem.n;
-    KvWriteCase second = *call.kv;
     GemmSchedule tile = schedule;  // portable tiles of any size make the same bits, and those of 256 columns hold heads
     if (tile.family.value() == Family::kPortable) tile.block_n = 128;
-    second.q = run(first, tile).d;
-    second.packed_rows = true;
-    const std::int64_t row = first.problem.n, head = call.problem.kv_write->head_dim.qk;
-    second.q_strides = second.k_strides = second.v_strides = {0, row, head};
-    KvWriteOutput output = test::run_checked(engine_, second);
+    KvWriteOutput output = test::run_checked(engine_, test::steps_of(call, run(test::product_of(call), tile).d));
     std::vector<std::byte> queries = std::move(output.q_out);
     output.q_out.clear();
     return {std::move(queries), std::move(output)};
