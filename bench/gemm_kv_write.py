@@ -14,7 +14,7 @@ import timed_configs
 
 HEADS, HEAD_DIM, K = {"q": 32, "kv": 8}, 128, 4096
 ROWS = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-SHAPES = [(f"m{m}", m, False) for m in ROWS] + [("check", 77, True)]
+SHAPES = [(f"m{m}", m, False) for m in ROWS] + [("check-few", 5, True), ("check", 77, True), ("check-many", 600, True)]
 # dtype of the operands, that of the cache, and what else the cache has.
 KINDS = {"bf16": ("bf16", "bf16", {}), "fp8-cache": ("bf16", "e4m3", {"scales": {"k": "per_head", "v": "per_head"}}),
          "fp8": ("e4m3", "e4m3", {"scales": {"k": "per_head", "v": "per_head"}}),
@@ -36,4 +36,5 @@ def configs():
 
 
 if __name__ == "__main__":
-    sys.exit(timed_configs.main(__doc__, configs(), [name for name, _, check in SHAPES if not check]))
+    sys.exit(timed_configs.main(__doc__, configs(), [name for name, _, check in SHAPES if not check],
+                                [name for name, _, check in SHAPES if check]))

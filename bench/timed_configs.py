@@ -6,8 +6,9 @@ import subprocess
 import tempfile
 
 
-def main(doc, configs, timed=("decode", "prefill")):
-    """`configs`: pairs of a name and a config, whose shapes are named check and as `timed` says. Returns an exit status."""
+def main(doc, configs, timed=("decode", "prefill"), checked=("check",)):
+    """`configs`: pairs of a name and a config, with shapes of the names in `timed` and in `checked`. Returns an exit
+    status."""
     parser = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
     parser.add_argument("command", help="the kernelwright command")
     parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER", help="write the configs, and time nothing")
@@ -21,7 +22,8 @@ def main(doc, configs, timed=("decode", "prefill")):
             paths[-1].write_text(json.dumps({"version": 1, "name": name, "schedule": "auto"} | config, indent=2) + "\n")
         if given.write:
             return 0
-        for step in (["run", "--shape", "check"], ["bench", *(word for name in timed for word in ("--shape", name))]):
+        for verb, shapes in (("run", checked), ("bench", timed)):
+            step = [verb, *(word for name in shapes for word in ("--shape", name))]
             done = subprocess.run([given.command, step[0], *map(str, paths), *step[1:], "--device", "cuda"])
             if done.returncode != 0:
                 return done.returncode
