@@ -95,12 +95,6 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   const bool gated = !problem.kv_write && result_columns(problem) != problem.n;
   if (gated && (measures(problem) || rstd))
     blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "gates without amax, squares or rstd");
-  // A scale is of 128 columns of d, which 256 gates and ups make. Where scales of blocks multiply, a thread has
-  // registers for the sums of 128.
-  const bool promotes = problem.scales == ScaleKind::kPerBlock && !is_block_scaled(problem.dtype.a);
-  if (gated && promotes && quantizes(problem))
-    blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue) + " of operands whose blocks have f32 scales",
-                     "gates without quantize() there, and both where scales are none, per_tensor or per_token");
   if (problem.groups.is_batch() && is_block_scaled(problem.dtype.a))
     blackwell.refuse("/problem/groups/kind", fmt::format("\"batch\" with operands in {}", to_string(problem.dtype.a)),
                      "none, rows and masked there");
@@ -168,9 +162,15 @@ void check_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations
     refuse("swap_ab",
            "true: rows of the result are columns of the tile, which have no amax, squares or rstd; false "
            "would do");
-  if (const int whole = spec.scaled_columns(); spec.block_n % whole != 0)
+  if (const int whole = spec.scaled_columns() / spec.halves(); spec.block_n % whole != 0)
     refuse("block_n", fmt::format("{} columns hold a part of the {} that {} of d; {} would do", spec.block_n, whole,
                                   what_columns_share(spec), (spec.block_n + whole - 1) / whole * whole));
+  if (spec.halves() > 1 && spec.split_k > 1)
+    refuse("split_k",
+           fmt::format("{}: a tile's results wait for those of the tile beside it; 1 would do", spec.split_k));
+  if (spec.halves() > 1 && !spec.makes_blocks() && spec.store_stages != kMostStoreStages)
+    refuse("store_stages", fmt::format("{}: results of half of the columns that share a scale take {}; {} would do",
+                                       spec.store_stages, kMostStoreStages, kMostStoreStages));
   if (spec.gather && is_block_scaled(spec.a) && !spec.swap_ab && spec.block_n < 64)
     refuse("block_n", fmt::format("{} columns leave threads the scales of both sides, and they copy those of gathered "
                                   "rows; 64 would do",

@@ -41,7 +41,7 @@ struct Tiles {
   Tiles(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept
       : cluster(spec.cluster()),
         of_rows(spec.block_m * spec.cluster_m),
-        of_columns(spec.block_n * spec.cluster_n),
+        of_columns(spec.block_n * spec.cluster_n * spec.halves()),
         rows(spec.swap_ab ? ceil_div(extent.n, of_rows) : tiles_of_groups(spec, extent, of_rows)),
         columns(spec.swap_ab ? tiles_of_groups(spec, extent, of_columns) : ceil_div(extent.n, of_columns)),
         most_clusters(max_clusters > 0 ? max_clusters : std::max(1, num_sms / cluster)) {

@@ -92,6 +92,8 @@ struct GemmSpec {
   }
   /// Hopper: columns of one product of wgmma. 0: the registers have no room for sums and products.
   int product_columns() const;
+  /// Blackwell: tiles that a CTA works at as one item, side by side (templates/contract/gemm_sm100.h).
+  int halves() const { return family == Family::kBlackwell && promotion > 0 && gated && quantizes ? 2 : 1; }
   /// CTAs of a cluster.
   int cluster() const {
     if (family == Family::kBlackwell) return cluster_m * cluster_n;

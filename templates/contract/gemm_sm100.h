@@ -78,6 +78,13 @@ struct BlackwellGemmShape {
   int32_t slab_bytes = kBlackwellGemmSlabBytes;  // bytes of k in a slot; 128 with block scales
 };
 
+/// Tiles of an item, side by side. `promotes`: each slab's products have f32 scales, so that the sums of a tile's row
+/// are in the registers of a thread, which has room for those of 128 columns. 256 gates and ups make the 128 columns of
+/// d that share a scale, or whole words of scales. So an item has two tiles then.
+constexpr int32_t blackwell_gemm_halves(bool promotes, bool gated, bool quantizes) {
+  return promotes && gated && quantizes ? 2 : 1;
+}
+
 /// Whether threads place the scales of the tile's columns. Tiles of less than 64 columns begin within an atom, and no
 /// address of tensor memory points within an atom.
 constexpr bool blackwell_gemm_gathers(const BlackwellGemmShape& shape) {

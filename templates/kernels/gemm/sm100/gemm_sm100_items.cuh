@@ -44,6 +44,12 @@ struct SliceItem : BatchItem {
 using StackedItem = policy::Either<kSlicesK, SliceItem, BatchItem>::type;
 using Item = policy::Either<kGrouped, AnyGroupedItem, policy::Either<kStacked, StackedItem, WholeItem>::type>::type;
 
+/// The first column of a CTA's tile. `tile`: of the cluster's items. Tile `index` of a CTA is half `index` % kHalves of
+/// its item.
+__device__ __forceinline__ int first_column(int tile, int index, uint32_t rank) {
+  return ((tile * kClusterN + static_cast<int>(rank_n(rank))) * kHalves + index % kHalves) * kColumns;
+}
+
 /// The work of the launch. Every role derives the same. An item is a part of a cluster's tile; all parts of a tile
 /// follow each other.
 struct Work {
@@ -54,7 +60,7 @@ struct Work {
 
   __device__ __forceinline__ Work(const BlackwellGemmParams& params, const Shared&, int first_item)
       : first(first_item) {
-    constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN;
+    constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN * kHalves;
     const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
     turned = params.launch.bands_of_n;
     raster = {turned ? columns : rows, turned ? rows : columns, params.launch.band};
@@ -69,12 +75,11 @@ struct Work {
   }
   template <bool kAlone>
   __device__ __forceinline__ Item at(int index, uint32_t rank) const {
-    const int number = index / kParts, part = index % kParts;
+    const int number = index / kHalves / kParts, part = index % kParts;
     const policy::TileRaster::Tile tile = raster.at(number);
     const int row = turned ? tile.column : tile.row, column = turned ? tile.row : tile.column;
-    return {(row * kClusterM + static_cast<int>(rank_m(rank))) * kRows,
-            (column * kClusterN + static_cast<int>(rank_n(rank))) * kColumns, slabs_of(part), part,
-            number * kClusterSize + static_cast<int>(rank)};
+    return {(row * kClusterM + static_cast<int>(rank_m(rank))) * kRows, first_column(column, index, rank),
+            slabs_of(part), part, number * kClusterSize + static_cast<int>(rank)};
   }
 };
 
@@ -104,9 +109,9 @@ struct GroupedWork {
   __device__ __forceinline__ Item at(int index, uint32_t rank) const {
     typename Table::Item item;
     if constexpr (kAlone) {
-      item = groups_.find(index, tiles_of_others_);
+      item = groups_.find(index / kHalves, tiles_of_others_);
     } else {
-      item = groups_.find_by_warp(index, tiles_of_others_);
+      item = groups_.find_by_warp(index / kHalves, tiles_of_others_);
       for (int* const word : {&item.group, &item.first, &item.end, &item.tiles, &item.within})
         *word = ptx::uniform(*word);
     }
@@ -115,7 +120,7 @@ struct GroupedWork {
     const policy::TileRaster raster{turned_ ? columns : rows, turned_ ? rows : columns, band_};
     const policy::TileRaster::Tile tile = raster.at(item.within);
     const int row = ((turned_ ? tile.column : tile.row) * kClusterM + static_cast<int>(rank_m(rank))) * kRows;
-    const int column = ((turned_ ? tile.row : tile.column) * kClusterN + static_cast<int>(rank_n(rank))) * kColumns;
+    const int column = first_column(turned_ ? tile.row : tile.column, index, rank);
     if constexpr (spec::kSwapAb)
       return with_scales<kAlone, Item>({{row, item.first + column, slabs_of(0), 0, 0}, item.group, others_, item.end},
                                        item.first);
@@ -141,7 +146,7 @@ struct GroupedWork {
   }
 
   // The other side of a cluster's tile, whose extent the launch gives: columns of d.
-  enum : int { kOtherTile = spec::kSwapAb ? kRows * kClusterM : kColumns * kClusterN };
+  enum : int { kOtherTile = spec::kSwapAb ? kRows * kClusterM : kColumns * kClusterN * kHalves };
 
   const Table groups_;
   const policy::GroupAtoms<spec::kMostGroups> atoms_;
@@ -160,7 +165,7 @@ struct StackedWork {
         groups_(shared.groups(), groups_of_slices(params)),
         turned_(params.launch.bands_of_n),
         slabs_((params.k + kSlabDepth - 1) / kSlabDepth) {
-    constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN;
+    constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN * kHalves;
     const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
     raster_ = {turned_ ? columns : rows, turned_ ? rows : columns, params.launch.band};
     count_ = raster_.count() * batch_of(params).count;
@@ -170,10 +175,10 @@ struct StackedWork {
   __device__ __forceinline__ Part slabs_of(int) const { return {0, slabs_}; }  // of a batch
   template <bool kAlone>
   __device__ __forceinline__ Item at(int index, uint32_t rank) const {
-    const int group = index / raster_.count();
-    const policy::TileRaster::Tile tile = raster_.at(index - group * raster_.count());
+    const int item = index / kHalves, group = item / raster_.count();
+    const policy::TileRaster::Tile tile = raster_.at(item - group * raster_.count());
     const int row = ((turned_ ? tile.column : tile.row) * kClusterM + static_cast<int>(rank_m(rank))) * kRows;
-    const int column = ((turned_ ? tile.row : tile.column) * kClusterN + static_cast<int>(rank_n(rank))) * kColumns;
+    const int column = first_column(turned_ ? tile.row : tile.column, index, rank);
     return in_group<kAlone, Item>({{row, column, slabs_of(0), 0, 0}, group});
   }
 

@@ -77,7 +77,7 @@ class Loader {
     if constexpr (!kWaitsAtStart) ptx::griddepcontrol_wait();
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
     for_each_item<true>(shared_, work_, [&](int index) {
-      if (kQueued && rank_ == 0) shared_.item_wanted().arrive();
+      if (kQueued && rank_ == 0 && index % kHalves == 0) shared_.item_wanted().arrive();
       const Item item = work_.at<true>(index, rank_);
 #pragma unroll 1
       for (int slab = item.slabs.begin; slab < item.slabs.end; slab += spec::kKGroup) {
@@ -100,7 +100,7 @@ class Loader {
   __device__ __forceinline__ int load_weights_ahead() const {
     const ItemWalk<true> items(shared_, work_);
     if (!items.begins()) return 0;
-    const Item item = work_.at<true>(items.index(), rank_);
+    const Item item = work_.at<true>(items.index() * kHalves, rank_);
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
     int groups = 0;
 #pragma unroll 1

@@ -56,6 +56,23 @@ class ScaledRun {
       largest_ = ptx::max_nan_f32(first + i == 0 ? 0.f : largest_, fabsf(own[i]));
     }
   }
+  /// Keeps the first half of the columns in shared memory, 128 bytes from one to the next.
+  __device__ __forceinline__ void park(uint32_t to) const {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) ptx::st_shared_f32(to + i * 128, values_[i]);
+  }
+  /// Stores that half from there, and what has been taken since behind it.
+  template <class AnyItem>
+  __device__ __forceinline__ void store_both(const Params& params, const AnyItem& item, int row, int column,
+                                             uint32_t parked) {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      values_[kCount / 2 + i] = values_[i];
+      values_[i] = __uint_as_float(ptx::ld_shared_u32(parked + i * 128));
+      largest_ = ptx::max_nan_f32(largest_, fabsf(values_[i]));
+    }
+    store(params, item, row, column);
+  }
   /// Stores all of them, as columns from `column` of d on, of row `row`.
   template <class AnyItem>
   __device__ __forceinline__ void store(const Params& params, const AnyItem& item, int row, int column) {
@@ -89,6 +106,9 @@ struct NoScaledRun {
   __device__ __forceinline__ void take(const Own&, int) {}
   template <class Params, class AnyItem>
   __device__ __forceinline__ void store(const Params&, const AnyItem&, int, int) {}
+  __device__ __forceinline__ void park(uint32_t) const {}
+  template <class Params, class AnyItem>
+  __device__ __forceinline__ void store_both(const Params&, const AnyItem&, int, int, uint32_t) {}
 };
 
 }  // namespace

@@ -101,6 +101,9 @@ class TileStore {
           put_heads<EntryParams>(own, chunk, item);
         } else if constexpr (kMakesBlocks) {
           store_blocks<spec::kDDType, kResults>(params_, item, own, row, item.column + chunk * kChunk);
+        } else if constexpr (kMakesF32Scales && kHalves == 2) {
+          run.template take<kResults>(own, chunk * kResults);
+          if (chunk == kChunks - 1) finish_half(run, item, row);
         } else if constexpr (kMakesF32Scales) {
           run.template take<kResults>(own, i % kOfRun * kResults);
           if (i % kOfRun == kOfRun - 1)
@@ -213,7 +216,19 @@ class TileStore {
 
   // ---- results ----
 
-  static_assert(!spec::kQuantizes || (!spec::kSwapAb && kColumns % (kGated ? 256 : 128) == 0),
+  /// Of the two halves of an item, the first one's results wait in shared memory, in the slabs that TMA would store
+  /// from. Each lane keeps its own row there.
+  template <class Run>
+  __device__ __forceinline__ void finish_half(Run& run, const Item& item, int row) const {
+    static_assert(kHalves == 1 || kStages * contract::kBlackwellGemmStoreSlabBytes == kColumns / 2 * 32 * 4,
+                  "room for half of the columns of d, f32");
+    const uint32_t parked = shared_.output(warp_, 0) + lane_ * 4;
+    if (item.column / kColumns % 2 == 0)
+      run.park(parked);
+    else
+      run.store_both(params_, item, row, column_of_d(item.column - kColumns), parked);
+  }
+  static_assert(!spec::kQuantizes || (!spec::kSwapAb && kColumns * kHalves % (kGated ? 256 : 128) == 0),
                 "a thread has all columns of d that share a scale, and whole words of scales");
   /// Of queries, keys and values. A template, so that other kernels do not compile it.
   template <class Params>

@@ -48,6 +48,9 @@ using ScaledParams = policy::Either<spec::kQuantizes, contract::GemmWithBlocks<U
 using EntryParams = policy::Either<kHasStatistics, contract::GemmWithStatistics<ScaledParams>, ScaledParams>::type;
 /// Whether the result is quantised with f32 scales.
 enum : bool { kMakesF32Scales = spec::kQuantizes && !kMakesBlocks };
+/// Tiles that a CTA works at as one item, side by side. There are 2 where a thread has no registers for all columns
+/// whose results share scales.
+enum : int { kHalves = contract::blackwell_gemm_halves(spec::kPromotion > 0, spec::kGated, spec::kQuantizes) };
 
 // Types of the tile's operands: with swap_ab, its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
@@ -65,6 +68,7 @@ static_assert(kClusterM % kCtas == 0, "CTAs of a pair lie above each other");
 constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
 static_assert(!kQueued || spec::kSplitK == 1, "parts of a tile begin in their order");
 constexpr int kParts = spec::kSplitK;  // parts of k
+static_assert(kHalves == 1 || kParts == 1, "halves of an item follow each other");
 /// Whether what a CTA reads at the kernel's start comes from a launch ahead, for which a thread then waits.
 enum : bool { kWaitsAtStart = kParts > 1 || kHasBounds };
 constexpr bool kPerSlab = spec::kPromotion > 0;  // a slab's products have scales that threads apply

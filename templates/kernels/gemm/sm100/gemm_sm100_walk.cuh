@@ -69,13 +69,19 @@ __device__ __forceinline__ int first_item(const Shared& shared) {
     return static_cast<int>(ptx::ld_shared_u32(shared.first_item()));
 }
 
-/// Calls role(index) for each item of the CTA.
+/// Calls role(index) for each tile of each item of the CTA. Tile `index` is one of item `index` / kHalves.
 template <bool kAlone, class Role>
 __device__ __forceinline__ void for_each_item(const Shared& shared, const AnyWork& work, const Role& role) {
   ItemWalk<kAlone> items(shared, work);
   if (!items.begins()) return;
 #pragma unroll 1
-  do role(items.index());
+  do
+    if constexpr (kHalves == 1) {
+      role(items.index());
+    } else {
+#pragma unroll 1
+      for (int half = 0; half < kHalves; ++half) role(items.index() * kHalves + half);
+    }
   while (items.next());
 }
 

@@ -14,6 +14,7 @@ enum class Form {
   kBlocks,    // mxfp8 with gates, results in mxfp8
   kScales,    // masked rows, e4m3 results with f32 scales
   kGathered,  // mxfp4, gathered rows whose scales threads copy
+  kHalves,    // e4m3 with f32 scales of blocks, gates and e4m3 results: two tiles to an item
   kSlices,    // bf16, slices of k, pairs of CTAs
   kBatch,     // e4m3 with scales of tokens, swapped, a batch
 };
@@ -123,6 +124,18 @@ const Fault kFaults[] = {
      Form::kGathered,
      {drop("GatherLoader::gather", "load_scales")},
      "deadlock"},
+    {"one_scale_of_the_second_half_alone",
+     Form::kHalves,
+     {change("ScaledRun::store_both", "largest_ max_nan_f32", "fabsf(values_[i])", "0.f")},
+     "wrong result"},
+    {"both_halves_of_the_first_columns",
+     Form::kHalves,
+     {change("first_column", "return", "index % kHalves", "0")},
+     "wrong result"},
+    {"halves_of_all_lanes_in_one_place",
+     Form::kHalves,
+     {change("TileStore::finish_half", "parked", "lane_ * 4", "0")},
+     "wrong result"},
     {"rows_of_the_next_slice_gathered",
      Form::kSlices,
      {change("SliceLoader::gather", "rows row first end", "row + first + i < end", "true")},
@@ -205,6 +218,13 @@ GemmCase case_of(Form form) {
     shape.source_rows = 90;
     return make_gemm_inputs(problem, shape, {.seed = 3});
   }
+  if (form == Form::kHalves) {
+    GemmProblem problem =
+        test::gemm_problem(DType::kE4m3, DType::kE4m3, 512, 272,
+                           "d = quantize(silu(gate) * up, e4m3, per=token_group(128), scale=s)", ScaleKind::kPerBlock);
+    problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts};
+    return make_gemm_inputs(problem, shape, {.seed = 3});
+  }
   if (form == Form::kSlices) {
     GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 200, 64);
     problem.layout = OperandLayout::kTn;
@@ -233,7 +253,7 @@ GemmSchedule schedule_of(Form form) {
   schedule.family = Family::kBlackwell;
   schedule.swap_ab = form == Form::kSwapped || form == Form::kBatch;
   const bool pair = form == Form::kPair || form == Form::kSlices;
-  const bool whole = form == Form::kScales || form == Form::kSlices;
+  const bool whole = form == Form::kScales || form == Form::kSlices || form == Form::kHalves;
   schedule.block_n = form == Form::kBlocks ? 256 : whole ? 128 : schedule.swap_ab.value_or(false) ? 32 : 64;
   schedule.cta_group = pair ? 2 : 1;
   schedule.cluster = ClusterShape{pair ? 2 : 1, 1};
@@ -262,8 +282,8 @@ INSTANTIATE_TEST_SUITE_P(, BlackwellGemmGroupFaults, testing::ValuesIn(kFaults),
 
 TEST(BlackwellGemmGroups, HaveNoFindingWithoutAMistake) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form :
-       {Form::kRows, Form::kPointers, Form::kBlocks, Form::kScales, Form::kGathered, Form::kSlices, Form::kBatch}) {
+  for (const Form form : {Form::kRows, Form::kPointers, Form::kBlocks, Form::kScales, Form::kGathered, Form::kHalves,
+                          Form::kSlices, Form::kBatch}) {
     const test::Findings findings = findings_of(form, {});
     EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
   }

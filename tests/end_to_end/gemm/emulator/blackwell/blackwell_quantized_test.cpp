@@ -24,7 +24,8 @@ using testing::HasSubstr;
 
 constexpr const char* kGates = "silu(alpha * gate + bias) * (alpha * up + bias)";
 constexpr BlackwellTile kWhole = {"alone_128", 128}, kWide = {"alone_256", 256},
-                        kWidePair = {"pair_256", 256, 2, {2, 1}}, kWholeCluster = {"cluster_128", 128, 1, {2, 2}};
+                        kWidePair = {"pair_256", 256, 2, {2, 1}}, kWholePair = {"pair_128", 128, 2, {2, 1}},
+                        kWholeCluster = {"cluster_128", 128, 1, {2, 2}};
 
 std::string quantised(DType format, const std::string& value, const char* options = "") {
   const int together = is_block_scaled(format) ? scale_vector(format) : 128;
@@ -160,18 +161,36 @@ TEST_F(BlackwellQuantized, AreTheDenseBitsOfEachGroup) {
 
 TEST_F(BlackwellQuantized, FeedTheNextGemm) {
   GemmProblem first =
-      grouped(problem_of(DType::kE4m3, DType::kE4m3, 512, 272, "silu(gate) * up", "", ScaleKind::kPerToken),
+      grouped(problem_of(DType::kE4m3, DType::kE4m3, 512, 272, "silu(gate) * up", "", ScaleKind::kPerBlock),
               GroupBounds::kStarts, 3);
   GemmProblem second =
       grouped(gemm_problem(DType::kE4m3, DType::kBf16, 136, 256, "acc", ScaleKind::kPerBlock), GroupBounds::kStarts, 3);
   const GemmShape shape = rows_of({60, 0, 17}, 80);
-  const GemmOutput middle = run(make_gemm_inputs(first, shape, {.seed = 3}), with_two_slots(kWide));
+  const GemmOutput middle = run(make_gemm_inputs(first, shape, {.seed = 3}), with_two_slots(kWhole));
   GemmCase call = make_gemm_inputs(second, shape, {.seed = 4});
   ASSERT_EQ(call.a.bytes.size(), middle.d.size());
   ASSERT_EQ(call.scale_a.size() * sizeof(float), middle.scale_d.size());
   call.a.bytes = middle.d;
   std::memcpy(call.scale_a.data(), middle.scale_d.data(), middle.scale_d.size());
   test::expect_right(call, run(call, schedule_of(kPair)));
+}
+
+TEST_F(BlackwellQuantized, GatesOfScaledBlocksTakeTwoTiles) {
+  // As DeepSeek-V3's experts: the first tile's results wait in shared memory for those of the second.
+  const GemmShape shape = rows_of({130, 0, 17, 61}, 230);
+  for (const DType format : {DType::kE4m3, DType::kMxfp8}) {
+    const GemmProblem dense = problem_of(DType::kE4m3, format, 768, 272, kGates, "", ScaleKind::kPerBlock);
+    for (const BlackwellTile& tile : {kWholePair, kWholeCluster}) {
+      if ((format == DType::kMxfp8) == (tile.cluster.n == 1)) continue;
+      expect_right(dense, {"", 203, true}, tile);
+      expect_right(grouped(dense, GroupBounds::kStarts, 4), shape, tile);
+    }
+    expect_right(gathering(grouped(dense, GroupBounds::kStarts, 4)), from(shape, 90), kWhole);
+  }
+  GemmSchedule queued = with_two_slots(kWhole);
+  queued.scheduler = Scheduler::kQueued, queued.clc_depth = 2;
+  CheckedGemm::expect_right(problem_of(DType::kE4m3, DType::kE4m3, 768, 144, kGates, "", ScaleKind::kPerBlock),
+                            {"", 203, true}, queued);
 }
 
 TEST_F(BlackwellQuantized, AsPlanned) {
@@ -194,10 +213,11 @@ TEST_F(BlackwellQuantized, WhatIsMissingIsRefusedByName) {
     }
     return "";
   };
-  EXPECT_THAT(refusal(problem_of(DType::kE4m3, DType::kE4m3, 512, 272, "silu(gate) * up", "", ScaleKind::kPerBlock),
-                      with_two_slots(kWhole)),
-              HasSubstr("of operands whose blocks have f32 scales is not built yet for the blackwell family; it has "
-                        "gates without quantize() there, and both where scales are none, per_tensor or per_token"));
+  GemmSchedule one_slab = with_two_slots(kWhole);
+  one_slab.store_stages = 1;
+  EXPECT_THAT(
+      refusal(problem_of(DType::kE4m3, DType::kE4m3, 512, 272, "silu(gate) * up", "", ScaleKind::kPerBlock), one_slab),
+      HasSubstr("/schedule/store_stages: 1: results of half of the columns that share a scale take 2; 2 would do"));
   GemmSchedule swapped = with_two_slots(kWhole);
   swapped.swap_ab = true;
   EXPECT_THAT(refusal(problem_of(DType::kBf16, DType::kE4m3, 512, 64, "acc"), swapped),
