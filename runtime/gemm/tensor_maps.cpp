@@ -148,7 +148,7 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   if (maps.has_b) maps.b = operand(columns, TileSide::kColumns, boxes.b_sharers);
   const int stored = contract::blackwell_gemm_store_columns(shape);
   maps.has_d = !spec.scatter && !spec.quantizes && !spec.writes_kv;  // else threads store d
-  const int halves = spec.gated ? 2 : 1;  // two columns of the product make one of d
+  const int halves = spec.gated ? 2 : 1;                             // two columns of the product make one of d
   if (maps.has_d) {
     constexpr int kWarpRows = contract::kBlackwellGemmWarpRows;
     const auto map = groups.stacks_d() ? map_of_batch : map_of;
