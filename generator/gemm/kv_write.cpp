@@ -22,7 +22,7 @@ void check_heads(const GemmProblem& problem, Family family, std::vector<Violatio
 }
 
 int slabs_of_heads(const GemmSpec& spec) {
-  if (spec.family == Family::kBlackwell) return contract::gemm_kv_slabs(spec.head_columns());
+  if (spec.family == Family::kBlackwell) return spec.swap_ab ? 1 : contract::gemm_kv_slabs(spec.head_columns());
   const int waves = spec.block_m / 64 / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
   return spec.swap_ab ? contract::gemm_kv_swapped_slabs(spec.block_n, waves)
                       : contract::gemm_kv_slabs(spec.head_columns());
@@ -35,8 +35,6 @@ void check_heads_of_tile(const GemmSpec& spec, std::vector<Violation>& violation
   };
   const int head = spec.head_columns();
   const bool mapped = spec.family != Family::kPortable;
-  if (spec.swap_ab && spec.family == Family::kBlackwell)
-    return refuse("swap_ab", "true: a head lies in rows of several warps; false would do");
   if (spec.swap_ab && spec.block_m % head != 0)
     return refuse("block_m", fmt::format("{} rows of a swapped tile hold a part of a head of {}; {} would do",
                                          spec.block_m, head, (spec.block_m + head - 1) / head * head));

@@ -15,8 +15,8 @@ namespace kernelwright {
 namespace {
 
 /// Stores columns that are queries, keys and values. Kernels that write a cache define it: gemm_sm100_kv.cu.
-template <class Params>
-class HeadsOfRows;
+template <class Params, int kChunk>
+class WrittenHeads;
 
 /// Role of a warp: 32 rows of every item of the CTA.
 class TileStore {
@@ -233,8 +233,8 @@ class TileStore {
   /// Of queries, keys and values. A template, so that other kernels do not compile it.
   template <class Params>
   __device__ __forceinline__ void put_heads(const Chunk& values, int chunk, const Item& item) const {
-    HeadsOfRows<Params>(params_, shared_.output(warp_, 0), lane_)
-        .put(values, chunk, item.row + static_cast<int>(warp_) * kWarpRows, item.column + chunk * kChunk);
+    WrittenHeads<Params, kChunk>(params_, shared_, warp_, lane_)
+        .put(values, {chunk, item.row + static_cast<int>(warp_) * kWarpRows, item.column + chunk * kChunk});
   }
 
   /// Writes to shared memory, from where TMA stores. Rows and columns past the end are not stored. `to`: copy_slab().

@@ -190,9 +190,14 @@ TEST_F(GemmKvWrite, OnBlackwell) {
   right(cache, "acc");
   schedule.split_k = 2;
   right(cache, "rstd * acc + bias");
+  schedule.swap_ab = true, schedule.block_n = 32;
+  right(cache, "acc + bias");
+  schedule.swap_ab = {}, schedule.block_n = 128;
   schedule.split_k = {}, schedule.cta_group = 2;
   cache = cache_of(64), cache.dtype.q = DType::kE4m3, cache.scales.q = ScaleKind::kPerToken;
   cache.qk_norm.kind = NormKind::kRms;
+  right(cache, "acc");
+  schedule.swap_ab = true, schedule.block_n = 64;
   right(cache, "acc");
 }
 
