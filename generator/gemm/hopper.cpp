@@ -26,13 +26,14 @@ const std::vector<std::string_view>& kHopperFields = *new std::vector<std::strin
 /// With two warpgroups of 208 each, ptxas waits for every product before it issues the next. With 192 and an epilogue
 /// that reads memory, it spills. Gates alone do not: their results are half as many as the sums. Groups with gates keep
 /// to 128: with 2048 rows a group, tiles of 128 x 176 took 1.35 of the time of 128 x 256 on an H100. Values that are
-/// measured are made twice: where that is much code, half as many sums compile in half the time, and do not spill.
+/// measured are made twice: where that is much code, half as many sums compile in half the time, and do not spill. One
+/// warpgroup with 128 sums spills where heads of 256 elements go to a cache.
 int most_sums(const GemmSpec& spec) {
   const bool gates_alone = spec.gated && !spec.is_grouped();
   const bool activates = spec.gated || spec.activation != Activation::kNone;
   const bool reads = spec.bias || spec.adds_c || spec.has_groups_of_columns() || spec.rstd || spec.writes_kv ||
                      (activates && !gates_alone);
-  if (spec.math_warpgroups == 1) return 224;
+  if (spec.math_warpgroups == 1) return spec.head_columns() > 128 ? 96 : 224;
   if (spec.math_warpgroups == 2 && spec.measures() && (activates || spec.rstd)) return 64;
   if (spec.math_warpgroups == 2) return reads ? 128 : 200;
   return 104;

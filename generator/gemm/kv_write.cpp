@@ -12,9 +12,11 @@ void check_heads(const GemmProblem& problem, Family family, std::vector<Violatio
   if (!problem.kv_write) return;
   FamilyRules rules(family, violations);
   const KvWriteProblem& of = *problem.kv_write;
-  const bool blackwell = family == Family::kBlackwell;
+  // Blackwell's warps have two slabs of results. A tile of the portable kernel has one scale of blocks of columns.
+  const bool narrow =
+      family == Family::kBlackwell || (family == Family::kPortable && problem.scales == ScaleKind::kPerBlock);
   rules.takes("/problem/kv_write/head_dim/qk", of.head_dim.qk,
-              blackwell ? std::vector<int>{64, 128} : std::vector<int>{64, 128, 256});
+              narrow ? std::vector<int>{64, 128} : std::vector<int>{64, 128, 256});
   if (of.head_dim.v != of.head_dim.qk)
     rules.refuse("/problem/kv_write/head_dim/v", fmt::format("{} beside keys of {}", of.head_dim.v, of.head_dim.qk),
                  "values of that size");
@@ -49,6 +51,9 @@ void check_heads_of_tile(const GemmSpec& spec, std::vector<Violation>& violation
                                          slabs));
     return;
   }
+  if (constexpr int kOfScale = 128; spec.scales == ScaleKind::kPerBlock && spec.block_n > kOfScale)
+    return refuse("block_n",
+                  fmt::format("{} columns have more than one scale of blocks; {} would do", spec.block_n, kOfScale));
   const int ring = spec.stages * (spec.block_m + spec.block_n) * spec.slab_bytes;
   if (const int bytes = spec.block_m * contract::gemm_kv_pitch(spec.block_n); bytes > ring)
     refuse("stages", fmt::format("{} slots have {} bytes, and a tile's heads take {}; {} would do", spec.stages, ring,

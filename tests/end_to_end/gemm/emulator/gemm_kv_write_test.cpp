@@ -159,6 +159,7 @@ TEST_F(GemmKvWrite, TakesTheEpilogueAndScalesOfTheProduct) {
   expect_chain(problem_of(cache, "silu(alpha * acc + bias)", DType::kF16), 37, schedule_of(kSwapped));
   for (const ScaleKind scales : {ScaleKind::kPerToken, ScaleKind::kPerBlock})
     expect_chain(problem_of(cache_of(128), "acc", DType::kE4m3, scales), 37, schedule_of(kPair));
+  expect_chain(problem_of(cache_of(64), "acc", DType::kE4m3, ScaleKind::kPerBlock), 37, schedule_of(kFewRows));
 }
 
 TEST_F(GemmKvWrite, PartsOfK) {
@@ -268,6 +269,16 @@ TEST_F(GemmKvWrite, RefusesProblemsAndTiles) {
   EXPECT_THAT(refusal(problem),
               HasSubstr("/problem/kv_write/head_dim/qk: 80 is not built yet for the hopper family; it "
                         "has 64, 128, 256"));
+  problem = problem_of(cache_of(256), "acc", DType::kE4m3, ScaleKind::kPerBlock);
+  GemmSchedule portable;
+  portable.family = Family::kPortable;
+  EXPECT_THAT(refusal(problem, portable),
+              HasSubstr("/problem/kv_write/head_dim/qk: 256 is not built yet for the portable "
+                        "family; it has 64, 128"));
+  problem = problem_of(cache_of(64), "acc", DType::kE4m3, ScaleKind::kPerBlock), portable.block_n = 256;
+  EXPECT_THAT(refusal(problem, portable),
+              HasSubstr("/schedule/block_n: 256 columns have more than one scale of blocks; "
+                        "128 would do"));
   problem = fine, problem.kv_write->qk_norm.kind = NormKind::kRmsAllHeads;
   EXPECT_THAT(refusal(problem), HasSubstr("/problem/kv_write/qk_norm/kind: \"rms_all_heads\" is not built yet"));
 
