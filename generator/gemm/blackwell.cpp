@@ -95,9 +95,6 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
   const bool gated = !problem.kv_write && result_columns(problem) != problem.n;
   if (gated && (measures(problem) || rstd))
     blackwell.refuse("/problem/epilogue", in_quotes(problem.epilogue), "gates without amax, squares or rstd");
-  if (problem.groups.is_batch() && is_block_scaled(problem.dtype.a))
-    blackwell.refuse("/problem/groups/kind", fmt::format("\"batch\" with operands in {}", to_string(problem.dtype.a)),
-                     "none, rows and masked there");
   if (problem.groups.has_bounds() && is_block_scaled(problem.dtype.a)) {
     if (problem.groups.pointers)
       blackwell.refuse("/problem/groups/pointers", fmt::format("true with operands in {}", to_string(problem.dtype.a)),

@@ -23,7 +23,7 @@ std::int64_t scaled_rows(const LoadedGemm& kernel, std::int64_t m, std::int64_t 
 bool own_scales(const LoadedGemm& kernel) noexcept { return kernel.groups.is_even() && !kernel.groups.gather; }
 
 std::int64_t scale_atom_rows(const GemmGroups& groups, std::int64_t m) noexcept {
-  if (groups.kind == GroupKind::kMasked) return groups.count * contract::scale_atom_rows_of_groups(m / groups.count, 1);
+  if (groups.is_even()) return groups.count * contract::scale_atom_rows_of_groups(m / groups.count, 1);
   return contract::scale_atom_rows_of_groups(m, groups.count);
 }
 

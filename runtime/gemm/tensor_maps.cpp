@@ -60,6 +60,7 @@ Matrix as_bytes(Matrix matrix) {
   matrix.dtype = DType::kE4m3;
   matrix.columns = (matrix.columns + 1) / 2;
   matrix.stride = (matrix.stride + 1) / 2;
+  matrix.batch_stride /= 2;  // a multiple of 16 bytes
   return matrix;
 }
 
@@ -163,11 +164,13 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   if (!maps.has_scales) return maps;
   const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);
   const auto scales = [&](bool of_b, int box_rows) {
-    const bool stands_in = of.b.rows < groups.count;  // for nothing: one matrix of a zero
+    // Of all groups. What stands in for nothing is one matrix of a zero.
+    const std::int64_t rows_of_a = of.a.rows * of.a.count, rows_of_b = of.b.rows * of.b.count;
+    const bool stands_in = rows_of_b < groups.count;
     // Those of gathered rows are never read by TMA.
     const std::int64_t atom_rows = stands_in || (!of_b && spec.gather) ? 1
-                                   : of_b ? scale_atom_rows_of_b(groups, of.b.rows / groups.count)
-                                          : scale_atom_rows(groups, of.a.rows);
+                                   : of_b ? scale_atom_rows_of_b(groups, rows_of_b / groups.count)
+                                          : scale_atom_rows(groups, rows_of_a);
     return scale_map(of_b ? tensors.scale_b : tensors.scale_a, atoms, atom_rows,
                      of_b ? of.scale_b_stride : of.scale_a_stride, shape.scale_atoms, box_rows);
   };

@@ -123,7 +123,7 @@ GemmCase::Rows GemmCase::bounded_rows(int group) const {
 }
 
 std::int64_t GemmCase::atom_rows() const {
-  if (problem.groups.kind != GroupKind::kMasked) return contract::scale_atom_rows_of_groups(m, problem.groups.count);
+  if (!problem.groups.is_even()) return contract::scale_atom_rows_of_groups(m, problem.groups.count);
   return problem.groups.count * contract::scale_atom_rows_of_groups(m / problem.groups.count, 1);
 }
 

@@ -59,15 +59,14 @@ TEST(GemmBatchPlan, FieldsOfOtherGroupsAreRefused) {
                           HasSubstr("/shapes/0/active: has no meaning for a batch")));
 }
 
-TEST(GemmBatchPlan, BlackwellServesItButForBlockScaledOperands) {
-  for (const GemmVariant& variant : plan_by_model(absorbed_q().problem, {}, Arch::kSm100a).variants)
-    EXPECT_EQ(variant.spec.family, Family::kBlackwell);
+TEST(GemmBatchPlan, BlackwellServesItInEveryDtype) {
   GemmConfig config = absorbed_q();
-  config.schedule.family = Family::kBlackwell;
-  config.problem.dtype.a = config.problem.dtype.b = DType::kMxfp8, config.problem.scales = ScaleKind::kPerBlock;
-  EXPECT_THAT(refusals(config, Arch::kSm100a),
-              Contains(HasSubstr("/problem/groups/kind: \"batch\" with operands in mxfp8 is not built yet for the "
-                                 "blackwell family; it has none, rows and masked there")));
+  for (const DType dtype : {DType::kBf16, DType::kTf32, DType::kMxfp8, DType::kNvfp4}) {
+    config.problem.dtype.a = config.problem.dtype.b = dtype;
+    config.problem.scales = is_block_scaled(dtype) ? ScaleKind::kPerBlock : ScaleKind::kNone;
+    for (const GemmVariant& variant : plan_by_model(config.problem, {}, Arch::kSm100a).variants)
+      EXPECT_EQ(variant.spec.family, Family::kBlackwell);
+  }
 }
 
 TEST(GemmBatchPlan, FewTokensHaveSwappedTilesAsNarrowAsTheyAreFew) {

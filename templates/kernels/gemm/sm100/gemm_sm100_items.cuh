@@ -247,9 +247,9 @@ struct PlaceOfScales {
 template <bool kOfRows, class AnyItem>
 __device__ __forceinline__ PlaceOfScales place_of_scales(const EntryParams& params, const AnyItem& item) {
   const int first = kOfRows ? item.row : item.column;
-  if constexpr (!kCountsFromGroups) {
+  if constexpr (!kCountsFromGroups && !kBatched) {
     return {0, first};
-  } else if constexpr (kOfRows == spec::kSwapAb) {  // of matrices b, each with whole rows of atoms
+  } else if constexpr (kBatched || kOfRows == spec::kSwapAb) {  // of matrices, each with whole rows of atoms
     const int rows = kOfRows ? params.m : params.n;
     return {int64_t{item.group} * ((rows + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows), first};
   } else {

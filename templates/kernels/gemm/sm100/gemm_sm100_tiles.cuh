@@ -113,7 +113,7 @@ constexpr int kScaleAtoms = kShape.scale_atoms;
 static_assert(!spec::kPointers || (kGrouped && kClusterSize == 1), "threads copy matrices b to their own CTA");
 static_assert(!kHasBounds || (kParts == 1 && !kQueued), "a CTA walks many tiles, which it finds by the bounds");
 static_assert(!kGrouped || !kLeftMnMajor, "rows of a have k innermost");
-static_assert(!kStacked || (kParts == 1 && !kBlockScaled && !kMakesBlocks), "no parts of k, no atoms of scales");
+static_assert(!kStacked || (kParts == 1 && !kMakesBlocks), "no parts of k, no atoms of d's scales");
 static_assert(!kGrouped || !kBlockScaled || !spec::kPointers, "scales of matrices lie one behind the other");
 // Whether roles ask where a group begins, and where its scales do: with scales in atoms. And whether the CTA
 // counts atoms of groups for that.

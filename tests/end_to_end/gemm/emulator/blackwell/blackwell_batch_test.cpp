@@ -80,6 +80,14 @@ TEST_F(BlackwellBatch, AndGroupsOfTf32) {
   expect_right(batched(gemm_problem(DType::kTf32, DType::kF32, 72, 104), 3), 130, kAlone, 3);
 }
 
+TEST_F(BlackwellBatch, OfBlockScaledOperands) {
+  const auto of = [](DType format) {
+    return batched(gemm_problem(format, DType::kBf16, 72, 416, "acc", ScaleKind::kPerBlock), 3);
+  };
+  expect_right(of(DType::kMxfp8), 130, kAlone, 3);
+  expect_right(of(DType::kNvfp4), 21, kSwapped, 3);
+}
+
 TEST_F(BlackwellBatch, WithEpiloguesAndColumnsInnermost) {
   GemmProblem problem = plain(3);
   problem.epilogue = "silu(alpha * acc + bias) + beta * c";

@@ -140,7 +140,16 @@ TEST_F(BlackwellScaledGroups, ResultsFeedTheNextGemm) {
 
 TEST_F(BlackwellScaledGroups, LaunchesOfTooFewAtomsARowAreRefused) {
   const GemmCase call = make_gemm_inputs(problem_of(DType::kMxfp8, GroupBounds::kStarts, 5), kShape);
-  const auto refusal = [&](const test::TensorChange& change) { return test::refusal_of_launch(engine_, call, change); };
+  const auto refusal = [&](const test::TensorChange& change) -> std::string {
+    GemmDeviceCase on_device(engine_.device(0), call, engine_.prepare(call.problem, with_two_slots(kAlone)));
+    change(on_device.tensors());
+    try {
+      on_device.launch();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
   EXPECT_THAT(
       refusal([](GemmTensors& t) { t.scale_a_stride = 3; }),
       HasSubstr("/scale_a_stride: 3 is less than the 4 atoms of scales, of 128 elements each, that k = 416 has"));
