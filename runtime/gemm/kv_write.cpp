@@ -33,7 +33,8 @@ void GemmRules::kv_write() {
   });
   left_out("/kv_write/pdl", given.pdl, "pdl of the GEMM says it; leave it out");
   constexpr std::string_view kTensors = "/tensors";
-  for (const Violation& violation : broken_cache_rules(*kernel_.kv, kv_tensors_of(kernel_, tensors_, of_.d)))
+  const OtherOperand others[] = {{"a", of_.a}, {"b", of_.b}, {"d", of_.d}};
+  for (const Violation& violation : broken_cache_rules(*kernel_.kv, kv_tensors_of(kernel_, tensors_, of_.d), others))
     bad(true, "/kv_write" + violation.path.substr(kTensors.size()), [&] { return violation.message; });
 }
 

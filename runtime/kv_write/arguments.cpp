@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "kernelwright/generator/checked.h"
@@ -32,7 +33,9 @@ std::uint64_t span_of(const Extents& of, const TensorStrides& strides) {
 
 class KvWriteRules : public ArgumentRules {
  public:
-  KvWriteRules(const KvWriteSpec& spec, const KvWriteTensors& t) : spec_(spec), t_(t) {}
+  /// `others`: what a GEMM that writes the cache reads and writes meanwhile.
+  KvWriteRules(const KvWriteSpec& spec, const KvWriteTensors& t, std::span<const OtherOperand> others = {})
+      : spec_(spec), t_(t), others_(others) {}
 
   /// Rules that must hold before any arithmetic on extents.
   bool extents_hold() {
@@ -74,6 +77,8 @@ class KvWriteRules : public ArgumentRules {
     Extents values = cache(spec_.head_dim_v);
     if (spec_.v_columns) values.tokens = 1, values.head_dim *= spec_.page_size;  // a head has all keys of its page
     if (spec_.v_out) operand("/v_cache", t_.v_cache, t_.v_cache_strides, values, true);
+    bad(spec_.v_out && t_.v_cache && t_.v_cache == t_.k_cache, "/v_cache",
+        [] { return std::string("is k_cache, so that values would lie where keys do; give it other memory"); });
   }
 
   void small_tensors() {
@@ -134,6 +139,16 @@ class KvWriteRules : public ArgumentRules {
     not_null(path.c_str(), address);
     aligned(path.c_str(), address, spec_.ue8m0 ? 1 : 4);
     span_within_memory(path.c_str(), address, span_of(of, strides));
+    apart(path, address, span_of(of, strides));
+  }
+  /// Bytes that are written belong to no other operand.
+  void apart(const std::string& path, DevicePtr address, std::uint64_t bytes) {
+    const auto all = static_cast<std::int64_t>(bytes);
+    const Matrix written{address, DType::kE4m3, 1, all, all};
+    for (const OtherOperand& other : others_)
+      bad(address && other.of.address && written.overlaps(other.of), path, [&] {
+        return fmt::format("overlaps {}, which the product uses meanwhile; give one of them other memory", other.name);
+      });
   }
 
   /// An operand with strides. What is written may not overlap itself: its strides are a head or more.
@@ -156,11 +171,14 @@ class KvWriteRules : public ArgumentRules {
     stride("batch", strides.batch, of.batch);
     stride("token", strides.token, of.tokens);
     stride("head", strides.head, of.heads);
-    if (holds) span_within_memory(path, address, span_of(of, strides));
+    if (!holds) return;
+    span_within_memory(path, address, span_of(of, strides));
+    if (written) apart(path, address, span_of(of, strides));
   }
 
   const KvWriteSpec& spec_;
   const KvWriteTensors& t_;
+  const std::span<const OtherOperand> others_;
   bool holds_ = true;
 };
 
@@ -177,8 +195,9 @@ std::vector<Violation> broken_rules(const LoadedKvWrite& kernel, const KvWriteTe
   return std::move(rules).broken();
 }
 
-std::vector<Violation> broken_cache_rules(const LoadedKvWrite& kernel, const KvWriteTensors& t) {
-  KvWriteRules rules(kernel.spec, t);
+std::vector<Violation> broken_cache_rules(const LoadedKvWrite& kernel, const KvWriteTensors& t,
+                                          std::span<const OtherOperand> others) {
+  KvWriteRules rules(kernel.spec, t, others);
   if (rules.extents_hold() && t.tokens > 0) {
     rules.caches();
     rules.small_tensors();

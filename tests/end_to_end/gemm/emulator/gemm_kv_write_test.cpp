@@ -243,6 +243,20 @@ TEST_F(GemmKvWrite, RefusesArguments) {
   EXPECT_THAT(refused([](KvWriteTensors& t) { t.q = 0x1000, t.tokens = 8; }),
               AllOf(HasSubstr("/tensors/kv_write/q: is given, and the product has these rows"),
                     HasSubstr("/tensors/kv_write/tokens: 8 are not the rows of a, m = 9")));
+  EXPECT_THAT(refused([](KvWriteTensors& t) { t.v_cache = t.k_cache; }),
+              HasSubstr("/tensors/kv_write/v_cache: is k_cache, so that values would lie where keys do"));
+  // The cache would lose keys to queries, or the product its operands to keys.
+  const auto overlapping = [&](DevicePtr GemmTensors::*operand) {
+    KvWriteTensors changed;
+    return test::refusal_of_launch(engine, call, [&](GemmTensors& tensors) {
+      changed = *tensors.kv_write;
+      changed.k_cache = tensors.*operand;
+      tensors.kv_write = &changed;
+    });
+  };
+  EXPECT_THAT(overlapping(&GemmTensors::a), HasSubstr("/tensors/kv_write/k_cache: overlaps a, which the product uses"));
+  EXPECT_THAT(overlapping(&GemmTensors::b), HasSubstr("/tensors/kv_write/k_cache: overlaps b, which the product uses"));
+  EXPECT_THAT(overlapping(&GemmTensors::d), HasSubstr("/tensors/kv_write/k_cache: overlaps d, which the product uses"));
   EXPECT_THAT(test::refusal_of_launch(engine, call, [](GemmTensors& t) { t.kv_write = nullptr; }),
               HasSubstr("/tensors/kv_write: is null, and the problem writes a cache"));
   EXPECT_THAT(test::refusal_of_launch(engine, call, [](GemmTensors& t) { t.d_stride = 388; }),
