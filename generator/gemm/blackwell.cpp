@@ -100,8 +100,11 @@ void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, s
       blackwell.refuse("/problem/groups/pointers", fmt::format("true with operands in {}", to_string(problem.dtype.a)),
                        "false there");
     // Threads copy the scales of gathered rows, to the shared memory of their own CTA.
-    if (problem.groups.gather && !schedule.cta_group.is_auto())
-      blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1});
+    if (problem.groups.gather && schedule.cta_group.value_or(1) != 1)
+      blackwell.refuse(
+          "/schedule/cta_group",
+          fmt::format("{} with gathered rows in {}", schedule.cta_group.value(), to_string(problem.dtype.a)),
+          "1 there");
   }
   blackwell.has_only(schedule, kBlackwellFields);
   const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {

@@ -26,6 +26,8 @@ constexpr Form kForms[] = {
     {256, 2},
     {192, 2},
     {128, 2},
+    // The same where CTAs belong to no pair, and 256 gates and ups share scales.
+    {256},
     // Fewer rows: single CTAs, which wait for no other.
     {128},
     {64, 1, 2},
@@ -173,6 +175,8 @@ std::vector<GemmTile> blackwell_gemm_tiles(const GemmSpec& base, const GemmProbl
     // Threads copy matrices, and scales of gathered rows, to their own CTA.
     const bool copies = problem.groups.pointers || (problem.groups.gather && is_block_scaled(problem.dtype.a));
     if (copies && form.ctas > 1) continue;
+    const bool alone = form.ctas == 1 && form.block_n == 256;
+    if (alone && !(copies && base.scaled_columns() == 256)) continue;
     tiles.push_back({filled(form, base, schedule)});
   }
   return tiles;

@@ -51,6 +51,22 @@ TEST(BlackwellGroupsPlan, RowsMaskedGatherAndGatesAreServed) {
         }
 }
 
+TEST(BlackwellGroupsPlan, GatesThatAreQuantisedArePlannedWherePairsAreNot) {
+  GemmProblem gathers = experts(GroupKind::kRows, true), points = experts();
+  gathers.dtype = {DType::kNvfp4, DType::kNvfp4, DType::kNvfp4};
+  gathers.scales = ScaleKind::kPerBlock;
+  gathers.epilogue = "x = silu(gate) * up; d = quantize(x, nvfp4, per=token_group(16), scale=s)";
+  points.groups.pointers = true;
+  points.dtype.d = DType::kE4m3;
+  points.epilogue = "x = silu(gate) * up; d = quantize(x, e4m3, per=token_group(128), scale=s)";
+  for (const GemmProblem& problem : {gathers, points})
+    for (const GemmVariant& variant : plan_gemm(problem, {}, Arch::kSm100a).variants) {
+      EXPECT_EQ(variant.spec.family, Family::kBlackwell);
+      EXPECT_EQ(variant.spec.block_n, 256);
+      EXPECT_EQ(variant.spec.cta_group, 1);
+    }
+}
+
 TEST(BlackwellGroupsPlan, FewRowsAreSwappedAndManyHavePairs) {
   for (const DType operands : {DType::kBf16, DType::kE4m3}) {
     GemmProblem problem = experts();
@@ -72,6 +88,12 @@ TEST(BlackwellGroupsPlan, TheRestIsRefusedByName) {
               }),
               HasSubstr("/problem/groups/pointers: true with operands in mxfp8 is not built yet for the blackwell "
                         "family; it has false there"));
+  EXPECT_THAT(refusal([](auto& p, auto& s) {
+                p.dtype.a = p.dtype.b = DType::kMxfp8, p.scales = ScaleKind::kPerBlock;
+                p.groups.gather = true, s.cta_group = 2;
+              }),
+              HasSubstr("/schedule/cta_group: 2 with gathered rows in mxfp8 is not built yet for the blackwell family; "
+                        "it has 1 there"));
   EXPECT_THAT(refusal([](auto& p, auto& s) {
                 p.dtype.a = p.dtype.b = DType::kMxfp8, p.scales = ScaleKind::kPerBlock;
                 p.groups.gather = true, s.block_n = 32;
