@@ -1,6 +1,7 @@
 """The arguments of a GEMM's launch, checked against the problem."""
 import inspect
 import re
+from collections.abc import Mapping
 from ctypes import pointer
 
 from . import _structs as structs
@@ -245,6 +246,8 @@ class GemmProblem:
         """The C struct of the cache of a launch, from the arguments that KvWriteKernel.bind() has, without rows."""
         if not self.kv_write:
             raise ConfigError("kv_write: is given, and the problem has no kv_write")
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"kv_write: is of type {type(given).__name__}; it takes a dict of what KvWriteKernel.bind() takes")
         names = inspect.signature(_kv_write_bind()).parameters
         for name in given:
             if name in (*NEW_ROWS, "pdl") or name not in names:

@@ -250,6 +250,8 @@ class ProductOnTheEmulator(EmulatorTest):
             fused.launch(a=self.a, b=self.b, d=d)
         with self.assertRaisesRegex(ConfigError, "kv_write: has q, which is no argument of a cache that a GEMM writes"):
             fused.launch(a=self.a, b=self.b, d=d, kv_write=self.given | {"q": self.q})
+        with self.assertRaisesRegex(ConfigError, "kv_write: is of type list; it takes a dict"):
+            fused.launch(a=self.a, b=self.b, d=d, kv_write=[self.cache])
         with self.assertRaisesRegex(ConfigError, "k_cache: has shape"):
             fused.launch(a=self.a, b=self.b, d=d, kv_write=self.given | {"k_cache": self.q})
         with self.assertRaisesRegex(ConfigError, "d: has shape"):
