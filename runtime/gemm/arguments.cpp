@@ -139,7 +139,7 @@ void GemmRules::operands() {
   if (mapped_) {
     if (kernel_.k > 0) mapped_rows("/a_stride", of_.a), mapped_rows("/b_stride", of_.b);
     mapped_rows("/d_stride", of_.d);
-  } else if (!spec_.makes_blocks()) {
+  } else if (!spec_.makes_blocks() && !spec_.writes_kv) {
     aligned("/d", tensors_.d, bits_of(spec_.d) / 8);
   }
 }

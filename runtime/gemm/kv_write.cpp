@@ -27,6 +27,13 @@ void GemmRules::kv_write() {
   left_out("/kv_write/k", given.k != 0, kMade);
   left_out("/kv_write/v", given.v != 0, kMade);
   left_out("/kv_write/q_out", given.q_out != 0, "d has the queries; leave it out");
+  const auto strides = [&](const char* path, const TensorStrides& of, const char* why) {
+    left_out(path, (of.batch | of.token | of.head) != 0, why);
+  };
+  strides("/kv_write/q_strides", given.q_strides, kMade);
+  strides("/kv_write/k_strides", given.k_strides, kMade);
+  strides("/kv_write/v_strides", given.v_strides, kMade);
+  strides("/kv_write/q_out_strides", given.q_out_strides, "d_stride says where queries lie; leave it out");
   bad(given.tokens != 0 && given.tokens != tensors_.m, "/kv_write/tokens", [&] {
     return std::to_string(given.tokens) + " are not the rows of a, m = " + std::to_string(tensors_.m) +
            "; leave it out";

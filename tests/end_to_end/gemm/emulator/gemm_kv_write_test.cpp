@@ -243,6 +243,8 @@ TEST_F(GemmKvWrite, RefusesArguments) {
   EXPECT_THAT(refused([](KvWriteTensors& t) { t.q = 0x1000, t.tokens = 8; }),
               AllOf(HasSubstr("/tensors/kv_write/q: is given, and the product has these rows"),
                     HasSubstr("/tensors/kv_write/tokens: 8 are not the rows of a, m = 9")));
+  EXPECT_THAT(refused([](KvWriteTensors& t) { t.q_out_strides.token = 512; }),
+              HasSubstr("/tensors/kv_write/q_out_strides: is given, and d_stride says where queries lie"));
   EXPECT_THAT(refused([](KvWriteTensors& t) { t.v_cache = t.k_cache; }),
               HasSubstr("/tensors/kv_write/v_cache: is k_cache, so that values would lie where keys do"));
   // The cache would lose keys to queries, or the product its operands to keys.
