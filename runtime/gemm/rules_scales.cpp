@@ -128,7 +128,7 @@ void GemmRules::result_scales() {
     apart(of_words(tensors_.scale_a, tokens ? rows_of_a : 1), "scale_a");
     apart(of_words(tensors_.scale_b, groups * (tokens ? kernel_.n : 1)), "scale_b");
   }
-  apart(of_words(tensors_.bounds, groups), "bounds");
+  apart(of_words(tensors_.bounds, groups + (kernel_.groups.bounds == GroupBounds::kStarts ? 1 : 0)), "bounds");
   apart(of_words(tensors_.gather, tensors_.m), "gather");
   apart(of_words(tensors_.status, 1), "status");
 }

@@ -191,5 +191,16 @@ TEST_F(QuantizedLaunch, ScalesOfMaskedGroupsAreOfACapacityEach) {
   EXPECT_THAT(refusal(tensors, problem), HasSubstr("/tensors/scale_d: overlaps bounds"));
 }
 
+TEST_F(QuantizedLaunch, ScalesDoNotLieOverTheLastOfTheStarts) {
+  GemmProblem problem = quantized();
+  problem.groups = {GroupKind::kRows, 5, GroupBounds::kStarts};
+  GemmTensors tensors = operands();
+  tensors.b = 0x2000000;
+  tensors.bounds = tensors.scale_d - 6 * 4;
+  EXPECT_EQ(refusal(tensors, problem), "nothing was thrown");
+  tensors.bounds += 4;
+  EXPECT_THAT(refusal(tensors, problem), HasSubstr("/tensors/scale_d: overlaps bounds"));
+}
+
 }  // namespace
 }  // namespace kernelwright::test::quantized_launch_test
