@@ -158,10 +158,8 @@ void set_blackwell_operands(Params& params, const LoadedGemm& kernel, const Gemm
   if (maps.has_a) encode(*kernel.device, params.a, maps.a);
   if (maps.has_b) encode(*kernel.device, params.b, maps.b);
   if (maps.has_d) encode(*kernel.device, params.d, maps.d);
-  if (maps.has_scales) {
-    encode(*kernel.device, params.scales_a, maps.scales_a);
-    encode(*kernel.device, params.scales_b, maps.scales_b);
-  }
+  if (maps.has_scales_a) encode(*kernel.device, params.scales_a, maps.scales_a);
+  if (maps.has_scales_b) encode(*kernel.device, params.scales_b, maps.scales_b);
   if constexpr (std::is_base_of_v<contract::BlackwellGemmSlicesParams, Params>) {
     encode(*kernel.device, params.a_rows, maps.a_rows);
     encode(*kernel.device, params.b_rows, maps.b_rows);

@@ -160,22 +160,22 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
     maps.a_rows = maps.a, maps.b_rows = maps.b;
     maps.a_rows.box[1] = maps.b_rows.box[1] = 1;
   }
-  maps.has_scales = shape.scale_atoms > 0;
-  if (!maps.has_scales) return maps;
+  if (shape.scale_atoms == 0) return maps;
+  // Threads copy scales of gathered rows. Those may be null, if there is no row.
+  maps.has_scales_a = !spec.gather || swap, maps.has_scales_b = !spec.gather || !swap;
   const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);
   const auto scales = [&](bool of_b, int box_rows) {
     // Of all groups. What stands in for nothing is one matrix of a zero.
     const std::int64_t rows_of_a = of.a.rows * of.a.count, rows_of_b = of.b.rows * of.b.count;
     const bool stands_in = rows_of_b < groups.count;
-    // Those of gathered rows are never read by TMA.
-    const std::int64_t atom_rows = stands_in || (!of_b && spec.gather) ? 1
-                                   : of_b ? scale_atom_rows_of_b(groups, rows_of_b / groups.count)
-                                          : scale_atom_rows(groups, rows_of_a);
+    const std::int64_t atom_rows = stands_in ? 1
+                                   : of_b    ? scale_atom_rows_of_b(groups, rows_of_b / groups.count)
+                                             : scale_atom_rows(groups, rows_of_a);
     return scale_map(of_b ? tensors.scale_b : tensors.scale_a, atoms, atom_rows,
                      of_b ? of.scale_b_stride : of.scale_a_stride, shape.scale_atoms, box_rows);
   };
-  maps.scales_a = scales(swap, 1);
-  maps.scales_b = scales(!swap, contract::blackwell_gemm_column_atoms(shape));
+  if (maps.has_scales_a) maps.scales_a = scales(swap, 1);
+  if (maps.has_scales_b) maps.scales_b = scales(!swap, contract::blackwell_gemm_column_atoms(shape));
   return maps;
 }
 

@@ -19,7 +19,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
 struct BlackwellGemmTensorMaps {
   TensorMapRequest a, b, d, scales_a, scales_b;
   TensorMapRequest a_rows, b_rows;  // of groups of kind k: a and b with boxes of one row
-  bool has_scales = false;
+  bool has_scales_a = false, has_scales_b = false;
   bool has_a = true, has_b = true, has_d = true;  // else threads copy the operand, or rows of d
 };
 BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,

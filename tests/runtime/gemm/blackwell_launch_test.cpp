@@ -60,7 +60,7 @@ TEST(BlackwellGemmTensorMaps, OfAPairHaveHalfOfTheColumnsEach) {
   EXPECT_THAT(dims(maps.d), ElementsAre(512, 100));
   EXPECT_THAT(box(maps.d), ElementsAre(64, 32));
   EXPECT_EQ(maps.d.swizzle, Swizzle::k128B);
-  EXPECT_FALSE(maps.has_scales);
+  EXPECT_FALSE(maps.has_scales_a || maps.has_scales_b);
 }
 
 TEST(BlackwellGemmTensorMaps, OfAClusterAreSharesOfWhatItsCtasRead) {
@@ -182,7 +182,7 @@ TEST(BlackwellGemmTensorMaps, OfPackedElementsAreOfBytesAndOfScalesOfAtoms) {
   EXPECT_EQ(maps.a.strides_bytes[0], 192u);
   EXPECT_THAT(box(maps.a), ElementsAre(128, 128));
   EXPECT_THAT(box(maps.b), ElementsAre(128, 192));
-  ASSERT_TRUE(maps.has_scales);
+  ASSERT_TRUE(maps.has_scales_a && maps.has_scales_b);
   EXPECT_EQ(maps.scales_a.dtype, DType::kF32);
   EXPECT_EQ(maps.scales_a.address, 0x500000u);
   EXPECT_THAT(dims(maps.scales_a), ElementsAre(128, 5, 3)) << "an atom is 128 rows by 64 of k";
@@ -208,6 +208,21 @@ TEST(BlackwellGemmTensorMaps, SwappedScalesChangePlacesToo) {
   EXPECT_EQ(maps.scales_a.strides_bytes[1], 9u * 512);
   EXPECT_THAT(dims(maps.scales_a), ElementsAre(128, 3, 4));
   EXPECT_THAT(dims(maps.scales_b), ElementsAre(128, 3, 1));
+}
+
+TEST(BlackwellGemmTensorMaps, OfGatheredRowsHaveNoScales) {
+  GemmProblem problem = mlp(DType::kMxfp8);
+  problem.groups = {GroupKind::kRows, 2, GroupBounds::kStarts, true};
+  GemmTensors tensors = scaled_operands();
+  tensors.scale_a = 0;  // null, where there is no row to gather
+  GemmSchedule schedule = tile(64);
+  for (const bool swap : {false, true}) {
+    schedule.swap_ab = swap;
+    const BlackwellGemmTensorMaps maps = maps_of(problem, schedule, tensors);
+    EXPECT_EQ(maps.has_scales_a, swap);
+    EXPECT_EQ(maps.has_scales_b, !swap);
+    EXPECT_EQ((swap ? maps.scales_a : maps.scales_b).address, 0x600000u);
+  }
 }
 
 TEST(BlackwellGemmArguments, AtomsOfScalesHaveTheirRules) {
