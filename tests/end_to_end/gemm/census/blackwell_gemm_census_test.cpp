@@ -32,8 +32,8 @@ Census expected_of(const GemmSpec& spec) {
   census["tcgen05.commit"] = 1 + (spec.promotion > 0 ? spec.k_group : 1);
   census["tcgen05.alloc"] = census["tcgen05.relinquish_alloc_permit"] = census["tcgen05.dealloc"] = 1;
   // Weights, the problem's b, are loaded in two places: the first ones ahead of the launch before. With parts of k the
-  // whole CTA has waited for that one by then, and with groups too.
-  const int places = spec.split_k > 1 || spec.is_grouped() ? 1 : 2;
+  // whole CTA has waited for that one by then, and with bounds too.
+  const int places = spec.split_k > 1 || spec.has_bounds() ? 1 : 2;
   const auto a_is_mn_major = [&] { return spec.layout == OperandLayout::kTn || spec.layout == OperandLayout::kTt; };
   const auto b_is_mn_major = [&] { return spec.layout == OperandLayout::kNn || spec.layout == OperandLayout::kTn; };
   const bool rows_mn = spec.swap_ab ? b_is_mn_major() : a_is_mn_major();
@@ -41,11 +41,12 @@ Census expected_of(const GemmSpec& spec) {
   const int rows = rows_mn ? shared_slab(spec, TileSide::kRows).parts() : 1;
   const int columns = columns_mn ? shared_slab(spec, TileSide::kColumns).parts() : 1;
   const int scales_a = shape.scale_atoms > 0 ? 1 : 0;
-  const int scales_b = scales_a > 0 && !contract::blackwell_gemm_gathers(shape) ? 1 : 0;
+  const int scales_b = scales_a > 0 && !contract::blackwell_gemm_gathers(shape) && !spec.gather ? 1 : 0;
   const int matrices = spec.swap_ab ? rows : columns, weights = spec.pointers ? 0 : matrices,
             sources = spec.swap_ab ? columns : rows;
   const int others = spec.gather ? 0 : sources;
-  census["global.tile::gather4"] = spec.gather ? spec.k_group * sources : 0;
+  // Of slices of k, rows of both operands are gathered in loops.
+  census["global.tile::gather4"] = spec.k_group * (spec.slices_k() ? 2 : spec.gather ? sources : 0);
   census["global.tile.mbarrier"] = spec.k_group * (places * weights + others + scales_a + scales_b);
   const auto shared_in_pairs = [&](int sharers, int of, bool constant) {
     return spec.cta_group == 2 && sharers > 1 ? spec.k_group * of * (constant ? places : 1) : 0;
