@@ -236,13 +236,14 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
   }
   if (!fits_registers(spec)) {
     GemmSpec smaller = spec;
-    while (smaller.block_n > 8 && !fits_registers(smaller)) smaller.block_n -= 8;
+    const int step = spec.swap_ab ? 8 : std::max(8, spec.head_columns());
+    while (smaller.block_n > step && !fits_registers(smaller)) smaller.block_n -= step;
     refuse("block_n",
            fmt::format(
-               "{} columns of {} rows take {} registers a thread{}, too many for {} math warpgroup{}; {} would fit",
-               spec.block_n, spec.block_m, sums(spec),
-               spec.promotion > 0 ? ", and products that are added to them more" : "", spec.math_warpgroups,
-               spec.math_warpgroups == 1 ? "" : "s", smaller.block_n));
+               "{} columns of {} rows take {} registers a thread{}, too many for {} math warpgroup{}; {}", spec.block_n,
+               spec.block_m, sums(spec), spec.promotion > 0 ? ", and products that are added to them more" : "",
+               spec.math_warpgroups, spec.math_warpgroups == 1 ? "" : "s",
+               fits_registers(smaller) ? fmt::format("{} would fit", smaller.block_n) : "more of them would do"));
   }
   if (const int bytes = static_cast<int>(shared_bytes(spec)); bytes > arch.shared_bytes_per_cta) {
     GemmSpec smaller = spec;

@@ -111,7 +111,10 @@ TEST_F(GemmKvWrite, TakesHeadsOfEachSize) {
       Tile tile = of;
       (tile.swap_ab ? tile.block_m : tile.block_n) = head_dim;
       if (head_dim == 64) tile.warpgroups = 1;
-      expect_chain(cache_of(head_dim), tile, 37);
+      if (head_dim == 256 && tile.warpgroups == 1) tile.block_m = 128, tile.warpgroups = 2;
+      GemmSchedule schedule = schedule_of(tile);
+      if (head_dim == 256) schedule.stages = 3;
+      expect_chain(problem_of(cache_of(head_dim)), 37, schedule);
     }
 }
 
@@ -299,6 +302,10 @@ TEST_F(GemmKvWrite, RefusesProblemsAndTiles) {
   EXPECT_THAT(refusal(problem), HasSubstr("/problem/kv_write/qk_norm/kind: \"rms_all_heads\" is not built yet"));
 
   GemmSchedule schedule = schedule_of(kPair);
+  schedule.block_n = 256;
+  EXPECT_THAT(refusal(problem_of(cache_of(256)), schedule),
+              HasSubstr("/schedule/block_n: 256 columns of 64 rows take 128 registers a thread, too many for 1 math "
+                        "warpgroup; more of them would do"));
   schedule.block_n = 192;
   EXPECT_THAT(refusal(fine, schedule),
               HasSubstr("/schedule/block_n: 192 columns hold a part of a head of 128; 256 would "
