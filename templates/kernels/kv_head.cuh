@@ -107,9 +107,9 @@ struct HeadSteps {
   /// rounded. factor_of(largest) is that of a head whose largest magnitude has these bits, without the norm's part.
   /// Lanes that share the head call it together. `leader`: the first of them; `part`: which of them the lane is.
   template <class Factor>
-  __device__ __forceinline__ static float take(const Params& params, const Turn& turn, const ptx::Vector16 (&weights)[2],
-                                               float inverse, HeadVector (&x)[2], int leader, int part,
-                                               const Factor& factor_of) {
+  __device__ __forceinline__ static float take(const Params& params, const Turn& turn,
+                                               const ptx::Vector16 (&weights)[2], float inverse, HeadVector (&x)[2],
+                                               int leader, int part, const Factor& factor_of) {
     if constexpr (kNorm && (kIsV || spec::kNormBeforeRope)) inverse = weigh(params, weights, inverse, x);
     if constexpr (kTurns) turn.apply(x);
     if constexpr (kNorm && !kIsV && !spec::kNormBeforeRope) inverse = weigh(params, weights, inverse, x);
