@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "support/emulated_gemm.h"
 
 namespace kernelwright::test {
@@ -26,6 +28,15 @@ class CheckedGemm : public testing::Test {
   void expect_right(const GemmProblem& problem, const GemmShape& shape, const Tile& tile, int padding = 0) {
     SCOPED_TRACE(tile.name);
     expect_right(problem, shape, schedule_of(tile), {.seed = 5, .padding = padding});
+  }
+  /// What preparing the problem says; nothing if it is taken.
+  std::string refusal(const GemmProblem& problem, const GemmSchedule& schedule = {}) {
+    try {
+      engine_.prepare(problem, schedule);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
   }
   Engine engine_;
 };

@@ -3,36 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/checked_gemm.h"
+#include "support/grouped_gemm.h"
 
 namespace kernelwright::gemm_batch_test {
 namespace {
 
+using test::batched;
 using test::gemm_problem;
+using test::plain_batch;
 using test::schedule_of;
 using test::Tile;
 using testing::HasSubstr;
 
-GemmProblem batched(GemmProblem problem, int count) {
-  problem.groups.kind = GroupKind::kBatch;
-  problem.groups.count = count;
-  return problem;
-}
-GemmProblem plain(int count, int n = 72, int k = 104) {
-  return batched(gemm_problem(DType::kBf16, DType::kBf16, n, k), count);
-}
-
 class GemmBatch : public test::CheckedGemm {
  protected:
-  /// Twice: groups behind each other, and side by side. Both give the same bits.
   void expect_right(const GemmProblem& problem, int rows, const Tile& tile, int padding = 0) {
     SCOPED_TRACE(std::string(tile.name) + " " + std::to_string(rows));
-    const GemmShape shape{"batch", rows * problem.groups.count, true};
-    GemmCase call = make_gemm_inputs(problem, shape, {.seed = 5, .padding = padding});
-    const GemmOutput behind = run(call, schedule_of(tile));
-    test::expect_right(call, behind);
-    call.side_by_side = true;
-    EXPECT_EQ(run(call, schedule_of(tile)), behind) << "groups side by side";
+    test::expect_batch_right(engine_, problem, rows, schedule_of(tile), padding);
   }
   std::string refusal(const GemmCase& of, const test::TensorChange& change) {
     return test::refusal_of_launch(engine_, of, change);
@@ -41,19 +28,19 @@ class GemmBatch : public test::CheckedGemm {
 
 TEST_F(GemmBatch, RowsBesideMultiplesOfATile) {
   for (const Tile& tile : test::kGroupTiles)
-    for (const int rows : {1, 17, 64, 130}) expect_right(plain(3), rows, tile, 3);
+    for (const int rows : {1, 17, 64, 130}) expect_right(plain_batch(3), rows, tile, 3);
 }
 
 TEST_F(GemmBatch, OfOneGroupIsTheDenseProductToTheBit) {
   for (const Tile& tile : test::kGroupTiles) {
     SCOPED_TRACE(tile.name);
-    const GemmCase call = make_gemm_inputs(plain(1, 136, 200), {"batch", 150, true}, {.seed = 3});
+    const GemmCase call = make_gemm_inputs(plain_batch(1, 136, 200), {"batch", 150, true}, {.seed = 3});
     EXPECT_EQ(run(call, schedule_of(tile)), run(call.dense_group(0), schedule_of(tile)));
   }
 }
 
 TEST_F(GemmBatch, OfMoreGroupsThanCtas) {
-  for (const Tile& tile : test::kGroupTiles) expect_right(plain(70, 16, 16), 3, tile);
+  for (const Tile& tile : test::kGroupTiles) expect_right(plain_batch(70, 16, 16), 3, tile);
 }
 
 TEST_F(GemmBatch, OfScaledOperands) {
@@ -83,7 +70,7 @@ TEST_F(GemmBatch, InGroupsOfSlots) {
 TEST_F(GemmBatch, WithEpilogues) {
   for (const Tile& tile : test::kGroupTiles)
     for (const DType result : {DType::kBf16, DType::kF32}) {
-      GemmProblem problem = plain(3);
+      GemmProblem problem = plain_batch(3);
       problem.epilogue = "silu(alpha * acc + bias) + beta * c";
       problem.dtype.d = result;
       expect_right(problem, 21, tile, 2);
@@ -97,7 +84,7 @@ TEST_F(GemmBatch, OfGatesAndQuantisedResults) {
       {"swapped", Family::kHopper, 256, 16, 2, Roles::kCooperative, true},
   };
   for (const Tile& tile : kWhole) {
-    GemmProblem problem = plain(2, 512, 104);
+    GemmProblem problem = plain_batch(2, 512, 104);
     problem.dtype.d = DType::kE4m3;
     problem.epilogue = "d = quantize(silu(gate) * up, e4m3, per=token_group(128), scale=s)";
     expect_right(problem, 21, tile);
@@ -107,7 +94,7 @@ TEST_F(GemmBatch, OfGatesAndQuantisedResults) {
 TEST_F(GemmBatch, OfMatricesWithColumnsInnermost) {
   for (const Tile& tile : test::kGroupTiles) {
     if (tile.block_n % 64 != 0 && tile.family == Family::kHopper && !tile.swap_ab) continue;
-    GemmProblem problem = plain(3);
+    GemmProblem problem = plain_batch(3);
     problem.layout = OperandLayout::kNn;
     expect_right(problem, 33, tile, 3);
   }
@@ -115,7 +102,7 @@ TEST_F(GemmBatch, OfMatricesWithColumnsInnermost) {
 
 TEST_F(GemmBatch, WithoutKTheEpilogueIsOfZeros) {
   for (const Tile& tile : {test::kGroupTiles[0], test::kGroupTiles[1], test::kGroupTiles[3]}) {
-    GemmProblem problem = plain(3, 72, 0);
+    GemmProblem problem = plain_batch(3, 72, 0);
     problem.epilogue = "acc + bias";
     expect_right(problem, 9, tile);
   }
@@ -125,7 +112,7 @@ TEST_F(GemmBatch, WritesColumnsOfAWiderTensor) {
   // As the absorbed q of a latent attention: a is the first part of each head's query, d the first part of its latent
   // query. What lies beside them stays.
   const GemmCase call = [] {
-    GemmCase made = make_gemm_inputs(plain(4, 64, 32), {"batch", 4 * 19, true}, {.seed = 5, .padding = 16});
+    GemmCase made = make_gemm_inputs(plain_batch(4, 64, 32), {"batch", 4 * 19, true}, {.seed = 5, .padding = 16});
     made.side_by_side = true;
     return made;
   }();
@@ -138,7 +125,7 @@ TEST_F(GemmBatch, WritesColumnsOfAWiderTensor) {
 TEST_F(GemmBatch, AResultDoesNotDependOnTheSms) {
   for (const Tile& tile : test::kGroupTiles) {
     SCOPED_TRACE(tile.name);
-    const GemmCase call = make_gemm_inputs(plain(3), {"batch", 3 * 70, true}, {.seed = 3});
+    const GemmCase call = make_gemm_inputs(plain_batch(3), {"batch", 3 * 70, true}, {.seed = 3});
     EXPECT_EQ(run(call, schedule_of(tile)),
               run(call, schedule_of(tile), [](GemmTensors& tensors) { tensors.sm_budget = 2; }));
   }
@@ -146,14 +133,14 @@ TEST_F(GemmBatch, AResultDoesNotDependOnTheSms) {
 
 TEST_F(GemmBatch, WeightsMayComeEarly) {
   for (const Tile& tile : {test::kGroupTiles[1], test::kGroupTiles[3]}) {
-    const GemmCase call = make_gemm_inputs(plain(3), {"batch", 3 * 20, true}, {.seed = 3});
+    const GemmCase call = make_gemm_inputs(plain_batch(3), {"batch", 3 * 20, true}, {.seed = 3});
     test::expect_right(
         call, run(call, schedule_of(tile), [](GemmTensors& tensors) { tensors.pdl = tensors.constant_b = true; }));
   }
 }
 
 TEST_F(GemmBatch, LaunchesThatDoNotFitAreRefused) {
-  const GemmCase call = make_gemm_inputs(plain(3), {"batch", 60, true}, {.seed = 5});
+  const GemmCase call = make_gemm_inputs(plain_batch(3), {"batch", 60, true}, {.seed = 5});
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.m = 59; }), HasSubstr("60 would do"));
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.bounds = t.a; }), HasSubstr("/bounds: is given"));
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.expected_m = 4; }), HasSubstr("/expected_m: 4 is given"));

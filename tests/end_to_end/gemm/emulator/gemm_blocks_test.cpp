@@ -60,14 +60,6 @@ class GemmBlocks : public test::CheckedGemm {
     on_device.launch();
     return on_device.download();
   }
-  std::string refusal(const GemmProblem& problem, const GemmSchedule& schedule = {}) {
-    try {
-      engine_.prepare(problem, schedule);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
-  }
 };
 
 TEST_F(GemmBlocks, OfEachKernelAndFormat) {

@@ -88,14 +88,6 @@ class GemmKvWrite : public test::CheckedGemm {
     SCOPED_TRACE(tile.name);
     expect_chain(problem_of(cache), m, schedule_of(tile), kv);
   }
-  std::string refusal(const GemmProblem& problem, const GemmSchedule& schedule = {}) {
-    try {
-      engine_.prepare(problem, schedule);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
-  }
 };
 
 TEST_F(GemmKvWrite, HasTheBitsOfTheChainInEachKernel) {

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 
-#include "support/checked_gemm.h"
+#include "support/grouped_gemm.h"
 
 namespace kernelwright::gemm_slices_test {
 namespace {
 
-using test::gemm_problem;
 using test::schedule_of;
+using test::sliced;
+using test::slices_of;
 using test::Tile;
 using testing::HasSubstr;
 
@@ -21,21 +22,6 @@ constexpr Tile kTiles[] = {
     {"two_warpgroups", Family::kHopper, 128, 64, 2, Roles::kCooperative, false},
     {"one_warpgroup", Family::kHopper, 64, 128, 1, Roles::kCooperative, false},
 };
-
-GemmProblem sliced(int count, int n = 72, GroupBounds bounds = GroupBounds::kStarts) {
-  GemmProblem problem = gemm_problem(DType::kBf16, DType::kBf16, n, 64);
-  problem.layout = OperandLayout::kTn;
-  problem.groups.kind = GroupKind::kK;
-  problem.groups.count = count;
-  problem.groups.bounds = bounds;
-  return problem;
-}
-GemmShape slices_of(std::vector<int> group_rows, int rows_of_d, int rows) {
-  GemmShape shape{"slices", rows_of_d * static_cast<int>(group_rows.size()), true};
-  shape.group_rows = std::move(group_rows);
-  shape.source_rows = rows;
-  return shape;
-}
 
 class GemmSlices : public test::CheckedGemm {
  protected:
@@ -66,28 +52,14 @@ TEST_F(GemmSlices, WithoutRowsTheEpilogueIsOfZeros) {
     GemmProblem problem = sliced(2);
     problem.epilogue = "acc + bias";
     expect_right(problem, slices_of({0, 0}, 24, 16), tile);
-    GemmCase call = make_gemm_inputs(sliced(2), slices_of({0, 0}, 24, 16), {.seed = 5});
-    std::fill(call.bounds.begin(), call.bounds.end(), 0);
-    const GemmOutput output = run(call, schedule_of(tile), [](GemmTensors& t) { t.a = t.b = 0, t.source_rows = 0; });
-    EXPECT_TRUE(std::all_of(output.d.begin(), output.d.end(), [](std::byte byte) { return byte == std::byte{0}; }));
+    test::expect_zeros_without_rows(engine_, schedule_of(tile));
   }
 }
 
 TEST_F(GemmSlices, AddToGradientsInF32) {
   for (const Tile& tile : kTiles) {
     SCOPED_TRACE(tile.name);
-    GemmProblem problem = sliced(3);
-    problem.dtype.d = problem.dtype.c = DType::kF32;
-    problem.epilogue = "alpha * acc + beta * c";
-    const GemmCase call = make_gemm_inputs(problem, slices_of({20, 0, 70}, 40, 90), {.seed = 5});
-    const GemmOutput apart = run(call, schedule_of(tile));
-    test::expect_right(call, apart);
-    GemmDeviceCase in_place(engine_.device(0), call, engine_.prepare(problem, schedule_of(tile)));
-    in_place.accumulate_in_place();
-    in_place.poison();
-    in_place.launch();
-    EXPECT_EQ(in_place.download(), apart);
-    test::expect_no_reports(engine_);
+    test::expect_slices_add_to_gradients(engine_, schedule_of(tile));
   }
 }
 
@@ -102,33 +74,15 @@ TEST_F(GemmSlices, OneIsTheDenseProductToTheBit) {
 TEST_F(GemmSlices, AResultDependsNeitherOnTheSmsNorOnOtherSlices) {
   for (const Tile& tile : kTiles) {
     SCOPED_TRACE(tile.name);
-    GemmCase call = make_gemm_inputs(sliced(3), slices_of({50, 60, 70}, 136, 200), {.seed = 3});
-    const GemmOutput all = run(call, schedule_of(tile));
-    EXPECT_EQ(run(call, schedule_of(tile), [](GemmTensors& tensors) { tensors.sm_budget = 1; }), all);
-    call.bounds[1] = call.bounds[0];  // the first slice is empty, and the second one longer
-    const GemmOutput changed = run(call, schedule_of(tile));
-    test::expect_right(call, changed);
-    const auto last = static_cast<std::ptrdiff_t>(all.d.size() / 3 * 2);
-    EXPECT_TRUE(std::equal(all.d.begin() + last, all.d.end(), changed.d.begin() + last));
+    test::expect_slices_stand_alone(engine_, schedule_of(tile), 1);
   }
 }
 
 TEST_F(GemmSlices, BadBoundsSetTheStatusAndWriteNothing) {
-  const std::vector<std::int32_t> cases[] = {{0, 20, 10, 40}, {-1, 20, 30, 40}, {0, 20, 30, 61}};
-  for (const Tile& tile : {kTiles[0], kTiles[1]})
-    for (const std::vector<std::int32_t>& bounds : cases) {
-      SCOPED_TRACE(std::string(tile.name) + " " + testing::PrintToString(bounds));
-      const GemmCase call = make_gemm_inputs(sliced(3), slices_of({20, 10, 15}, 24, 60), {.seed = 5});
-      GemmDeviceCase on_device(engine_.device(0), call, engine_.prepare(call.problem, schedule_of(tile)));
-      engine_.device(0).copy_to_device(on_device.tensors().bounds, bounds.data(), bounds.size() * 4);
-      on_device.poison();
-      const GemmOutput before = on_device.download();
-      on_device.launch();
-      EXPECT_EQ(on_device.download(), before);
-      EXPECT_TRUE(on_device.guards_are_intact());
-      EXPECT_EQ(on_device.status(), 1);
-      test::expect_no_reports(engine_);
-    }
+  for (const Tile& tile : {kTiles[0], kTiles[1]}) {
+    SCOPED_TRACE(tile.name);
+    test::expect_bad_slices_are_refused(engine_, schedule_of(tile));
+  }
 }
 
 TEST_F(GemmSlices, LaunchesThatDoNotFitAreRefused) {
