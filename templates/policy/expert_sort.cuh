@@ -9,6 +9,7 @@
 #include "contract/route.h"
 #include "policy/cta_counts.cuh"
 #include "policy/head_vector.cuh"
+#include "policy/running_sum.cuh"
 #include "ptx/memory.cuh"
 
 namespace kernelwright::policy {
@@ -150,12 +151,7 @@ class ExpertSort {
   /// Rows before those of this thread's experts, in whole alignments.
   __device__ __forceinline__ int rows_before(int own) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int sum = own;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int other = __shfl_up_sync(kAllLanes, sum, distance);
-      if (lane >= distance) sum += other;
-    }
+    const int sum = running_sum(own, lane);
     if (lane == 31) sums_[warp] = sum;
     __syncthreads();
     int before = sum - own;

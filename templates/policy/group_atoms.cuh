@@ -4,6 +4,7 @@
 
 #include "contract/gemm_groups.h"
 #include "contract/scale_atoms.h"
+#include "policy/running_sum.cuh"
 #include "ptx/memory.cuh"
 
 namespace kernelwright::policy {
@@ -29,12 +30,7 @@ class GroupAtoms {
         const typename Table::Rows rows = groups.rows_of(group);
         own = (rows.end - rows.first + contract::ScaleAtom::kRows - 1) / contract::ScaleAtom::kRows;
       }
-      int up_to = own;  // of the warp's groups up to this one
-#pragma unroll
-      for (int step = 1; step < 32; step *= 2) {
-        const int below = __shfl_up_sync(0xffffffff, up_to, step);
-        if (lane >= step) up_to += below;
-      }
+      const int up_to = running_sum(own, lane);  // of the warp's groups up to this one
       if (lane == 31) ptx::st_shared_u32(total(warp), static_cast<uint32_t>(up_to));
       __syncthreads();
       int before = ahead + up_to - own;

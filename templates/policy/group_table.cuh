@@ -6,6 +6,7 @@
 #pragma once
 
 #include "contract/gemm_groups.h"
+#include "policy/running_sum.cuh"
 #include "ptx/memory.cuh"
 
 namespace kernelwright::policy {
@@ -41,12 +42,7 @@ class GroupTable {
       int first = 0, end = 0;
       if (group < count_) fit = read(params, group, first, end) && fit;
       const int tiles = kKind == GroupKind::kK ? 1 : (end - first + kTileRows - 1) / kTileRows;
-      int up_to = tiles;  // tiles of the warp's groups up to this one
-#pragma unroll
-      for (int step = 1; step < 32; step *= 2) {
-        const int below = __shfl_up_sync(0xffffffff, up_to, step);
-        if (lane >= step) up_to += below;
-      }
+      const int up_to = running_sum(tiles, lane);  // tiles of the warp's groups up to this one
       if (lane == 31) ptx::st_shared_u32(total(warp), static_cast<uint32_t>(up_to));
       __syncthreads();
       int warps_ahead = 0, all = 0;
