@@ -187,6 +187,15 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, con
   return spec;
 }
 
+/// The same of the steps of heads that go to a cache. Four parts of a swapped tile each have the steps, unrolled.
+bool spills_steps(const GemmSpec& spec) {
+  const auto per_token = [](ScaleKind kind) { return kind == ScaleKind::kPerToken; };
+  if (!per_token(spec.kv.q_scales) && !per_token(spec.kv.k_scales) && !per_token(spec.kv.v_scales)) return false;
+  const bool norms = spec.kv.norm != NormKind::kNone, long_heads = spec.head_columns() > 128;
+  if (spec.swap_ab) return spec.split_k > 2 && (norms || long_heads);
+  return norms && long_heads && spec.block_m > 64;
+}
+
 /// Whether a form's tile takes more registers than there are, by ptxas' output. Where threads copy an operand, math
 /// warps have 224, or 216 if it is both. A gathering thread has the addresses of an eighth of a warp's rows.
 bool spills(const GemmSpec& spec) {
@@ -202,6 +211,7 @@ bool spills(const GemmSpec& spec) {
   // Scales of columns where a warpgroup has 128 rows, and rows of f32 are scattered or b is by pointers.
   const bool takes_more = (spec.scatter && bits_of(spec.d) == 32) || spec.pointers;
   if (takes_more && spec.scales == ScaleKind::kPerToken && !spec.swap_ab && rows > 64) return true;
+  if (spec.writes_kv && spills_steps(spec)) return true;
   // Each column of a group has a scale, and its gate or up another one. Results of f32 take registers too, and so do
   // those that are quantised.
   const bool fewer = spec.copies() || spec.scatter || spec.quantizes || bits_of(spec.d) == 32;

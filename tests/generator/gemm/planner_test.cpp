@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <climits>
 #include <set>
 #include <tuple>
@@ -129,6 +131,24 @@ TEST(GemmPlan, TilesThatWriteACacheHoldWholeHeads) {
       }
     EXPECT_EQ(result_columns(of), 4 * head_dim);
   }
+}
+
+/// ptxas spills where four parts of k each have the steps of a norm and of scales per token.
+TEST(GemmPlan, FewPartsWriteACacheOfManySteps) {
+  GemmProblem of = problem(1536, 4096);
+  of.kv_write.emplace();
+  of.kv_write->head_dim = {256, 256}, of.kv_write->heads = {4, 1};
+  of.kv_write->kv_layout = {KvLayoutKind::kPaged, 16};
+  const auto most_parts = [&] {
+    int most = 0;
+    for (const GemmVariant& variant : plan_gemm(of, {}, Arch::kSm90a).variants)
+      if (variant.spec.swap_ab) most = std::max(most, variant.spec.split_k);
+    return most;
+  };
+  EXPECT_EQ(most_parts(), 4);
+  of.kv_write->dtype.kv = DType::kE4m3;
+  of.kv_write->scales.k = of.kv_write->scales.v = ScaleKind::kPerToken;
+  EXPECT_EQ(most_parts(), 2);
 }
 
 TEST(Epilogue, SaysWhereItStopped) {
