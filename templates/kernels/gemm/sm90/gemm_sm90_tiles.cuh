@@ -247,8 +247,12 @@ class GroupedWork {
   __device__ __forceinline__ Part part() const { return {0, slabs}; }
   /// `index` may be past the end: then the tile is any.
   __device__ __forceinline__ Tile at(int index, int rank) const {
-    typename Groups::Item item =
-        kWarp ? groups_.find_by_warp(index, tiles_of_others_) : groups_.find(index, tiles_of_others_);
+    if (!kWarp || index < from_ || index >= to_) {
+      held_ = kWarp ? groups_.find_by_warp(index, tiles_of_others_) : groups_.find(index, tiles_of_others_);
+      from_ = index - held_.within, to_ = from_ + max(held_.tiles, 1) * tiles_of_others_;
+    }
+    typename Groups::Item item = held_;
+    item.within = index - from_;
     for (int* const word : {&item.group, &item.first, &item.end, &item.tiles, &item.within}) *word = uniform(*word);
     item.tiles = max(item.tiles, 1);
     const int rows = spec::kSwapAb ? tiles_of_others_ : item.tiles;
@@ -279,6 +283,10 @@ class GroupedWork {
   const bool turned_;
   const int others_, tiles_of_others_;
   int count_;
+  // A warp keeps the group that it found, and its items: from_ to to_ - 1. To search for a group takes hundreds of
+  // clocks, in which a math warp multiplies nothing.
+  mutable typename Groups::Item held_{};
+  mutable int from_ = 0, to_ = 0;
 };
 
 /// The row of a that is row `row` of d; -1: it is of zeros.
