@@ -83,8 +83,8 @@ class MathWarpgroup {
     const int mine = kPingPong ? static_cast<int>(warpgroup_) : 0;  // which of the dealt tiles
     const Turns turns(warpgroup_);
     input_.skip(groups_of_part * mine);
-    // Groups: the search for a tile's group is never behind a condition (ptx/barrier.cuh), and an item ahead of its
-    // use.
+    // Groups: a tile is looked up an item ahead of its use, and never behind a condition. The lookup calls uniform()
+    // (ptx/barrier.cuh).
     Tile next{};
     if constexpr (kHasBounds) next = work_.at(work_.first + mine * work_.step, rank);
     begin_scales(work_.first + mine * work_.step, next, rank, part);
