@@ -7,7 +7,8 @@
 ///
 /// The tensor cores keep 14 bits of a sum of fp8 products. With promotion they sum one slab at most, or a few. Math
 /// warps add that to sums in f32, times the slab's scales where blocks have them, while other products run: the other
-/// warpgroup's, or (mma_in_flight) the warpgroup's next ones.
+/// warpgroup's, or (mma_in_flight) the warpgroup's next ones. With scales of blocks, a tile is stored while the next
+/// tile's first products run.
 ///
 /// CTAs of a cluster share columns of the output. Each loads its own rows of A, and an equal share of B's rows for all.
 /// With split_k they share a tile instead, and each has a part of k. At the end each CTA gets its band of columns from
@@ -20,6 +21,7 @@
 /// of the next one too. Math warps write zeros over them, because 0 times NaN would be NaN.
 #include "kernels/gemm/sm90/gemm_sm90_copy.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_load.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_products.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_scales.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_store.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
@@ -29,36 +31,6 @@
 
 namespace kernelwright {
 namespace {
-
-/// The descriptor of an operand in shared memory, for wgmma.
-__device__ __forceinline__ uint64_t descriptor_a(uint32_t address) {
-  return ptx::wgmma_descriptor<spec::kSwizzleBytes>(address, kASlab.leading_bytes(), kASlab.stride_bytes());
-}
-__device__ __forceinline__ uint64_t descriptor_b(uint32_t address) {
-  return ptx::wgmma_descriptor<spec::kSwizzleBytes>(address, kBSlab.leading_bytes(), kBSlab.stride_bytes());
-}
-
-/// Issues the products of a slab: one for each 32 bytes of k, or for each 16 rows of k.
-template <int kCount>
-__device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_t b, uint32_t accumulate) {
-  if constexpr (kASlab.steps() == 4 && kASlab.even_steps() && kBSlab.even_steps()) {
-    constexpr int kStepA = kASlab.step_offset(1) / 16, kStepB = kBSlab.step_offset(1) / 16;
-    if constexpr (kElementBytes == 1)
-      ptx::wgmma_fp8_ss_x4<kRowsDType, kColumnsDType, kStepA, kStepB>(sums, a, b, accumulate);
-    else
-      ptx::wgmma_ss_x4<kRowsDType, kBMnMajor, kStepA, kStepB, kAMnMajor>(sums, a, b, accumulate);
-  } else {
-#pragma unroll
-    for (int step = 0; step < kASlab.steps(); ++step) {
-      const uint64_t left = a + kASlab.step_offset(step) / 16, right = b + kBSlab.step_offset(step) / 16;
-      const uint32_t adds = step > 0 ? 1 : accumulate;
-      if constexpr (kElementBytes == 1)
-        ptx::wgmma_fp8_ss<kRowsDType, kColumnsDType>(sums, left, right, adds);
-      else
-        ptx::wgmma_ss<kRowsDType, kBMnMajor, kAMnMajor>(sums, left, right, adds);
-    }
-  }
-}
 
 /// Role of a warpgroup.
 class MathWarpgroup {
@@ -77,6 +49,44 @@ class MathWarpgroup {
         lane_(threadIdx.x % 32) {}
 
   __device__ __forceinline__ void run() {
+    if constexpr (kStoresBehind)
+      run_and_store_behind<kWaves * kShares>();
+    else
+      run_in_turn();
+  }
+
+ private:
+  // With scales of blocks, products have registers of their own. So a tile's sums can wait in theirs while the next
+  // tile's first products run. Other launches than these would spill registers.
+  static constexpr bool kStoresBehind = kBlockScales && spec::kMmaInFlight == 0 && !kPingPong && kParts == 1 &&
+                                        !spec::kSwapAb && !kCopies && !(kGrouped && kCluster > 1) &&
+                                        TileStore::stores_in_pieces(kWaves * kShares);
+
+  /// Multiplies tile after tile. The first products of a tile run while the warpgroup stores the tile before, finds the
+  /// next one, and waits for the first scales. A template, so that other kernels do not compile it.
+  template <int kPieces>
+  __device__ __forceinline__ void run_and_store_behind() {
+    const Part part = work_.part();
+    const int groups = (part.end - part.begin + spec::kKGroup - 1) / spec::kKGroup, rank = rank_in_cluster();
+    Tile next = work_.at(work_.first, rank), stored{};
+    bool landed = false, stores = false;
+    begin_scales(work_.first, next, part);
+#pragma unroll 1
+    for (int t = work_.first; t < work_.count(); t += work_.step) {
+      const Tile tile = next;
+      multiply_and_add_round<0, spec::kKGroup, kPieces>(landed, [&](int piece) {
+        if (stores) store_.template store_piece<kPieces>(sums_, stored, piece);
+        clear(piece);
+        if (piece == kPieces - 1) next = work_.at(t + work_.step, rank);
+      });
+      multiply_and_add<0>(groups - 1, landed);
+      stored = tile, stored.row += first_row(), stores = true;
+      begin_scales(t + work_.step, next, part);
+    }
+    if (stores) store_(sums_, stored, true);
+    store_.finish();
+  }
+  __device__ __forceinline__ void run_in_turn() {
     const Part part = work_.part();
     const int groups_of_part = (part.end - part.begin + spec::kKGroup - 1) / spec::kKGroup;
     const int rank = rank_in_cluster(), sharers = kPingPong ? spec::kMathWarpgroups : 1;
@@ -98,9 +108,10 @@ class MathWarpgroup {
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
-        if constexpr (spec::kPromotion == 1)
-          multiply_and_add<(spec::kMmaInFlight > 0)>(groups);
-        else if constexpr (kPromotes)
+        if constexpr (spec::kPromotion == 1) {
+          bool landed = false;
+          multiply_and_add<(spec::kMmaInFlight > 0)>(groups, landed);
+        } else if constexpr (kPromotes)
           multiply_runs_and_add<spec::kPromotion / spec::kKGroup>(groups);
         else
           multiply(sums_, groups, tile.depth);
@@ -122,13 +133,14 @@ class MathWarpgroup {
     store_.finish();
   }
 
- private:
   /// For tile `index`, if there is one; `grouped`: the tile, where there are groups. Its first scales from memory load
   /// while the tile before is finished.
   __device__ __forceinline__ void begin_scales(int index, const Tile& grouped, int rank, const Part& part) {
+    if constexpr (kBlockScales) begin_scales(index, kGrouped ? grouped : work_.at(index, rank), part);
+  }
+  __device__ __forceinline__ void begin_scales(int index, Tile tile, const Part& part) {
     if constexpr (kBlockScales) {
       if (index >= work_.count() || part.begin >= part.end) return;
-      Tile tile = kGrouped ? grouped : work_.at(index, rank);
       tile.row += first_row();
       slab_scales_.begin(tile, part.begin);
     }
@@ -146,34 +158,6 @@ class MathWarpgroup {
   /// Groups of slabs that have some of `depth` elements of k.
   __device__ __forceinline__ static int groups_of(int depth) {
     return (slabs_of(depth) + spec::kKGroup - 1) / spec::kKGroup;
-  }
-
-  /// Behind the wait for the last slots of a slice, of which they have `left` rows: writes zeros over the others. The
-  /// warpgroups share the slots, and none multiplies before all have written.
-  template <class Stage>
-  __device__ __forceinline__ static void clear_end(const Stage& stage, int left) {
-    constexpr uint32_t kBarrier = 5, kMathThreads = 32 * kMathWarps;  // behind those of policy::Turns
-    const int thread = static_cast<int>(threadIdx.x) - kLoadThreads;
-#pragma unroll
-    for (int j = 0; j < spec::kKGroup; ++j) {
-      const auto tile = stage.get_tile(j);
-      const int rows = min(max(left - j * kSlabDepth, 0), kSlabDepth);
-      clear_rows<kASlab.parts(), kASlab.part_bytes(), kASlab.width()>(tile.a(), rows, thread);
-      clear_rows<kBSlab.parts(), kBSlab.part_bytes(), kBSlab.width()>(tile.b(), rows, thread);
-    }
-    ptx::fence_proxy_async_shared();
-    ptx::bar_sync(kBarrier, kMathThreads);
-  }
-  /// Rows of k from `rows` on. The swizzle moves pieces within a row.
-  template <int kParts, int kPartBytes, int kRowBytes>
-  __device__ __forceinline__ static void clear_rows(uint32_t slab, int rows, int thread) {
-    constexpr int kPieces = kPartBytes / contract::kPieceBytes, kMathThreads = 32 * kMathWarps;
-    const int first = rows * (kRowBytes / contract::kPieceBytes);
-#pragma unroll 1
-    for (int piece = first + thread; piece < kPieces; piece += kMathThreads)
-#pragma unroll
-      for (int part = 0; part < kParts; ++part)
-        ptx::st_shared_v4(slab + static_cast<uint32_t>(part * kPartBytes + piece * contract::kPieceBytes), {});
   }
 
   /// Multiplies all of k, or a run of slabs. `depth`: of kind k, rows of the slice.
@@ -222,11 +206,11 @@ class MathWarpgroup {
   /// while the other adds, so the code between its last addition and its next product must be short. So slabs go in
   /// unrolled rounds: ptxas spreads additions over the next slab's beginning. The warpgroup asks ahead of them whether
   /// that slab has landed. (Plain additions would spill in rounds.) No product is in flight from one round to the next:
-  /// across a loop's end, ptxas lets only wgmma touch registers of products in flight.
+  /// across a loop's end, ptxas lets only wgmma touch registers of products in flight. `landed`: whether the next slot
+  /// is known to have landed, here and at the end.
   template <int kLag>
-  __device__ __forceinline__ void multiply_and_add(int groups) {
+  __device__ __forceinline__ void multiply_and_add(int groups, bool& landed) {
     constexpr int kRound = kLag > 0 || kBlockScales ? 4 / spec::kKGroup : 1;
-    bool landed = false;  // whether the next group's slot has landed
     int group = 0;
     if constexpr (kRound > 1) {
 #pragma unroll 1
@@ -235,8 +219,13 @@ class MathWarpgroup {
 #pragma unroll 1
     for (; group < groups; ++group) multiply_and_add_round<kLag, spec::kKGroup>(landed);
   }
-  template <int kLag, int kSlabs>
-  __device__ __forceinline__ void multiply_and_add_round(bool& landed) {
+  struct Nothing {
+    __device__ __forceinline__ void operator()(int) const {}
+  };
+  /// While the round's first kBusy pieces run, each by itself, the warpgroup calls `meanwhile` with the piece's number,
+  /// and reads scales behind that.
+  template <int kLag, int kSlabs, int kBusy = 0, class Meanwhile = Nothing>
+  __device__ __forceinline__ void multiply_and_add_round(bool& landed, const Meanwhile& meanwhile = {}) {
     constexpr int kPieces = kWaves * kShares, kSets = 1 + kLag, kGroupPieces = kPieces * spec::kKGroup;
     const uint32_t row = static_cast<uint32_t>(first_row());
     const Payload& payload = input_.payload();
@@ -267,22 +256,28 @@ class MathWarpgroup {
       const uint32_t tile = slots[slab / spec::kKGroup].index * spec::kKGroup + slab % spec::kKGroup;
       const uint64_t a = ptx::wgmma_descriptor_at(first_a, tile * (kABytes / 16));
       const uint64_t b = ptx::wgmma_descriptor_at(first_b, tile * (kBBytes / 16));
-      slab_scales_.next();
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
         const int number = slab * kPieces + piece;
-        if (piece % kShares == 0) {
+        const auto read_scales = [&] {
+          if (piece % kShares != 0) return;
           const int wave = piece / kShares;
+          if (wave == 0) slab_scales_.next();
           slab_scales_.read(payload.scales(static_cast<int>(tile)), row, wave, factors[slab][wave]);
           // All lanes have read the slot's scales before the arrival that releases the slot.
           if (kBlockScales && !SlabScales::kReadsSlot && wave + 1 == kWaves && (slab + 1) % spec::kKGroup == 0)
             __syncwarp();
-        }
+        };
+        if (number >= kBusy) read_scales();
         if (number > kLag) settle((number - kLag - 1) % kPieces);  // before the products that take these registers
         ptx::wgmma_fence();
         issue(products[number % kSets], a + piece / kShares * (kASlab.row_offset(64) / 16),
               b + piece % kShares * (kBSlab.row_offset(kProductColumns) / 16), 0);
         ptx::wgmma_commit_group();
+        if (number < kBusy) {
+          meanwhile(piece);
+          read_scales();
+        }
         if (number < kLag) continue;
         ptx::wgmma_wait_group<kLag>();
         finish(number - kLag);
@@ -299,9 +294,7 @@ class MathWarpgroup {
     slab_scales_.add(sums_[piece / kShares], piece % kShares * kProductColumns, products, factors);
   }
   /// Piece `piece` has been added: no later code reads its registers.
-  __device__ __forceinline__ void settle(int piece) {
-    ptx::pin_registers(reinterpret_cast<Products&>(sums_[piece / kShares][piece % kShares * kProductColumns / 2]));
-  }
+  __device__ __forceinline__ void settle(int piece) { ptx::pin_registers(sums_of(piece)); }
 
   /// As above, but several slabs' products are made before they are added. All products of the tile have registers.
   template <int kRun>
@@ -325,6 +318,14 @@ class MathWarpgroup {
     for (int wave = 0; wave < kWaves; ++wave)
 #pragma unroll
       for (float& sum : sums_[wave]) sum = 0;
+  }
+  /// The same of one piece.
+  __device__ __forceinline__ void clear(int piece) {
+#pragma unroll
+    for (float& sum : sums_of(piece)) sum = 0;
+  }
+  __device__ __forceinline__ Products& sums_of(int piece) {
+    return reinterpret_cast<Products&>(sums_[piece / kShares][piece % kShares * kProductColumns / 2]);
   }
 
   const WarpWork work_;

@@ -4,6 +4,7 @@
 #include "kernels/gemm/gemm_quantize.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_blocks.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_epilogue.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_exchange.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_scatter.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_statistics.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_swapped_scales.cuh"
@@ -30,6 +31,8 @@ enum : int {
 };
 static_assert(!kScalesColumns || spec::kBlockN % kUnitColumns == 0, "whole scales");
 
+using Exchange = PartsExchange<kUnitColumns, !kSwapsScales>;
+
 /// A warpgroup's view of a tile's end.
 class TileStore {
  public:
@@ -44,7 +47,7 @@ class TileStore {
   /// For a part that takes turns, number `part` at tile `tile`: adds the parts before it to `sums`. If a next part
   /// exists, the sums are left for it, and the result is false: the next part goes on with the tile.
   __device__ __forceinline__ bool take_turn(Sums& sums, int tile, int part) const {
-    const int warp = static_cast<int>(math_warp()), thread = warp * 32 + static_cast<int>(lane_);
+    const int warp = static_cast<int>(warpgroup_ * 4 + warp_), thread = warp * 32 + static_cast<int>(lane_);
     constexpr int kCount = kWaves * spec::kBlockN / 2, kStep = 4 * 32 * kMathWarps;
     const policy::Turnstile<kParts> turnstile(params_.turnstile.turns + tile * kMathWarps + warp, part);
     turnstile.wait();
@@ -57,9 +60,23 @@ class TileStore {
   /// `tile`: the warpgroup's part of the tile. `any`: whether a product was made at all.
   __device__ __forceinline__ void operator()(Sums& sums, const Tile& tile, bool any) const {
     if constexpr (kTileCtas > 1)
-      exchange_and_store(sums, tile, any);
+      Exchange(base_, warpgroup_ * 4 + warp_, lane_).exchange_and_store(sums, any, [&](auto band) {
+        store_columns<decltype(band)::kFirst, decltype(band)::kCount>(sums, tile);
+      });
     else
       store_columns<0, spec::kBlockN>(sums, tile);
+  }
+  /// Whether `pieces` equal pieces of a tile can be stored one by one: all results are sums, and TMA stores them.
+  static constexpr bool stores_in_pieces(int pieces) {
+    return kTileCtas == 1 && kPlainSums && !kMakesBlocks && !kScalesColumns && !kSwapsScales && !kMeasures &&
+           !spec::kRstd && !spec::kWritesKv && !spec::kScatter &&
+           (pieces == 1 || kWaves * spec::kBlockN / pieces % kStoreColumns == 0);
+  }
+  /// Stores piece `piece` of kPieces: pieces of a wave follow each other, and waves do. Called for all in order.
+  template <int kPieces>
+  __device__ __forceinline__ void store_piece(const Sums& sums, const Tile& tile, int piece) const {
+    static_assert(stores_in_pieces(kPieces));
+    store<0, spec::kBlockN, kPieces>(sums, tile, piece);
   }
   /// Waits until TMA has read shared memory, which must not go before that.
   __device__ __forceinline__ void finish() const {
@@ -67,95 +84,6 @@ class TileStore {
   }
 
  private:
-  // ---- parts of k in a cluster: a CTA has one tile, so that the ring is free at its end ----
-
-  // A CTA adds up and stores a band of columns, whole slabs. Where the tile has too few columns, it is a band of rows,
-  // of whole warps.
-  static constexpr bool kOfRows = spec::kBlockN % (kTileCtas * kUnitColumns) != 0;
-  static_assert(!kOfRows || (kMathWarps % kTileCtas == 0 && !kSwapsScales), "bands of whole slabs or of whole warps");
-  static constexpr int kBandWarps = kOfRows ? kMathWarps / kTileCtas : kMathWarps;
-  static constexpr int kBandColumns = kOfRows ? spec::kBlockN : spec::kBlockN / kTileCtas;
-  static constexpr int kBandPieces = kWaves * kBandColumns / 2 / 4, kBandThreads = 32 * kBandWarps;
-  static_assert(kTileCtas == 1 || kTileCtas * kBandPieces * kBandThreads * 16 <= kLayout.output,
-                "what the ring has room for");
-  __device__ __forceinline__ uint32_t math_warp() const { return warpgroup_ * 4 + warp_; }
-  /// The place of piece i, 16 bytes, that CTA `from` writes to another CTA. The piece belongs to that CTA's band, and
-  /// to the thread there that has this thread's number.
-  __device__ __forceinline__ uint32_t staged(int from, int i) const {
-    const uint32_t thread = math_warp() % kBandWarps * 32 + lane_;
-    return base_ + (static_cast<uint32_t>(from * kBandPieces + i) * kBandThreads + thread) * 16;
-  }
-  /// Piece i of the sums, of band kWhich of columns, or of band 0 of rows.
-  template <int kWhich>
-  __device__ __forceinline__ static float (&piece(Sums& sums, int i))[4] {
-    constexpr int kOfWave = kBandColumns / 2;
-    return reinterpret_cast<float(&)[4]>(sums[i * 4 / kOfWave][kWhich * kOfWave + i * 4 % kOfWave]);
-  }
-
-  __device__ __forceinline__ void exchange_and_store(Sums& sums, const Tile& tile, bool any) const {
-    const int rank = static_cast<int>(ptx::cluster_ctarank());
-    if (!any) {
-#pragma unroll
-      for (int wave = 0; wave < kWaves; ++wave)
-#pragma unroll
-        for (float& sum : sums[wave]) sum = 0;
-    }
-    sync_cluster();  // all products have read their rings
-    if constexpr (kOfRows) {
-      const int owner = static_cast<int>(math_warp()) / kBandWarps;
-      if (owner != rank) send<0>(sums, rank, owner);
-      sync_cluster();
-      if (owner == rank) add_and_store<0>(sums, rank, tile);
-    } else {
-      send_columns<0>(sums, rank);
-      sync_cluster();
-      add_and_store_columns<0>(sums, rank, tile);
-    }
-  }
-  __device__ __forceinline__ static void sync_cluster() {
-    ptx::barrier_cluster_arrive();
-    ptx::barrier_cluster_wait();
-  }
-  template <int kWhich>
-  __device__ __forceinline__ void send(Sums& sums, int rank, int owner) const {
-#pragma unroll
-    for (int i = 0; i < kBandPieces; ++i) ptx::st_shared_cluster_v4(staged(rank, i), owner, piece<kWhich>(sums, i));
-  }
-  template <int kWhich>
-  __device__ __forceinline__ void send_columns(Sums& sums, int rank) const {
-    if (kWhich != rank) send<kWhich>(sums, rank, kWhich);
-    if constexpr (kWhich + 1 < kTileCtas) send_columns<kWhich + 1>(sums, rank);
-  }
-  /// Adds in the order of k, in whichever CTA. `own`: the number of this CTA's part.
-  template <int kWhich>
-  __device__ __forceinline__ void add_and_store(Sums& sums, int own, const Tile& tile) const {
-#pragma unroll
-    for (int i = 0; i < kBandPieces; ++i) {
-      float(&here)[4] = piece<kWhich>(sums, i);
-      float sum[4];
-#pragma unroll
-      for (int part = 0; part < kTileCtas; ++part) {
-        float value[4];
-        if (part == own) {
-#pragma unroll
-          for (int j = 0; j < 4; ++j) value[j] = here[j];
-        } else {
-          ptx::ld_shared_v4_f32(staged(part, i), value);
-        }
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sum[j] = part == 0 ? value[j] : sum[j] + value[j];
-      }
-#pragma unroll
-      for (int j = 0; j < 4; ++j) here[j] = sum[j];
-    }
-    store_columns<kWhich * kBandColumns, kBandColumns>(sums, tile);
-  }
-  template <int kWhich>
-  __device__ __forceinline__ void add_and_store_columns(Sums& sums, int rank, const Tile& tile) const {
-    if (kWhich == rank) add_and_store<kWhich>(sums, kWhich, tile);
-    if constexpr (kWhich + 1 < kTileCtas) add_and_store_columns<kWhich + 1>(sums, rank, tile);
-  }
-
   // ---- slabs: what a warp stores at once ----
 
   using Places = ScatteredRows<spec::kSwapAb ? kStoreColumns : contract::kGemmStoreRows>;  // of a slab
@@ -181,8 +109,9 @@ class TileStore {
 
   /// Stores columns [kFirst, kFirst + kCount) of the tile. Each warp works alone: it writes 16 rows and a slab's
   /// columns at a time to shared memory, from where TMA stores them. Rows and columns past the end are not stored.
-  template <int kFirst, int kCount>
-  __device__ __forceinline__ void store(const Sums& sums, const Tile& tile) const {
+  /// With kPieces, only piece `piece` of them.
+  template <int kFirst, int kCount, int kPieces = 1>
+  __device__ __forceinline__ void store(const Sums& sums, const Tile& tile, int piece = 0) const {
     constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = (kCount + kStoreColumns - 1) / kStoreColumns;
     // The addends of the next slab load while this one is stored, if registers allow.
     constexpr int kRegisters = kWaves * spec::kBlockN / 2 + 2 * static_cast<int>(sizeof(Addends<kStoreColumns>) / 4);
@@ -199,6 +128,7 @@ class TileStore {
 #pragma unroll
       for (int chunk = kFirstChunk; chunk < kFirstChunk + kChunks; ++chunk) {
         const int number = wave * kChunks + chunk - kFirstChunk;
+        if (number / (kWaves * kChunks / kPieces) != piece) continue;
         if (number + kAhead < kWaves * kChunks) load(number + kAhead);
         wait_for_slab<kWaves * kChunks>(number);
         const uint32_t slab = slab_of(number);

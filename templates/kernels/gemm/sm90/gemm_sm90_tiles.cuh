@@ -247,12 +247,7 @@ class GroupedWork {
   __device__ __forceinline__ Part part() const { return {0, slabs}; }
   /// `index` may be past the end: then the tile is any.
   __device__ __forceinline__ Tile at(int index, int rank) const {
-    if (!kWarp || index < from_ || index >= to_) {
-      held_ = kWarp ? groups_.find_by_warp(index, tiles_of_others_) : groups_.find(index, tiles_of_others_);
-      from_ = index - held_.within, to_ = from_ + max(held_.tiles, 1) * tiles_of_others_;
-    }
-    typename Groups::Item item = held_;
-    item.within = index - from_;
+    typename Groups::Item item = kWarp ? held_item(index) : groups_.find(index, tiles_of_others_);
     for (int* const word : {&item.group, &item.first, &item.end, &item.tiles, &item.within}) *word = uniform(*word);
     item.tiles = max(item.tiles, 1);
     const int rows = spec::kSwapAb ? tiles_of_others_ : item.tiles;
@@ -273,6 +268,17 @@ class GroupedWork {
  private:
   // The other side of the tile, whose extent the launch gives: columns of d.
   static constexpr int kOtherTile = spec::kSwapAb ? spec::kBlockM * kCluster : spec::kBlockN;
+  static constexpr int kPastAll = 1 << 30;  // items: a launch has fewer
+
+  /// Called by a whole warp.
+  __device__ __forceinline__ typename Groups::Item held_item(int index) const {
+    if (index < from_ || index >= from_ + max(tiles_, 1) * tiles_of_others_) {
+      const typename Groups::Item found = groups_.find_by_warp(index, tiles_of_others_);
+      group_ = found.group, tiles_ = found.tiles, from_ = index - found.within;
+    }
+    const typename Groups::Rows rows = groups_.rows_of(group_);
+    return {group_, rows.first, rows.end, tiles_, index - from_};
+  }
   __device__ __forceinline__ static int uniform(int word) {
     if constexpr (kWarp) return ptx::uniform(word);
     return word;
@@ -283,10 +289,9 @@ class GroupedWork {
   const bool turned_;
   const int others_, tiles_of_others_;
   int count_;
-  // A warp keeps the group that it found, and its items: from_ to to_ - 1. To search for a group takes hundreds of
-  // clocks, in which a math warp multiplies nothing.
-  mutable typename Groups::Item held_{};
-  mutable int from_ = 0, to_ = 0;
+  // A warp keeps the group that it found last. Its items begin at from_. To search for a group takes hundreds of
+  // clocks. What shared memory has of the group is read again, because registers are scarce.
+  mutable int group_ = 0, tiles_ = 0, from_ = kPastAll;
 };
 
 /// The row of a that is row `row` of d; -1: it is of zeros.

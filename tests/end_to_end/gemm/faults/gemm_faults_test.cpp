@@ -27,6 +27,7 @@ enum class Form {
   kParts,     // of k, two
   kTurns,     // parts of k that take turns, two
   kBlocks,    // 8 bits with scales of blocks
+  kBehind,    // the same: a tile is stored while the next one's first products run
   kStrips,    // two strips of 64 bytes of k to a slab, two products of 64 rows
   kBoxes,     // m and n innermost, boxes of 64 bytes of them
   kBatch,     // of three groups side by side, 8 bits with scales of blocks
@@ -65,7 +66,7 @@ GemmProblem problem_of(Form form) {
     problem.groups = {.kind = GroupKind::kRows, .count = 3, .gather = true, .pointers = true};
     return problem;
   }
-  if (form == Form::kBlocks)
+  if (form == Form::kBlocks || form == Form::kBehind)
     return test::gemm_problem(DType::kE4m3, DType::kBf16, 256, 640, "acc", ScaleKind::kPerBlock);
   GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, form == Form::kParts ? 128 : 136, 392);
   if (form == Form::kBoxes) problem.layout = OperandLayout::kTn;
@@ -76,10 +77,11 @@ GemmSchedule schedule_of(Form form) {
   GemmSchedule schedule;
   schedule.family = Family::kHopper;
   schedule.block_m = 64;
-  schedule.block_n = form == Form::kParts || form == Form::kBlocks || form == Form::kBatch ? 128 : 64;
+  const bool wide = form == Form::kParts || form == Form::kBlocks || form == Form::kBehind || form == Form::kBatch;
+  schedule.block_n = wide ? 128 : 64;
   schedule.stages = form == Form::kGroups ? 4 : 3;
   schedule.k_group = form == Form::kGroups ? 2 : 1;
-  schedule.mma_in_flight = form == Form::kWaits ? 0 : 1;
+  schedule.mma_in_flight = form == Form::kWaits || form == Form::kBehind ? 0 : 1;
   schedule.roles = form == Form::kPingPong ? Roles::kPingPong : Roles::kCooperative;
   schedule.math_warpgroups = form == Form::kPingPong || form == Form::kSlices ? 2 : 1;
   if (form == Form::kSlices) schedule.block_m = 128;
@@ -193,10 +195,10 @@ const Fault kFaults[] = {
      "wrong result"},
     {"boxes_of_the_same_rows", Form::kBoxes, {change("load_a", "load_rows #1", "+ within", "")}, "wrong result"},
     // ---- warpgroups that take turns ----
-    {"turn_not_passed", Form::kPingPong, {drop("MathWarpgroup::run", "pass")}, "deadlock"},
+    {"turn_not_passed", Form::kPingPong, {drop("MathWarpgroup::run_in_turn", "pass")}, "deadlock"},
     {"slots_of_the_others_tile_not_passed_over",
      Form::kPingPong,
-     {drop("MathWarpgroup::run", "skip sharers")},
+     {drop("MathWarpgroup::run_in_turn", "skip sharers")},
      "deadlock"},
     {"arrivals_of_both_warpgroups_awaited",
      Form::kPingPong,
@@ -265,6 +267,24 @@ const Fault kFaults[] = {
      Form::kPlain,
      {drop("TileStore::finish", "cp_async_bulk_wait_group_read")},
      "work outstanding at exit"},
+    // ---- a tile that is stored behind the next one's first products ----
+    {"the_last_tile_not_stored",
+     Form::kBehind,
+     {drop("MathWarpgroup::run_and_store_behind", "store_ true")},
+     "wrong result"},
+    {"sums_of_two_tiles_added", Form::kBehind, {drop("MathWarpgroup::run_and_store_behind", "clear")}, "wrong result"},
+    {"results_in_the_next_tile",
+     Form::kBehind,
+     {change("MathWarpgroup::run_and_store_behind", "stored first_row", "stored = tile", "stored = next")},
+     "fault"},
+    {"scales_of_the_same_tile",
+     Form::kBehind,
+     {drop("MathWarpgroup::run_and_store_behind", "begin_scales #2")},
+     "wrong result"},
+    {"the_first_slot_taken_for_landed",
+     Form::kBehind,
+     {change("MathWarpgroup::run_and_store_behind", "bool landed", "landed = false", "landed = true")},
+     "race"},
     // ---- a batch ----
     {"left_operand_of_the_first_group",
      Form::kBatch,
@@ -380,8 +400,9 @@ INSTANTIATE_TEST_SUITE_P(, GemmFaults, testing::ValuesIn(kFaults),
 /// Without a mistake nothing is found, in any of the forms. So above, the mistake is what is found.
 TEST(GemmWithoutFaults, NothingIsFound) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form : {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts,
-                          Form::kTurns, Form::kBlocks, Form::kBatch, Form::kSlices, Form::kScatters, Form::kPointers}) {
+  for (const Form form :
+       {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts, Form::kTurns,
+        Form::kBlocks, Form::kBehind, Form::kBatch, Form::kSlices, Form::kScatters, Form::kPointers}) {
     const test::Findings findings = findings_in(form);
     EXPECT_TRUE(findings.found.empty()) << findings.text;
   }
