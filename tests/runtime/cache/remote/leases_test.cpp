@@ -50,6 +50,15 @@ class Memory : public RemoteTransport {
     values_.of.erase(at);
     return {.outcome = RemoteOutcome::kDone};
   }
+  /// In one step, as a server of leases does. Else two hosts could replace one value.
+  RemoteReply replace_if_equal(std::string_view name, std::span<const std::byte> expected,
+                               std::span<const std::byte> value, milliseconds, Deadline) override {
+    std::lock_guard hold(values_.mutex);
+    const auto at = values_.of.find(name);
+    if (at == values_.of.end() || !std::ranges::equal(at->second, expected)) return {.outcome = RemoteOutcome::kAbsent};
+    at->second = {value.begin(), value.end()};
+    return {.outcome = RemoteOutcome::kDone};
+  }
 
  private:
   Values& values_;
