@@ -149,6 +149,14 @@ std::string header_of(const Spec& spec, const std::string& path) {
   return header + "\n}  // namespace kernelwright::spec\n";
 }
 
+/// Whether ptxas is to use registers freely (5 is its default level, 10 the highest). It then orders the additions of
+/// scaled products so that large groups take 0.6 to 1.0 % less time. Dense launches would take up to 1.7 % more.
+bool uses_registers_freely(const Spec& spec) {
+  const auto* gemm = std::get_if<GemmSpec>(&spec);
+  return gemm && gemm->family == Family::kHopper && gemm->scales == ScaleKind::kPerBlock && gemm->has_bounds() &&
+         !gemm->swap_ab && !gemm->copies();
+}
+
 }  // namespace
 
 std::string spec_header(const Spec& spec) { return header_of(spec, template_path(spec)); }
@@ -180,6 +188,7 @@ SourceUnit specialize(const Spec& spec, const TemplateClosure& closure) {
                   "--ptxas-options=-v",
                   "--ptxas-options=--warn-on-spills",
                   "--ptxas-options=--warn-on-local-memory-usage"};
+  if (uses_registers_freely(spec)) unit.options.emplace_back("--ptxas-options=--register-usage-level=10");
   return unit;
 }
 

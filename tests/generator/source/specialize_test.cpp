@@ -263,6 +263,28 @@ TEST(Specialize, GivesPtxasOneOptionEach) {
     }
 }
 
+TEST(Specialize, LetsPtxasUseRegistersFreelyInGroupsWithScalesOfBlocks) {
+  GemmSpec spec;
+  spec.family = Family::kHopper;
+  spec.scales = ScaleKind::kPerBlock;
+  spec.groups = GroupKind::kRows;
+  const auto is_free = [](const GemmSpec& given) {
+    return std::ranges::count(specialize(given).options, "--ptxas-options=--register-usage-level=10") > 0;
+  };
+  EXPECT_TRUE(is_free(spec));
+  const auto without = [&](auto change) {
+    GemmSpec other = spec;
+    change(other);
+    return !is_free(other);
+  };
+  EXPECT_TRUE(without([](GemmSpec& other) { other.groups = GroupKind::kNone; }));
+  EXPECT_TRUE(without([](GemmSpec& other) { other.groups = GroupKind::kBatch; }));
+  EXPECT_TRUE(without([](GemmSpec& other) { other.scales = ScaleKind::kPerToken; }));
+  EXPECT_TRUE(without([](GemmSpec& other) { other.swap_ab = true; }));
+  EXPECT_TRUE(without([](GemmSpec& other) { other.gather = true; }));
+  EXPECT_TRUE(without([](GemmSpec& other) { other.family = Family::kBlackwell; }));
+}
+
 TEST(Flattened, StandsWithoutIncludes) {
   const std::string text = specialize(decode()).flattened();
   EXPECT_THAT(text, Not(HasSubstr("#include \"")));
