@@ -204,7 +204,7 @@ class Run:
                 out = kind.shaped(row, arm, out)
                 error, rmse = (kind.Truth(arm.case) if arm.case else truth).error(out), truth.rmse(out)
                 if not error <= 1:
-                    return self.out.failure(row, arm_name, peer, "wrong", f"off by {error:.3g} of its bound", error)
+                    return self.out.failure(row, arm_name, peer, "wrong", f"off by {error:.3g} of its bound, RMSE {rmse:.3g}", error)
             graphs[arm_name or peer] = self.timing.Graph(arm.call, self.flush, self.args.hang_seconds)
             made[arm_name or peer] = (arm.work, error, rmse)
         except Cannot as cannot:

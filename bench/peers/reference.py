@@ -6,8 +6,10 @@ is at most 2^-8 sum_j p_j |v_j| for the probabilities, and 2^-8 |o| <= the same 
 and of exponentials (2^-20) are far below; a third term of the same size leaves room for them. Products of fp8 round the
 probabilities to e4m3, by a share of at most 2^-4 each. The sum that divides them is of rounded ones, and is off by the
 weighted mean of these shares. So a probability counts for at most twice 2^-4 more or less than it should. An output of
-e4m3 is rounded by 2^-4 more, and below 2^-6 to a multiple of 2^-9, which its scale multiplies. The fp32 here, without
-TF32, errs by 2^-23 a step, and needs no term.
+e4m3 is rounded by 2^-4 more, and below 2^-6 to a multiple of 2^-9, which its scale multiplies. Probabilities below 2^-6
+are rounded so, too. The largest of a row is 2^5 at least, so a small one is off by at most 2^-15 of the largest, or by all
+of itself. Inputs with outliers have rows whose largest probability meets a value of 0, where only that term counts. The
+fp32 here, without TF32, errs by 2^-23 a step, and needs no term.
 """
 import functools
 
@@ -16,19 +18,21 @@ import torch
 BF16_ROUNDING = 2.0**-8
 E4M3_ROUNDING = 2.0**-4  # of a probability where products are of fp8, and of an output of fp8
 E4M3_LEAST_ROUNDING = 2.0**-10  # of an element below 2^-6
+LEAST_PROBABILITY = E4M3_LEAST_ROUNDING / 2.0**5  # of the largest of its row
 SCORE_BYTES = 512 << 20  # of one chunk of scores
 
 
-def attention(q, k, v, causal=False, window=-1, sinks=None):
-    """q [n, H, D], k [S, Hk, D] and v [S, Hk, E], with the last query at the last key. Returns (o, sum p |v|), both
-    [n, H, E] fp32."""
+def attention(q, k, v, causal=False, window=-1, sinks=None, least=0.0):
+    """q [n, H, D], k [S, Hk, D] and v [S, Hk, E], with the last query at the last key. Returns o, sum p |v| and sum
+    min(p, least) |v|, all [n, H, E] fp32. `least` is a share of the row's largest p. If it is 0, the last one is 0."""
     n, heads, dim = q.shape
     length, kv_heads, _ = k.shape
     group = heads // kv_heads
     keys, values = k.float().permute(1, 2, 0), v.float().permute(1, 0, 2)  # [Hk, D, S], [Hk, S, D]
     sizes = values.abs()
     v_dim = v.shape[-1]
-    out, size = (torch.empty(n, heads, v_dim, device=q.device) for _ in range(2))
+    out, size, small = (torch.empty(n, heads, v_dim, device=q.device) for _ in range(3))
+    results = [(out, values), (size, sizes)] + ([(small, sizes)] if least else [])
     step = max(1, min(n, SCORE_BYTES // (heads * length * 4)))
     for begin in range(0, n, step):
         rows = min(step, n - begin)
@@ -51,16 +55,18 @@ def attention(q, k, v, causal=False, window=-1, sinks=None):
         total = scores.sum(-1, keepdim=True)
         if sinks is not None:
             total = total + (sink - top).exp()
-        for target, operand in ((out, values), (size, sizes)):
+        for target, operand in results:
+            if target is small:
+                scores.clamp_(max=least)
             found = torch.bmm(scores, operand[:, first:last]) / total
             target[begin:begin + rows] = found.view(kv_heads, group, rows, v_dim).permute(2, 0, 1, 3).reshape(rows, heads, v_dim)
-    return out, size
+    return out, size, small if least else torch.zeros(1, 1, 1, device=q.device)
 
 
-def whole(case):
+def whole(case, least=0.0):
     """attention() of all sequences of a case."""
     row = case.row
-    parts = [attention(q, k, v, row.causal, row.window, case.sinks) for q, k, v in case.sequences()]
+    parts = [attention(q, k, v, row.causal, row.window, case.sinks, least) for q, k, v in case.sequences()]
     return tuple(torch.cat(part) for part in zip(*parts))
 
 
@@ -79,11 +85,13 @@ class Truth:
     def __init__(self, case):
         torch.backends.cuda.matmul.allow_tf32 = False
         self.case, row = case, case.row
-        self.out, size = whole(case)
-        narrow_out = row.out_dtype == "e4m3"
-        rounding = 3 * BF16_ROUNDING + E4M3_ROUNDING * (2 * (row.q_dtype == "e4m3") + narrow_out)
+        narrow, narrow_out = row.q_dtype == "e4m3", row.out_dtype == "e4m3"
+        self.out, size, small = whole(case, LEAST_PROBABILITY if narrow else 0.0)
+        rounding = 3 * BF16_ROUNDING + E4M3_ROUNDING * (2 * narrow + narrow_out)
         least = E4M3_LEAST_ROUNDING * case.out_scale.item() if narrow_out else 0
         self.bound = size.mul_(rounding).add_(1e-6 + least)
+        if narrow:
+            self.bound.add_(small, alpha=2)
 
     @functools.cached_property
     def exact(self):

@@ -74,9 +74,10 @@ def _decode(batch, length, *targets, page=0):
     return Row(name, "paged" if page else "decode", batch, 1, length, 32, 8, 128, page=page, targets=targets)
 
 
-def _fp8_decode(batch, length, *targets, page=16, head_dim=128):
-    name = f"fp8-kv{'' if head_dim == 128 else f'-d{head_dim}'}-b{batch}-{_size(length)}"
-    return Row(name, "fp8-kv", batch, 1, length, 32, 8, head_dim, page=page, kv_dtype="e4m3",
+def _fp8_decode(batch, length, *targets, page=16, head_dim=128, q_dtype="bf16"):
+    form = ("-q" if q_dtype == "e4m3" else "") + ("" if head_dim == 128 else f"-d{head_dim}")
+    name = f"fp8-kv{form}-b{batch}-{_size(length)}{'' if page == 16 else f'-page{page}'}"
+    return Row(name, "fp8-kv", batch, 1, length, 32, 8, head_dim, page=page, kv_dtype="e4m3", q_dtype=q_dtype,
                targets=tuple(("read_stream", x) for x in targets) + (("fa3", 1.00),))
 
 
@@ -172,10 +173,9 @@ ROWS = [
     _decode(1, 131072, ("cudnn", 1.04)),
     _decode(16, 8192, ("read_stream", 0.90), page=16),
     _decode(16, 8192, ("read_stream", 0.94), page=64),
-    _fp8_decode(1, 8192, 0.50),
-    _fp8_decode(16, 8192, 0.90),
-    _fp8_decode(64, 4096, 0.90),
-    _fp8_decode(1, 131072, 0.95),
+    *(_fp8_decode(batch, length, target, page=page, q_dtype=q) for q in ("bf16", "e4m3")
+      for batch, length, target, page in ((1, 8192, 0.50, 16), (16, 8192, 0.90, 16), (64, 4096, 0.90, 16), (64, 4096, 0.90, 64),
+                                          (1, 131072, 0.95, 16))),
     _fp8_decode(64, 8192, head_dim=64),
     _fp8_decode(32, 4096, head_dim=256),
     _fp8_keys_prefill(128, False, 2048),
