@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "end_to_end/attention/cases/attention_cases.h"
@@ -46,6 +47,30 @@ TEST_F(NormalisedQueries, TakesQueriesAtBothEndsOfBf16) {
         }
       expect_right(call, run_checked(engine_, test, call));
     }
+}
+
+/// Probabilities are f16, 2^7 times as large. So a key of 2^-22 of the sink still counts, and one of 2^-44 counts for
+/// nothing.
+TEST_F(NormalisedQueries, EndWhereF16DoesBehindASinkFarAboveAllScores) {
+  for (const float sink : {15.f, 30.f}) {
+    CudaCase test{fmt::format("sink{}", sink),
+                  fp8(with_sinks(heads(dims(default_problem(), 64, 64), 1, 1)), ScaleKind::kNone, DType::kE5m2),
+                  shape_of(2, 70, 1)};
+    test.schedule.family = Family::kHopper;
+    SCOPED_TRACE(test.name);
+    AttentionCase call = inputs_of(test);
+    call.sinks = {sink};
+    call.scale = 0;
+    const AttentionOutput output = run_checked(engine_, test, call);
+    expect_right(call, output);
+    double value[64], got[64];
+    decode_row(call.v.dtype, call.v_row(0, 0, 0), 64, value);
+    decode_row(DType::kBf16, output.o.data() + call.o_index(0, 0, 0) * 2, 64, got);
+    for (int i = 0; i < 64; ++i) {
+      const double want = sink < 20 ? value[i] * std::exp(-static_cast<double>(sink)) : 0;
+      EXPECT_NEAR(got[i], want, std::fabs(want) * 0x1p-7) << i;
+    }
+  }
 }
 
 }  // namespace
