@@ -1,4 +1,5 @@
 /// Shared by tests of kernels on the emulator: an engine with every check on, and a launch that must cause no report.
+/// With KERNELWRIGHT_TEST_DEVICE=cuda the same tests run on the GPU, which makes no reports.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,18 +7,24 @@
 #include <cstring>
 
 #include "end_to_end/attention/cases/attention_cases.h"
-#include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention/bound.h"
 #include "kernelwright/verify/attention/device.h"
 #include "support/ptx_store.h"
+#include "support/test_device.h"
 
 namespace kernelwright::test {
 
 /// An emulated `arch` of `num_sms` SMs. `completion` and `seed` decide when copies land and in what order warps run.
+/// On the GPU, whose SMs and order are its own, a fixture of another architecture is skipped.
 inline Engine make_checking_engine(int num_sms, emulator::Completion completion, std::uint64_t seed,
                                    Arch arch = Arch::kSm90a) {
   EngineOptions options;
+  if (tests_run_on_cuda()) {
+    skip_unless_gpu_is(arch);
+    options.backend = "cuda";
+    return Engine(options);
+  }
   options.backend = "emulator";
   options.emulator.arch = arch;
   options.emulator.hazards = true;
@@ -29,8 +36,7 @@ inline Engine make_checking_engine(int num_sms, emulator::Completion completion,
 }
 
 inline void expect_no_reports(Engine& engine) {
-  for (const auto& [name, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports())
-    ADD_FAILURE() << name << ": " << report.text();
+  for (const auto& [name, report] : take_reports(engine)) ADD_FAILURE() << name << ": " << report.text();
 }
 
 /// Scales that are 0 or negative are told, and kernels compute with them: a call that has one may cause that report.
@@ -38,7 +44,7 @@ inline void expect_no_reports_but_of_scales(Engine& engine, const AttentionCase&
   bool has_odd = false;
   for (const auto* scales : {&call.k_scale, &call.v_scale})
     for (const float scale : *scales) has_odd |= scale <= 0;
-  for (const auto& [name, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports()) {
+  for (const auto& [name, report] : take_reports(engine)) {
     const bool of_scale = report.what.find("_scale") != std::string::npos || report.what.starts_with("and ");
     if (!has_odd || report.kind != emulator::HazardKind::kData || !of_scale)
       ADD_FAILURE() << name << ": " << report.text();

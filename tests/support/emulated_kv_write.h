@@ -15,7 +15,7 @@ using KvWriteChange = std::function<void(KvWriteTensors&)>;
 
 /// Reports are of wrong places alone, if the case has them: of slots, sequences, positions and pages.
 inline void expect_no_reports_but_of_places(Engine& engine, const KvWriteCase& call) {
-  for (const auto& [name, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports())
+  for (const auto& [name, report] : take_reports(engine))
     if (!call.wrong_places || report.kind != emulator::HazardKind::kData)
       ADD_FAILURE() << name << ": " << report.text();
 }

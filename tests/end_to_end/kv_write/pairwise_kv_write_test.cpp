@@ -201,6 +201,7 @@ void say(const Pairs& pairs, std::size_t launched) {
 
 TEST(PairwiseKvWrite, OnTheEmulatorIsRightWithoutAReport) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  if (test::tests_run_on_cuda()) GTEST_SKIP() << "OnCudaIsRight launches the whole list on the GPU";
   const char* given = std::getenv("KERNELWRIGHT_PAIRWISE_ROWS");
   const Pairs pairs = pairs_for(Arch::kSm90a, given ? 400 : 20);
   EXPECT_GE(pairs.rows.size(), 90u) << "the product of the two longest lists of values bounds the rows from below";

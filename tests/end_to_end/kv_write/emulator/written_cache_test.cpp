@@ -68,12 +68,14 @@ std::vector<std::byte> gathered(const std::vector<float>& memory, const ScalePla
   return {bytes.begin(), bytes.end()};
 }
 
-class WrittenCache : public test::OnTheEmulator<Chain> {};
+class WrittenCache : public test::OnTheEmulator<Chain> {
+ protected:
+  Engine engine_ = test::make_checking_engine(4, emulator::Completion::kRandom, 1);
+};
 
 TEST_P(WrittenCache, IsReadByDecodeAndPrefillWhereItLies) {
   const Chain& chain = GetParam();
-  Engine engine = test::make_checking_engine(4, emulator::Completion::kRandom, 1);
-  Device& device = engine.device(0);
+  Device& device = engine_.device(0);
   KvWriteProblem problem = test::small_kv_write();
   problem.kv_layout.page_size = 16;
   problem.v_layout = chain.v_layout;
@@ -86,7 +88,7 @@ TEST_P(WrittenCache, IsReadByDecodeAndPrefillWhereItLies) {
   if (is_fp8(chain.q)) problem.scales.q = ScaleKind::kPerToken;
   KvWriteCase cache = make_kv_write_inputs(problem, {.name = "drawn", .tokens = 75}, {.order = chain.order});
   test::make_one_sequence(cache);
-  KvWriteDeviceCase writing(device, cache, engine.prepare(problem));
+  KvWriteDeviceCase writing(device, cache, engine_.prepare(problem));
   const ScalePlaces places = places_of(cache, chain.order);
   // Those of slots that no token has keep what the verdict expects there.
   std::vector<float> scales(static_cast<std::size_t>(cache.slots() * problem.heads.kv * 2));
@@ -114,7 +116,7 @@ TEST_P(WrittenCache, IsReadByDecodeAndPrefillWhereItLies) {
                                    test::attention_over(cache, problems[1], kRows[1])};
   std::unique_ptr<DeviceCase> reading[2];
   for (int i = 0; i < 2; ++i) {
-    reading[i] = std::make_unique<DeviceCase>(device, layouts[i], engine.prepare(problems[i]));
+    reading[i] = std::make_unique<DeviceCase>(device, layouts[i], engine_.prepare(problems[i]));
     reading[i]->use(writing.stream());
     test::read_where_it_lies(*reading[i], writing, problems[i], kRows[i]);
     reading[i]->tensors().pdl = true;
@@ -134,7 +136,7 @@ TEST_P(WrittenCache, IsReadByDecodeAndPrefillWhereItLies) {
     expect_right(test::attention_over(cache, problems[i], kRows[i], &found), reading[i]->download());
     EXPECT_TRUE(reading[i]->guards_are_intact());
   }
-  test::expect_no_reports(engine);
+  test::expect_no_reports(engine_);
 }
 
 INSTANTIATE_TEST_SUITE_P(, WrittenCache, testing::ValuesIn(chains()), [](const auto& info) { return info.param.name; });
