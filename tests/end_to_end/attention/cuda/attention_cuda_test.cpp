@@ -65,6 +65,12 @@ TEST_F(OnCuda, KeepsTheBitsOfLongSumsOfFp8) {
     }
 }
 
+TEST_F(OnCuda, FindsANeedleOfFp8Among128kKeys) {
+  if (!family_exists_on(Family::kHopper, *device().info().arch)) GTEST_SKIP() << "no Hopper: " << device().info().name;
+  for (const NeedleValues values : {NeedleValues::kSmallBehindLarge, NeedleValues::kOnes, NeedleValues::kRandom})
+    expect_needle_among_many_keys(engine(), values);
+}
+
 /// Every case on the portable family, and its own; on hopper those that it takes, and its own.
 std::vector<CudaCase> cases_of_all_families() {
   std::vector<CudaCase> cases;

@@ -96,6 +96,11 @@ TEST_F(Fp8Prefill, LosesTheBitsOfLongSumsInTheTensorCores) {
   EXPECT_EQ(needle_error(ones, run_checked(engine_, test, ones)), 0);
 }
 
+TEST_F(Fp8Prefill, FindsANeedleAmong128kKeys) {
+  expect_needle_among_many_keys(engine_, NeedleValues::kSmallBehindLarge);
+  test::expect_no_reports(engine_);
+}
+
 /// Columns are what rows are, also beside NaN that no row sees.
 TEST_F(Fp8Prefill, GivesTheSameBitsForValuesInColumns) {
   for (const auto& [depth, page, dtype] : {std::tuple{48, 16, DType::kE5m2}, std::tuple{128, 128, DType::kE4m3}}) {
