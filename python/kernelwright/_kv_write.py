@@ -75,6 +75,8 @@ class KvWriteProblem:
                    for shape in shapes)
         if not fits or not (strided or is_contiguous(view)):
             words = " or ".join(str(["?" if extent is None else extent for extent in shape]) for shape in shapes)
+            if strided:
+                raise ConfigError(f"{name}: has shape {list(view.shape)}; it is {words}, with any strides")
             raise ConfigError(f"{name}: has shape {list(view.shape)} and strides {list(view.strides)}; it is {words}, contiguous")
 
     def places(self, shaped, known):

@@ -127,19 +127,36 @@ class KvWriteRules : public ArgumentRules {
   /// `tokens`: of scales that lie as tokens do; else they lie as the cache.
   void scale(const std::string& path, DevicePtr address, ScaleKind kind, int heads, const TensorStrides& strides,
              std::optional<std::int64_t> tokens) {
+    bad(kind == ScaleKind::kNone && address != 0, path, [] {
+      return std::string(
+          "is given, and the problem does not have such scales; leave it null, or prepare a problem that has");
+    });
+    const bool has_strides = !tokens && (strides.batch | strides.token | strides.head) != 0;
+    bad(kind != ScaleKind::kPerToken && has_strides, path + "_strides",
+        [] { return std::string("is given, and the problem's scales are not \"per_token\"; leave it zero"); });
     if (kind == ScaleKind::kNone) return;
     if (kind != ScaleKind::kPerToken)
       return tensor(path.c_str(), address, 4, CheckedInt(kind == ScaleKind::kPerHead ? heads : 1) * 4);
-    const bool wrong = strides.batch < 0 || strides.token < 0 || strides.head < 0;
-    bad(wrong, path + "_strides",
-        [&] { return fmt::format("[{}, {}, {}] has a negative stride", strides.batch, strides.token, strides.head); });
-    if (wrong) return;
     Extents of = tokens ? Extents{1, *tokens, heads, 1, DType::kF32} : cache(1);
+    if (!strides_of_scales_hold(path + "_strides", of, strides)) return;
     of.dtype = spec_.ue8m0 ? DType::kE4m3 : DType::kF32;  // for its size
     not_null(path.c_str(), address);
     aligned(path.c_str(), address, spec_.ue8m0 ? 1 : 4);
     span_within_memory(path.c_str(), address, span_of(of, strides));
     apart(path, address, span_of(of, strides));
+  }
+  /// Each scale is written, so it has a place of its own.
+  bool strides_of_scales_hold(const std::string& path, const Extents& of, const TensorStrides& strides) {
+    const auto words = [&](const char* fault) {
+      return fmt::format("[{}, {}, {}] {}", strides.batch, strides.token, strides.head, fault);
+    };
+    const bool negative = strides.batch < 0 || strides.token < 0 || strides.head < 0;
+    bad(negative, path, [&] { return words("has a negative stride"); });
+    const bool shared = !negative && ((of.batch > 1 && strides.batch == 0) || (of.tokens > 1 && strides.token == 0) ||
+                                      (of.heads > 1 && strides.head == 0));
+    bad(shared, path,
+        [&] { return words("gives several scales one place; each key and head has a scale of its own"); });
+    return !negative && !shared;
   }
   /// Bytes that are written belong to no other operand.
   void apart(const std::string& path, DevicePtr address, std::uint64_t bytes) {

@@ -39,8 +39,9 @@ KvWriteTensors resolved(const KvWriteSpec& spec, KvWriteTensors t) {
     t.v_cache_strides.batch = spec.kv_heads * t.v_cache_strides.head;
   }
   fill(t.v_cache_strides, spec.kv_heads, spec.head_dim_v, keys);
-  fill(t.k_scale_strides, spec.kv_heads, 1, keys);
-  fill(t.v_scale_strides, spec.kv_heads, 1, keys);
+  // Scales that the caller gives have no strides: broken_rules() refuses some.
+  if (spec.k_scales == ScaleKind::kPerToken) fill(t.k_scale_strides, spec.kv_heads, 1, keys);
+  if (spec.v_scales == ScaleKind::kPerToken) fill(t.v_scale_strides, spec.kv_heads, 1, keys);
   return t;
 }
 

@@ -200,6 +200,71 @@ class OnTheEmulator(EmulatorTest):
                 self.kernel.launch(**(good | {name: wrong}))
 
 
+class ScalesOnTheEmulator(EmulatorTest):
+    """Scales of a wrong shape are refused by name, on the way of the extension and on Python's."""
+
+    @classmethod
+    def config(cls):
+        return cls.of("per_token")
+
+    @staticmethod
+    def of(kind):
+        return {"kind": "kv_write", "problem": {
+            "dtype": {"in": "f16", "q": "e4m3", "kv": "e4m3"}, "head_dim": {"qk": HEAD, "v": HEAD}, "heads": {"q": 4, "kv": 2},
+            "kv_layout": {"kind": "paged", "page_size": PAGE}, "scales": dict.fromkeys("qkv", kind)}}
+
+    SHAPES = {"per_tensor": dict.fromkeys(("q_scale", "k_scale", "v_scale"), (1,)),
+              "per_head": {"q_scale": (4,), "k_scale": (2,), "v_scale": (2,)},
+              "per_token": {"q_scale": (3, 4), "k_scale": (5, PAGE, 2), "v_scale": (5, PAGE, 2)}}
+
+    def wrong(self, kind, shape):
+        yield shape + (1,)
+        yield shape[:-1] + (shape[-1] + 1,)
+        if len(shape) > 1:
+            yield (shape[0] + 1, *shape[1:])
+            yield shape[1:]
+        elif kind == "per_head":
+            yield (1,)
+
+    def test_of_a_wrong_shape_are_refused_by_name(self):
+        for kind, shapes in self.SHAPES.items():
+            kernel = self.engine.prepare(self.of(kind))
+            tensors = {name: self.engine.empty((3, heads, HEAD), dtype) for name, heads, dtype in (
+                ("q", 4, "f16"), ("k", 2, "f16"), ("v", 2, "f16"), ("q_out", 4, "e4m3"))}
+            tensors |= {name: self.engine.empty((5, PAGE, 2, HEAD), "e4m3") for name in ("k_cache", "v_cache")}
+            tensors["slot_mapping"] = self.array([17, -1, 2], "i64", "q", 3)
+            for name, shape in shapes.items():
+                tensors[name] = self.array([1.0] * math.prod(shape), "f32", "f", *shape)
+            for way, _ in self.ways():
+                good = {name: way(tensor) for name, tensor in tensors.items()}
+                kernel(**good)
+                for name, shape in shapes.items():
+                    for wrong in self.wrong(kind, shape):
+                        given = {each: way(tensor) for each, tensor in tensors.items()}
+                        given[name] = way(self.array([1.0] * math.prod(wrong), "f32", "f", *wrong))
+                        words = rf"^{name}: has shape \[{', '.join(map(str, wrong))}\].*; it is "
+                        with self.subTest(kind=kind, name=name, wrong=wrong):
+                            with self.assertRaisesRegex(ConfigError, words):
+                                kernel(**given)
+                        given = tensors | {name: self.array([1.0] * math.prod(wrong), "f32", "f", *wrong)}
+                        with self.subTest("launch", kind=kind, name=name, wrong=wrong):
+                            with self.assertRaisesRegex(ConfigError, words):
+                                kernel.launch(**given)
+        self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_of_another_dtype_or_left_out_are_refused_by_name(self):
+        kernel = self.engine.prepare(self.of("per_head"))
+        tensors = {name: self.engine.empty((3, heads, HEAD), dtype) for name, heads, dtype in (
+            ("q", 4, "f16"), ("k", 2, "f16"), ("v", 2, "f16"), ("q_out", 4, "e4m3"))}
+        tensors |= {name: self.engine.empty((5, PAGE, 2, HEAD), "e4m3") for name in ("k_cache", "v_cache")}
+        tensors["slot_mapping"] = self.array([17, -1, 2], "i64", "q", 3)
+        tensors |= {name: self.array([1.0] * shape[0], "f32", "f", *shape) for name, shape in self.SHAPES["per_head"].items()}
+        with self.assertRaisesRegex(ConfigError, "k_scale: is f16, and the problem has f32"):
+            kernel.launch(**(tensors | {"k_scale": self.engine.empty((2,), "f16")}))
+        with self.assertRaisesRegex(ConfigError, "/tensors/v_scale: "):
+            kernel.launch(**(tensors | {"v_scale": None}))
+
+
 class ProductOnTheEmulator(EmulatorTest):
     """A GEMM that writes the cache has the bits of a GEMM and the kernel above behind it."""
 
