@@ -24,8 +24,11 @@ inline bool tests_run_on_cuda() {
 /// For constructors of fixtures, which gtest then does not run: skips a test of another architecture than the GPU's.
 /// Throws MissingError if there is no GPU, because somebody has asked for one.
 inline void skip_unless_gpu_is(Arch arch) {
-  const CudaEngine& gpu = CudaEngine::get();  // it lives as long as the process, and so does the GPU's context
+  const CudaEngine& gpu = CudaEngine::get();
   if (!gpu.engine) throw MissingError("KERNELWRIGHT_TEST_DEVICE is cuda: " + gpu.missing);
+  // Memory of an engine that lives as long as the process: without it, each test would open and close the GPU's
+  // context.
+  [[maybe_unused]] static const DevicePtr kept = gpu.engine->device(0).allocate(256);
   const auto& info = gpu.engine->device(0).info();
   if (*info.arch != arch)
     GTEST_SKIP() << "the case is for " << to_string(arch) << ", and " << info.name << " is " << to_string(*info.arch);

@@ -151,19 +151,26 @@ TEST_P(KvWriteFaults, OneOfTwoTokensOfASlotStays) {
   call.slot_mapping[4] = call.slot_mapping[1];
   const KvWriteOutput output = run(call);
   expect_told(ElementsAre("tokens 1 and 4 have one place of the cache; either may stay"));
-  const auto is_of = [&](std::int64_t token) {
+  const auto written_alone = [&](std::int64_t token) {
     KvWriteCase one = call;
     for (std::int64_t other = 0; other < 6; ++other)
       if (other != token) one.slot_mapping[static_cast<std::size_t>(other)] = -1;
-    const KvWriteOutput alone = run(one);
-    for (const HeadsOf of : {HeadsOf::kK, HeadsOf::kV})
-      for (int head = 0; head < 2; ++head) {
-        const std::size_t first = call.cache_byte(of, call.slot_mapping[1], head);
-        if (std::memcmp(output.cache.data() + first, alone.cache.data() + first, 128) != 0) return false;
-      }
-    return true;
+    return run(one).cache;
   };
-  EXPECT_TRUE(is_of(1) || is_of(4));
+  const std::vector<std::byte> first_token = written_alone(1), second_token = written_alone(4);
+  bool all_first = true, all_second = true;
+  for (const HeadsOf of : {HeadsOf::kK, HeadsOf::kV})
+    for (int head = 0; head < 2; ++head)
+      for (int element = 0; element < 64; ++element) {
+        const std::size_t at = call.cache_byte(of, call.slot_mapping[1], head, element);
+        const auto is_of = [&](const std::vector<std::byte>& cache) {
+          return std::memcmp(output.cache.data() + at, cache.data() + at, 2) == 0;
+        };
+        all_first = all_first && is_of(first_token), all_second = all_second && is_of(second_token);
+        EXPECT_TRUE(is_of(first_token) || is_of(second_token)) << "head " << head << ", element " << element;
+      }
+  // On a GPU the warps of both tokens write at once, so that parts of both may stay.
+  if (!test::tests_run_on_cuda()) EXPECT_TRUE(all_first || all_second);
   test::take_reports(engine_);
 }
 
