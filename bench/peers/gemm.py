@@ -1,5 +1,5 @@
-"""GEMM: what is timed, and the reference. Arms: ours; PyTorch's cuBLAS and cuBLASLt; a read-only stream over the
-weights.
+"""GEMM: what is timed, and the reference. Arms: ours; PyTorch's cuBLAS and cuBLASLt; DeepGEMM; a read-only stream
+over the weights.
 
 Calling an arm queues its work on the current stream and returns d. An arm's rate counts its `work`.
 """
@@ -9,11 +9,12 @@ import math
 
 import torch
 
+from .arm import Cannot
 from .arms import Arm, kernelwright
 from .reference import relative_rmse
 
 TORCH = {"bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn}
-COMPARED = ("cublas", "cublaslt", "row_op")  # peers whose output is the row's product
+COMPARED = ("cublas", "cublaslt", "deepgemm", "row_op")  # peers whose output is the row's product
 BF16_ROUNDING = 2.0**-8
 E4M3_ROUNDING, E4M3_LEAST_ROUNDING = 2.0**-4, 2.0**-10  # the latter of elements below 2^-6, times their scale
 # Hopper's tensor cores keep about 14 bits of a sum of fp8 products: each of k / 32 steps may lose 2^-13 of the largest.
@@ -31,17 +32,17 @@ class Case:
 
     def operand(self, rows, block):
         """Elements, and their scales: None, [1], or one for each block."""
-        values = torch.randn(rows, self.row.k, device=self.device)
+        high, wide = block if self.row.scales == "per_block" else (1, 1)
+        values = torch.randn(-(-rows // high) * high, self.row.k, device=self.device)
         if self.row.scales == "none":
             return values.to(TORCH[self.row.dtype]), None
         if self.row.scales == "per_tensor":
             scale = values.abs().max() / 448
             return (values / scale).to(torch.float8_e4m3fn), scale.reshape(1)
-        high, wide = block
-        blocks = values.view(rows // high, high, self.row.k // wide, wide)
+        blocks = values.view(len(values) // high, high, self.row.k // wide, wide)
         scale = blocks.abs().amax((1, 3)) / 448
         blocks /= scale[:, None, :, None]
-        return values.to(torch.float8_e4m3fn), scale
+        return values[:rows].to(torch.float8_e4m3fn), scale
 
     def full(self, values, scale, block):
         """The operand's values, f32: the elements times their scales."""
@@ -50,7 +51,7 @@ class Case:
             return values
         if scale.numel() == 1:
             return values * scale
-        return values * scale.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
+        return values * scale.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)[:len(values)]
 
     def a_full(self):
         return self.full(self.a, self.scale_a, (1, BLOCK))
@@ -197,6 +198,22 @@ def bf16(case):
     return Arm("cublas_bf16", lambda: torch.mm(a, b.t()), case.row.work()[0], (a, b))
 
 
+def deepgemm(case):
+    try:
+        import deep_gemm as dg
+    except ImportError as error:
+        raise Cannot(f"{error}") from None
+    row = case.row
+    out = torch.full((row.m, row.n), math.nan, device=case.device, dtype=torch.bfloat16)
+    a = case.a, dg.get_mn_major_tma_aligned_tensor(case.scale_a.contiguous())
+    b = case.b, case.scale_b.contiguous()
+
+    def call():
+        dg.fp8_gemm_nt(a, b, out)
+        return out
+    return Arm("deepgemm", call, row.work()[0], (a, b))
+
+
 def read_stream(case):
     """A kernel that only reads, over the same bytes as both operands."""
     from read_stream import ReadStream
@@ -211,7 +228,7 @@ def read_stream(case):
 def peer(name, case, engine, fa3_path):
     if name in ("plain", "row_op"):
         return (plain if name == "plain" else quantised_after)(engine, case)
-    made = {"read_stream": read_stream, "cublaslt_tensor": tensor_scales, "cublas_bf16": bf16}
+    made = {"read_stream": read_stream, "deepgemm": deepgemm, "cublaslt_tensor": tensor_scales, "cublas_bf16": bf16}
     return made[name](case) if name in made else library(name, case)
 
 
