@@ -23,6 +23,7 @@ struct Form {
     kAny,
     kOf8Bits,
     kOfBlocks,
+    kOfFewBlocks,
     kNotOfBlocks,
     kOfGroups,
     kOf8BitGroups,
@@ -119,12 +120,21 @@ constexpr Form kFormsOfSteps[] = {{128, 256, 2, Roles::kCooperative},
                                   {64, 32, 1, Roles::kCooperative, 2, true},
                                   {64, 16, 1, Roles::kCooperative, 2, true}};
 
+// Forms of dense products with scales of blocks, for 33 to 128 rows: bench/results/gemm/2026-11-29-h200-few-rows.md.
+// Swapped tiles pay more for their scales. Narrower tiles than these lose where rows end within a tile.
+constexpr RowRange kFewRows{33, 128};
+constexpr Form kFormsOfFewRows[] = {{64, 128, 1, Roles::kCooperative, 2, false, 1, Form::kOfFewBlocks},
+                                    {64, 112, 1, Roles::kCooperative, 2, false, 1, Form::kOfFewBlocks},
+                                    {64, 64, 1, Roles::kCooperative, 2, false, 1, Form::kOfFewBlocks}};
+
 bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) {
   const bool blocks = problem.scales == ScaleKind::kPerBlock;
   switch (form.for_) {
     case Form::kAny: break;
     case Form::kOf8Bits: return bits_of(problem.dtype.a) == 8;
     case Form::kOfBlocks: return blocks;
+    case Form::kOfFewBlocks:
+      return blocks && !problem.groups.any() && !spec.gated && !spec.has_groups_of_columns() && !spec.writes_kv;
     case Form::kNotOfBlocks: return !blocks;
     case Form::kOfGroups: return problem.groups.any();
     case Form::kOf8BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 8;
@@ -171,7 +181,8 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, con
   spec.block_m = schedule.block_m.value_or(form.block_m);
   spec.block_n = schedule.block_n.value_or(form.block_n);
   // Groups of twice as many slabs, because products of 8 bits end sooner.
-  const bool doubles = form.k_group > 1 && bits_of(spec.a) == 8 && form.for_ != Form::kOf8BitGroups;
+  const bool counted = form.for_ == Form::kOf8BitGroups || form.for_ == Form::kOfFewBlocks;  // the form's are theirs
+  const bool doubles = form.k_group > 1 && bits_of(spec.a) == 8 && !counted;
   spec.k_group = schedule.k_group.value_or(doubles ? 2 * form.k_group : form.k_group);
   const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // not the form's any more
   spec.cluster_m = schedule.cluster.value_or({own_tile ? 1 : form.cluster_m, 1}).m;
@@ -248,6 +259,7 @@ std::vector<GemmTile> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
   const bool has_steps = hopper_gemm_has_steps(base);
   const int most = has_steps ? most_rows_of_steps(problem.n) : 0;
   if (most > 0) add(kFormsOfSteps, {1, most});
+  add(kFormsOfFewRows, kFewRows);
   add(kForms, {most + 1, GemmTile{}.rows.most});
   return tiles;
 }

@@ -77,10 +77,15 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
   const double tensor = waves * spec.slab_bytes / 64 * spec.block_n;
   const double l2 = (spec.block_m + spec.block_n) * spec.slab_bytes / machine.l2_bytes;
   const bool hidden = spec.roles == Roles::kPingPong;
-  // A CTA that takes turns does not multiply while it adds sums. Slabs of groups arrive meanwhile.
+  // A CTA that takes turns does not multiply while it adds sums. Slabs of groups arrive meanwhile, and those of the
+  // tiles for few rows with scales of blocks.
   const bool alone = hidden || spec.math_warpgroups == 1;
+  constexpr double kTimedSms = 0.65, kTimedSlabs = 12;  // launches of fewer tiles or slabs were not timed
+  const bool of_few_rows = spec.math_warpgroups == 1 && spec.scales == ScaleKind::kPerBlock && !spec.swap_ab &&
+                           spec.split_k == 1 && !spec.quantizes && tiles >= kTimedSms * num_sms && slabs >= kTimedSlabs;
   const double added = spec.promotion == 0 ? 1 : alone ? kPromotedAlone : kPromoted;
-  double slab = extent.groups > 0 && alone ? std::max(tensor * added, l2) : std::max(tensor, l2) * added;
+  const bool arrives = alone && (extent.groups > 0 || of_few_rows);
+  double slab = arrives ? std::max(tensor * added, l2) : std::max(tensor, l2) * added;
   if (!hidden) slab *= kCooperative;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
   const double rounds = std::ceil(tiles / num_sms);

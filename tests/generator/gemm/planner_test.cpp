@@ -344,6 +344,29 @@ TEST(GemmPlan, ProductsOfScaledBlocksStayWide) {
   EXPECT_FALSE(said.bands_of_n);
 }
 
+/// Rows that memory bounds: one warpgroup multiplies, and tiles are as wide as keeps the SMs busy.
+TEST(GemmPlan, FewRowsWithScalesOfBlocksHaveTilesOfTheirOwn) {
+  const auto tile = [](int rows, int n, int k, GroupKind groups = GroupKind::kNone) {
+    GemmProblem blocks = problem(n, k);
+    blocks.dtype.a = blocks.dtype.b = DType::kE4m3;
+    blocks.scales = ScaleKind::kPerBlock;
+    if (groups != GroupKind::kNone) blocks.groups = {.kind = groups, .count = 4};
+    const GemmSpec spec = plan_gemm(blocks, {}, Arch::kSm90a).variant_for(rows).spec;
+    return fmt::format("{} x {} by {}{}, {} slabs", spec.block_m, spec.block_n, spec.math_warpgroups,
+                       spec.swap_ab ? " swapped" : "", spec.k_group);
+  };
+  EXPECT_EQ(tile(64, 7168, 4096), "64 x 64 by 1, 2 slabs");
+  EXPECT_EQ(tile(96, 7168, 4096), "64 x 112 by 1, 2 slabs");
+  EXPECT_EQ(tile(128, 8192, 8192), "64 x 128 by 1, 2 slabs");
+  EXPECT_EQ(tile(128, 4096, 7168), "64 x 64 by 1, 2 slabs");
+  // Too few tiles of these forms, too few rows, too many, and groups.
+  EXPECT_EQ(tile(64, 4096, 7168), "64 x 32 by 1 swapped, 4 slabs");
+  EXPECT_EQ(tile(128, 2112, 7168), "64 x 32 by 1 swapped, 4 slabs");
+  EXPECT_EQ(tile(32, 7168, 4096), "64 x 32 by 1 swapped, 4 slabs");
+  EXPECT_EQ(tile(129, 7168, 4096), "128 x 128 by 2, 1 slabs");
+  EXPECT_NE(tile(64, 7168, 4096, GroupKind::kRows), "64 x 64 by 1, 2 slabs");
+}
+
 TEST(GemmPlan, RefusesWhatNoTileFits) {
   GemmSchedule schedule;
   schedule.block_m = 128;
