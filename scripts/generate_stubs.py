@@ -130,7 +130,7 @@ RESULTS = {
     "Launch.tensors": "dict[str, Any]",
     "Launch.__call__": "None", "Launch.needed_workspace_bytes": "int", "GemmLaunch.kernel": "GemmKernel",
     "GemmLaunch.tensors": "dict[str, Any]", "GemmLaunch.__call__": "None", "GemmLaunch.needed_workspace_bytes": "int",
-    "Plan.configs": "dict[str, dict[str, Any]]", "fast_calls": "dict[str, Any]", "plan": "Plan", "version": "str",
+    "Plan.configs": "dict[str, dict[str, Any]]", "fast_calls": "dict[str, Any]", "kernel_origin": "str", "plan": "Plan", "version": "str",
     "rope_table": "memoryview",
     "handle": "int", "release": "None", "kernel_of": "_Kernel",
 }

@@ -13,7 +13,7 @@ from ._engine import Array, Engine
 from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
 from ._handles import GemmKernel, Kernel, KvWriteKernel, MoeCombineKernel, MoeKernel, QuantizeKernel, RouteKernel, RowOpKernel
 from ._launches import GemmLaunch, KvWriteLaunch, Launch, MoeCombineLaunch, MoeLaunch, RouteLaunch, RowOpLaunch
-from ._library import load
+from ._library import kernel_origin, load
 from ._plan import Plan, plan
 from ._rope import rope_table
 from ._version import __version__
@@ -21,7 +21,7 @@ from ._version import __version__
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
            "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "MoeCombineKernel", "MoeCombineLaunch",
            "MoeKernel", "MoeLaunch",
-           "NotReadyError", "Plan", "QuantizeKernel", "RouteKernel", "RouteLaunch", "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version"]
+           "NotReadyError", "Plan", "QuantizeKernel", "RouteKernel", "RouteLaunch", "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "kernel_origin", "plan", "rope_table", "version"]
 
 
 def version(library=None):

@@ -466,9 +466,11 @@ __all__ = [
     "Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
     "Kernel", "KernelwrightError", "KvWriteKernel", "KvWriteLaunch", "Launch", "MissingError", "MoeCombineKernel",
     "MoeCombineLaunch", "MoeKernel", "MoeLaunch", "NotReadyError", "Plan", "QuantizeKernel", "RouteKernel",
-    "RouteLaunch", "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "plan", "rope_table", "version",
+    "RouteLaunch", "RowOpKernel", "RowOpLaunch", "__version__", "fast_calls", "kernel_origin", "plan", "rope_table",
+    "version",
 ]
 def fast_calls() -> dict[str, Any]: ...
+def kernel_origin(library: _Path | None = None) -> str: ...
 def plan(
     config: Mapping[str, Any] | _Path | _ModelConfig, *, tp: int = 1, ep: int = 1, kv: str | None = None,
     kv_scales: Literal["per_tensor", "per_head", "per_token"] | None = None, max_seqs: int = 256,

@@ -16,6 +16,7 @@ from ._structs import (AttentionTensors, Counters, EngineOptions, GemmTensors, H
                        RouteTensors, RowOpTensors, TextCallback)
 from ._version import MAJOR, __version__
 
+COMPILER = "NVRTC "  # with which kernel_origin() names one
 NAMES = ("libkernelwright_c.so", "libkernelwright_c.so.0")
 BY_STATUS = {structs.INVALID_ARGUMENT: ConfigError, structs.COMPILE_ERROR: CompileError, structs.MISSING: MissingError,
              structs.DEVICE_ERROR: DeviceError, structs.NOT_READY: NotReadyError, structs.INTERNAL_ERROR: InternalError}
@@ -24,6 +25,7 @@ ENGINE, KERNEL = c_void_p, c_void_p
 # name: the parameters of the call after the status. Every function returns a kernelwright_status.
 FUNCTIONS = {
     "engine_create": (POINTER(EngineOptions), POINTER(ENGINE)),
+    "kernel_origin": (POINTER(EngineOptions), POINTER(c_char_p)),
     "engine_seal": (ENGINE,),
     "engine_stop": (ENGINE,),
     "engine_wait_until_ready": (ENGINE, c_int32, POINTER(c_int32)),
@@ -140,3 +142,12 @@ class Library:
 def load(path=None):
     """The library at `path`, or the one that find() finds; loaded once."""
     return Library(find() if path is None else str(path))
+
+
+def kernel_origin(library=None):
+    """Where an engine gets kernels that nobody has prepared yet, for people: a compiler, which begins with "NVRTC ", or a bundle, a
+    cache directory or a server that has kernels. Raises MissingError if there is none of these. It opens no compiler and no GPU, so the process may
+    fork afterwards."""
+    origin = c_char_p()
+    load(library).kernel_origin(None, ctypes.byref(origin))
+    return origin.value.decode(errors="replace")

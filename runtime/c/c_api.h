@@ -141,6 +141,11 @@ typedef struct kernelwright_engine_options {
 /* `options` may be NULL. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_create(const kernelwright_engine_options* options,
                                                                 kernelwright_engine** engine);
+/* *origin, for people: where such an engine gets new kernels. "NVRTC /usr/.../libnvrtc.so.13", else a bundle or a cache
+ * directory that has any kernels, or a server; KERNELWRIGHT_MISSING if there is none. It opens no compiler and no
+ * device, so a process may fork afterwards. Valid until this thread's next call. `options` may be NULL. */
+KERNELWRIGHT_API kernelwright_status kernelwright_kernel_origin(const kernelwright_engine_options* options,
+                                                                const char** origin);
 /* Frees the engine and its kernels, which must not be running. NULL is fine. A program may end without it: exit() waits
  * for an instant until no compile of ours is inside NVRTC or the driver. */
 KERNELWRIGHT_API void kernelwright_engine_destroy(kernelwright_engine* engine);
@@ -321,8 +326,7 @@ typedef struct kernelwright_kernel_info {
 /* Fills as many fields as info->struct_size has room for. */
 KERNELWRIGHT_API kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kernel,
                                                                   kernelwright_kernel_info* info);
-/* Waits until the kernel is ready. If it has failed: the status and the words of what stopped it. In a child of fork()
- * it fails unless the kernel was ready. */
+/* Waits until the kernel is ready, or gives the reason of its failure. A child of fork() fails unless it was ready. */
 KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel);
 
 /* A binary that the engine was asked for. A prepared kernel may have several: their rows follow each other. */
@@ -347,8 +351,7 @@ typedef struct kernelwright_kernel_row {
 } kernelwright_kernel_row;
 /* The row lives for the call. Must neither throw nor call back into the engine. */
 typedef void (*kernelwright_kernel_row_callback)(const kernelwright_kernel_row* row, void* user_data);
-/* Calls `callback` (may be NULL) for each binary of each kernel, on this thread. *count (may be NULL): how many rows.
- */
+/* Calls `callback` (may be NULL) for each binary of each kernel, on this thread. *count (may be NULL): how many. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_list_kernels(const kernelwright_engine* engine,
                                                                       kernelwright_kernel_row_callback callback,
                                                                       void* user_data, uint64_t* count);
@@ -361,8 +364,7 @@ typedef struct kernelwright_strides {
 /* Bits of kernelwright_attention_tensors.overrides. */
 enum { KERNELWRIGHT_SET_SCALE = 1, KERNELWRIGHT_SET_SOFTCAP = 2, KERNELWRIGHT_SET_WINDOW = 4 };
 
-/* AttentionTensors of runtime/attention/kernel.h, field for field. Addresses are device addresses (CUdeviceptr); 0:
- * none. */
+/* AttentionTensors of runtime/attention/kernel.h, field for field. Addresses are those of a device; 0: none. */
 typedef struct kernelwright_attention_tensors {
   size_t struct_size;
   uint64_t q, k, v, o;
@@ -537,8 +539,8 @@ typedef struct kernelwright_row_op_tensors {
   int64_t lse_stride, lse_head_stride; /* of all three, from one row to the next, and from one head; 0: no gap */
 } kernelwright_row_op_tensors;
 
-/* Queues steps over rows on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json() prepares
- * the kernel. */
+/* Queues steps over rows on `stream`, as kernelwright_launch() does. kernelwright_prepare_json() prepares the kernel.
+ */
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_row_op(const kernelwright_kernel* kernel,
                                                                 const kernelwright_row_op_tensors* tensors,
                                                                 void* stream);
@@ -571,8 +573,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_route_workspace_bytes(const ke
                                                                         const kernelwright_route_tensors* tensors,
                                                                         uint64_t* bytes);
 
-/* Queues the choice of experts on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json()
- * prepares the kernel. */
+/* Queues the choice of experts on `stream`, as kernelwright_launch() does, of what kernelwright_prepare_json() gave. */
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_route(const kernelwright_kernel* kernel,
                                                                const kernelwright_route_tensors* tensors, void* stream);
 
@@ -589,8 +590,7 @@ typedef struct kernelwright_moe_combine_tensors {
   int32_t pdl;
 } kernelwright_moe_combine_tensors;
 
-/* Queues the sums on `stream`, as kernelwright_launch() queues attention. kernelwright_prepare_json() prepares the
- * kernel. */
+/* Queues the sums on `stream`, as kernelwright_launch() does. kernelwright_prepare_json() prepares the kernel. */
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_moe_combine(const kernelwright_kernel* kernel,
                                                                      const kernelwright_moe_combine_tensors* tensors,
                                                                      void* stream);

@@ -120,6 +120,15 @@ kernelwright_status kernelwright_engine_create(const kernelwright_engine_options
   });
 }
 
+kernelwright_status kernelwright_kernel_origin(const kernelwright_engine_options* options, const char** origin) {
+  return guarded([&] {
+    const char*& out = not_null(origin, "origin");
+    thread_local std::string text;
+    text = Engine::kernel_origin(engine_options_of(options));
+    out = text.c_str();
+  });
+}
+
 void kernelwright_engine_destroy(kernelwright_engine* engine) { delete engine; }
 
 kernelwright_status kernelwright_engine_seal(kernelwright_engine* engine) {

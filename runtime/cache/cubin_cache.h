@@ -99,6 +99,8 @@ class CubinCache {
 
   /// A line for each layer: whether it is on, and if not, why.
   std::string status() const;
+  /// The status of the first layer that has kernels, whatever they are, or of the remote cache; "" if none has any.
+  std::string first_with_kernels() const;
 
   /// Bytes that entries in the directory may now take: see CacheOptions::max_bytes.
   std::uint64_t max_bytes() const;

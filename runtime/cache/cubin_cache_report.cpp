@@ -127,6 +127,17 @@ std::string CubinCache::status() const {
   return text;
 }
 
+std::string CubinCache::first_with_kernels() const {
+  for (const auto& bundle : impl_->bundles)
+    if (!bundle->manifest().entries.empty() && bundle->fault().empty()) return bundle->status();
+  if (impl_->directory && !impl_->directory->files().empty()) return impl_->directory->status();
+  for (const auto& layer : impl_->layers) {
+    auto* const directory = dynamic_cast<CacheDirectory*>(layer.get());
+    if (!directory || !directory->files().empty()) return layer->status();
+  }
+  return impl_->remote ? impl_->remote->status() : "";
+}
+
 std::vector<std::pair<std::string, bool>> CubinCache::layer_answers(const CacheKey& key) {
   std::vector<std::pair<std::string, bool>> answers;
   const auto ask = [&](CacheLayer& layer) {

@@ -109,9 +109,10 @@ class NoCompiler final : public SourceCompiler {
 
 }  // namespace
 
-Compiler::Compiler(std::unique_ptr<SourceCompiler> without_nvrtc) : compiler_(std::move(without_nvrtc)) {}
+Compiler::Compiler(std::string why_none, std::unique_ptr<SourceCompiler> without_nvrtc)
+    : why_none_(std::move(why_none)), compiler_(std::move(without_nvrtc)) {}
 
-Compiler Compiler::none(std::string why) { return Compiler(std::make_unique<NoCompiler>(std::move(why))); }
+Compiler Compiler::none(std::string why) { return Compiler(why, std::make_unique<NoCompiler>(why)); }
 
 Compiler::Compiler(std::string nvrtc_path, std::string failed_source_dir, const MakeSourceCompiler& make)
     : path_(nvrtc_path.empty() ? find_nvrtc().value_or("") : std::move(nvrtc_path)),
@@ -122,6 +123,15 @@ Compiler::Compiler(std::string nvrtc_path, std::string failed_source_dir, const 
 Compiler::~Compiler() = default;
 
 const std::string& Compiler::path() const { return path_; }
+
+std::string Compiler::why_not() const {
+  if (!why_none_.empty()) return why_none_;
+  if (path_.empty()) return "there is no NVRTC in " + nvrtc_places();
+  // The loader looks up a bare name.
+  if (!identity_.empty() || path_.find('/') == std::string::npos) return "";
+  const std::string fault = library_fault(path_);
+  return fault.empty() ? "a library beside " + path_ + " is broken" : path_ + " " + fault;
+}
 
 std::string Compiler::version() { return nvrtc_version_text(compiler_->version()); }
 

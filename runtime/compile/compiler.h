@@ -47,14 +47,17 @@ class Compiler {
 
   /// Path of the NVRTC that would be used, or "".
   const std::string& path() const;
+  /// Why nothing can be compiled here, as far as names and ELF headers tell; "" if nothing speaks against it. Does not
+  /// load NVRTC.
+  std::string why_not() const;
   /// Returns "13.0", for example; loads NVRTC if needed. Throws MissingError.
   std::string version();
 
  private:
-  explicit Compiler(std::unique_ptr<SourceCompiler> without_nvrtc);
+  Compiler(std::string why_none, std::unique_ptr<SourceCompiler> without_nvrtc);
   /// Throws CompileError, with the kept source, if a worker failed instead of answering.
   CompileAnswer answer_to(const CompileRequest& request, const SourceUnit& unit);
-  const std::string path_, identity_, failed_source_dir_;
+  const std::string path_, identity_, failed_source_dir_, why_none_;
   const std::unique_ptr<SourceCompiler> compiler_;
 };
 

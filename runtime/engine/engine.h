@@ -133,6 +133,9 @@ class Engine {
   /// Opens the backend, but neither a compiler nor a context. Throws MissingError with one clear sentence if there is
   /// no such device. If "auto" finds no GPU, the sink gets an event (kDevice).
   explicit Engine(EngineOptions options = {});
+  /// Where such an engine gets kernels that nobody has prepared yet, for people, as KernelStore::origin() says it. It
+  /// opens no backend and no compiler. Throws MissingError if no kernel could come from anywhere.
+  static std::string kernel_origin(const EngineOptions& options);
   /// Drops queued background compiles, interrupts running ones and waits for them. Kernels must not be running.
   ///
   /// A program may end without it. exit(), and so a return from main, waits for an instant until no compile is inside

@@ -64,6 +64,11 @@ std::string name_of(const detail::LoadedGemm& kernel, const GemmTensors& tensors
 
 }  // namespace
 
+std::string Engine::kernel_origin(const EngineOptions& options) {
+  return options.custom_store ? options.custom_store->origin()
+                              : KernelStore(options.cache, options.nvrtc_path, options.compile_workers).origin();
+}
+
 Engine::State::State(EngineOptions given)
     : options(with_sink_level(std::move(given))),
       backend(open_backend(options, why_not_cuda)),

@@ -1,5 +1,7 @@
 #include "kernelwright/runtime/store/kernel_store.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "kernelwright/generator/error.h"
@@ -48,6 +50,16 @@ KernelStore::KernelStore(CacheOptions cache, std::string nvrtc_path, CompileWork
                       })) {}
 
 KernelStore::~KernelStore() = default;
+
+std::string KernelStore::origin() const {
+  const std::string why_not = compiler_.why_not();
+  if (why_not.empty()) return "NVRTC " + compiler_.path();
+  if (std::string layer = cache_.first_with_kernels(); !layer.empty()) return layer;
+  throw MissingError(
+      fmt::format("no kernel can be compiled or found: {}; no bundle and no cache directory has kernels, and no remote "
+                  "cache is in use",
+                  why_not));
+}
 
 KernelSource KernelStore::source_of(const Spec& spec) const {
   SourceUnit unit = specialize(spec);

@@ -52,6 +52,11 @@ class KernelStore {
   /// time, and caches nothing.
   std::string ptx_with_lines(const KernelSource& kernel, const Binary& binary);
 
+  /// Where kernels come from that nobody has prepared yet, for people: the compiler, or the first layer of the cache
+  /// that has kernels, or a server. Throws MissingError if there is none of these. It opens no compiler, so a process
+  /// may fork afterwards.
+  std::string origin() const;
+
   CubinCache& cache();
   Compiler& compiler();
   /// All 0 if NVRTC runs in this process.

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import kernelwright
 from kernelwright import ConfigError, _library, _structs, _tensors
@@ -575,6 +576,16 @@ class TheLibrary(unittest.TestCase):
         done = self.run_python("from kernelwright import _library; _library.candidates = lambda: iter([])\n"
                                "import kernelwright; kernelwright.version()", KERNELWRIGHT_LIBRARY="")
         self.assertIn("build the target kernelwright_c, or set KERNELWRIGHT_LIBRARY", done.stderr)
+
+    def test_kernel_origin_names_a_compiler_or_what_is_missing(self):
+        empty = {"KERNELWRIGHT_NVRTC": "/nowhere", "KERNELWRIGHT_CACHE_DIR": "/nowhere/cache", "KERNELWRIGHT_REMOTE": "",
+                 "KERNELWRIGHT_BUNDLES": ""}
+        with unittest.mock.patch.dict(os.environ, empty), self.assertRaisesRegex(kernelwright.MissingError, "/nowhere cannot be opened"):
+            kernelwright.kernel_origin()
+        with unittest.mock.patch.dict(os.environ, empty | {"KERNELWRIGHT_REMOTE": "redis://127.0.0.1:1"}):
+            self.assertIn("redis://127.0.0.1:1", kernelwright.kernel_origin())
+        with unittest.mock.patch.dict(os.environ, empty | {"KERNELWRIGHT_NVRTC": kernelwright.load().path}):  # a whole library
+            self.assertEqual(kernelwright.kernel_origin(), f"NVRTC {kernelwright.load().path}")
 
     def test_version_is_three_numbers(self):
         self.assertRegex(kernelwright.version(), r"^\d+\.\d+\.\d+$")

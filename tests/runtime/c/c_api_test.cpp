@@ -206,6 +206,18 @@ TEST_F(CApiEmulator, OptionsThatAreNoWordsAreRefused) {
   EXPECT_STREQ(kernelwright_last_error(), "/engine_options/completion: \"soon\" is not one of eager, lazy, random");
 }
 
+TEST_F(CApiEmulator, SaysWhereKernelsComeFrom) {
+  const char* origin = nullptr;
+  options.nvrtc_path = "/nowhere/libnvrtc.so.13";
+  options.memory_only_cache = 1;
+  EXPECT_EQ(kernelwright_kernel_origin(&options, &origin), KERNELWRIGHT_MISSING);
+  EXPECT_THAT(kernelwright_last_error(), HasSubstr("no kernel can be compiled or found: /nowhere/libnvrtc.so.13 "));
+  options.remote = "redis://127.0.0.1:1";
+  ASSERT_EQ(kernelwright_kernel_origin(&options, &origin), KERNELWRIGHT_OK) << kernelwright_last_error();
+  EXPECT_THAT(origin, HasSubstr("redis://127.0.0.1:1"));
+  EXPECT_EQ(kernelwright_kernel_origin(&options, nullptr), KERNELWRIGHT_INVALID_ARGUMENT);
+}
+
 TEST_F(CApiEmulator, OptionsOfTheFirstVersionStillDo) {
   options.struct_size = offsetof(kernelwright_engine_options, emulator_arch);
   ASSERT_EQ(create(), KERNELWRIGHT_OK) << kernelwright_last_error();

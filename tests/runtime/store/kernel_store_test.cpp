@@ -14,6 +14,7 @@
 namespace kernelwright::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 template <class Function>
@@ -68,6 +69,40 @@ TEST_F(KernelStoreTest, WithoutACompilerAnyCachedBuildOfTheSpecWillDo) {
   AttentionSpec other;
   other.lse = true;
   EXPECT_THROW(without.compile(other), MissingError);
+}
+
+TEST_F(KernelStoreTest, SaysWhereKernelsComeFromWithoutOpeningACompiler) {
+  const std::string absent = directory + "/no-such-nvrtc.so";
+  CacheOptions options = on_disk();
+  options.directory = directory + "/cache";
+  EXPECT_THAT(missing_message([&] { KernelStore(options, absent).origin(); }),
+              AllOf(HasSubstr("no kernel can be compiled or found: " + absent + " cannot be opened"),
+                    HasSubstr("no bundle and no cache directory has kernels")));
+  FakeStore with(options);
+  with.compile(AttentionSpec{});
+  EXPECT_THAT(KernelStore(options, absent).origin(), HasSubstr(options.directory.value()));
+  CacheOptions layered;
+  layered.disk = false;
+  layered.read_only_layers = {options.directory.value()};
+  EXPECT_THAT(KernelStore(layered, absent).origin(), HasSubstr(options.directory.value()));
+  layered.read_only_layers.clear();
+  layered.remote.address = "redis://127.0.0.1:1";
+  EXPECT_THAT(KernelStore(layered, absent).origin(), HasSubstr("redis://127.0.0.1:1"));
+  // A library that is whole, and is not loaded here.
+  Dl_info library{};
+  ASSERT_NE(dladdr(reinterpret_cast<const void*>(&std::strtod), &library), 0);
+  std::filesystem::copy_file(library.dli_fname, directory + "/libnvrtc.so.13");
+  EXPECT_EQ(KernelStore(layered, directory + "/libnvrtc.so.13").origin(), "NVRTC " + directory + "/libnvrtc.so.13");
+  EXPECT_EQ(dlopen((directory + "/libnvrtc.so.13").c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
+  CompileWorkerOptions elsewhere;
+  elsewhere.where = CompileIn::kHosts;
+  EXPECT_THAT(missing_message([&] {
+                CacheOptions none;
+                none.disk = false;
+                none.remote.off = true;
+                KernelStore(none, "", elsewhere).origin();
+              }),
+              HasSubstr("kernels are compiled on other hosts alone"));
 }
 
 // A library that is whole and is no NVRTC: it has an identity of its own, so no key of it is in any cache.
