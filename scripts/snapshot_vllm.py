@@ -24,6 +24,7 @@ NAMES = {
     "vllm/platforms/cuda.py": ("_get_backend_priorities",),
     "vllm/config/__init__.py": ("get_layers_from_vllm_config",),
     "vllm/model_executor/layers/attention/__init__.py": ("Attention",),
+    "vllm/v1/worker/gpu_worker.py": ("Worker.compile_or_warm_up_model",),
 }
 
 MLA = "vllm/model_executor/layers/attention/mla_attention.py"

@@ -8,7 +8,7 @@ from . import fast_calls
 from . import torch as operators
 from ._append import WriteProblem
 from ._attention import OPS, Kernels, Problem
-from ._errors import ConfigError, NotReadyError
+from ._errors import ConfigError, KernelwrightError, NotReadyError
 
 LARGEST_HEAD = 256
 NOWHERE = 256  # the address of operands of which only the sizes matter
@@ -19,11 +19,13 @@ class Served(Kernels):
     """The kernels of this process's layers. The engine is sealed behind the first preparation, so that a kernel that was not
     prepared shows in its counters and in the log."""
 
-    def __init__(self, logger, server):
-        """logger: the one whose lines the server shows. server: its name, for the log."""
+    def __init__(self, logger, server, begins=lambda: None):
+        """logger: the one whose lines the server shows. server: its name, for the log. begins: is called ahead of the first
+        kernel."""
         super().__init__()
-        self._logger, self._server = logger, server
+        self._logger, self._server, self._begins = logger, server, begins
         self._handles = {}  # of layers that torch's operators call
+        self._kernel_of, self.failed = {}, set()  # of a handle; handles of layers that the server keeps
         self._slow = True  # until warn_of_slow_calls() has been called
 
     def warn_of_slow_calls(self):
@@ -36,9 +38,10 @@ class Served(Kernels):
                 return
 
     def prepare(self, kind, index, problems):
-        """Compiles or loads the kernels of all problems side by side. Raises ConfigError with the reason of each problem that no
-        kernel takes."""
+        """Compiles or loads the kernels of all problems side by side. Raises KernelwrightError with the reason of each problem
+        that has no kernel: ConfigError if none takes it, or what its compile or its load has said."""
         start = time.monotonic()
+        self._begins()
         if kind == "cuda":
             self.warn_of_slow_calls()
         with self._lock:
@@ -51,14 +54,14 @@ class Served(Kernels):
             if not pending:
                 break  # one has failed, and find() has the reason
             self._logger.warning("kernelwright: still compiling after %.0f s: %s", time.monotonic() - start, ", ".join(pending))
-        reasons = []
+        errors = []
         for problem in problems:
             try:
                 self.find(kind, index, problem)
-            except ConfigError as error:
-                reasons.append(str(error))
-        if reasons:
-            raise ConfigError("; ".join(dict.fromkeys(reasons)))
+            except KernelwrightError as error:
+                errors.append(error)
+        if errors:
+            raise type(errors[0])("; ".join(dict.fromkeys(map(str, errors))))
         engine.seal()
         self._logger.info("kernelwright: %d attention kernels are ready after %.1f s", len(problems), time.monotonic() - start)
 
@@ -82,7 +85,8 @@ class Served(Kernels):
 
     def handle(self, kind, index, problem):
         """The handle of the problem's kernel, which compiles behind. A launch waits for it. Raises ConfigError if no kernel takes
-        the problem."""
+        the problem. wait() says whether it has become ready."""
+        self._begins()
         if kind == "cuda":
             self.warn_of_slow_calls()
         with self._lock:
@@ -90,8 +94,42 @@ class Served(Kernels):
             key = engine, index, problem
             if key not in self._handles:
                 kernel = engine.prepare(problem.config(), device=index, background=True, allow_when_sealed=True)
-                self._handles[key] = operators.handle(kernel)
+                number = self._handles[key] = operators.handle(kernel)
+                self._kernel_of[number] = kernel
             return self._handles[key]
+
+    def wait(self, *numbers):
+        """Waits until the kernels of handles are ready; 0 is no handle. Raises KernelwrightError with the reason if one has failed.
+        The layer is the server's then, and must launch none of them."""
+        numbers = [number for number in numbers if number]
+        try:
+            for number in numbers:
+                self._kernel_of[number].wait()
+        except KernelwrightError:
+            self.failed.update(numbers)
+            raise
+
+    def ready(self, begun, left):
+        """(name, layer) of those whose kernels become ready. begun: {name: (handles, layer)}, all of which compile side by side.
+        left: gets {name: reason} of the others."""
+        for name, (numbers, layer) in begun.items():
+            try:
+                self.wait(*numbers)
+            except KernelwrightError as error:
+                left[name] = str(error)
+                continue
+            yield name, layer
+
+    def seal(self):
+        """Behind the server's warm-up, ahead of its first request: nothing compiles from here on. Raises KernelwrightError if the
+        kernel of a layer that is ours has failed, because a step would meet that."""
+        with self._lock:
+            engines = list(self._engines.values())
+            numbers = {number for (engine, *_), number in self._handles.items() if engine in engines} - self.failed
+        for number in numbers:
+            self._kernel_of[number].wait()
+        for engine in engines:
+            engine.seal()
 
     def _prepare(self, kind, index, problem):
         engine = self._engine(kind)

@@ -168,6 +168,12 @@ class Snapshots(unittest.TestCase):
             self.assertEqual(files[names.MLA]["MLAAttention.process_weights_after_loading"], ["self", "act_dtype"])
         self.assertGreater(checked, 12)
 
+    def test_the_worker_warms_up_in_the_method_behind_which_engines_are_sealed(self):
+        hook = next(node for node in ast.walk(parsed("warmup.py")) if isinstance(node, ast.FunctionDef) and node.name == "compile_or_warm_up_model")
+        file = next(ast.literal_eval(node.value) for node in parsed("warmup.py").body if isinstance(node, ast.Assign)).replace(".", "/") + ".py"
+        for version, files in SNAPSHOTS.items():
+            self.assertEqual(files[file]["Worker.compile_or_warm_up_model"], script().parameters(hook), version)
+
     def test_a_steps_fields_are_there(self):
         text = (PLUGIN / "attention.py").read_text(encoding="utf-8")
         used = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)

@@ -7,6 +7,7 @@ what is left to vLLM, and how to see that. `import kernelwright` does not import
 """
 from __future__ import annotations
 
+import functools
 import logging
 import os
 
@@ -50,17 +51,24 @@ def register() -> None:
     _serve_latents(AttentionBackendEnum.CUSTOM, of_latents, prefers)
     _serve_prompts(AttentionBackendEnum.CUSTOM, of_latents, prefers)
     register_backend(AttentionBackendEnum.CUSTOM, OF_VLLM if reason else BACKEND)
-    if reason:
-        logger.warning("kernelwright is left out, and the backend CUSTOM is vLLM's FlashAttention: %s", reason)
-    elif prefers:
-        _prefer(AttentionBackendEnum.CUSTOM)
     parts = [part for part in LAYERS if part in wishes or "all" in wishes]
+    if reason:
+        warn_once("kernelwright is left out, and the backend CUSTOM is vLLM's FlashAttention: %s", reason)
+        return
+    if prefers:
+        _prefer(AttentionBackendEnum.CUSTOM)
     if parts:
-        _serve_layers(parts, reason or _why_not(MODEL_VERSIONS))
+        _serve_layers(parts, _why_not(MODEL_VERSIONS))
+
+
+@functools.lru_cache(maxsize=None)
+def warn_once(text, *words):
+    """vLLM asks again for each layer, and calls register() more than once."""
+    logger.warning(text, *words)
 
 
 def _why_not(versions):
-    """Why kernels cannot serve this vLLM here; None if they can. It touches no GPU: vLLM may fork afterwards."""
+    """Why kernels cannot serve this vLLM here; None if they can. It opens no GPU and no compiler: vLLM may fork afterwards."""
     import vllm
 
     version = ".".join(vllm.__version__.split(".")[:2])
@@ -72,7 +80,36 @@ def _why_not(versions):
         _library.load(None)
     except Exception as error:
         return f"its library cannot be loaded: {error}"
+    try:
+        _library.kernel_origin()
+    except Exception as error:
+        return str(error)
     return None
+
+
+def _why_no_kernel():
+    """Why this process can compile and load no kernel, as with an NVRTC that is too old. None if it can, where kernels come ready
+    made, and where no GPU is in use yet: vLLM may fork."""
+    import torch
+
+    return _try_a_kernel() if torch.cuda.is_initialized() else None
+
+
+@functools.lru_cache(maxsize=None)
+def _try_a_kernel():
+    try:
+        from .. import _library
+
+        if not _library.kernel_origin().startswith(_library.COMPILER):
+            return None
+        from .attention import here, why_no_kernel
+
+        reason = why_no_kernel(*here())
+    except Exception as error:
+        reason = str(error)
+    if reason:
+        logger.warning("kernelwright leaves attention to vLLM: %s", reason)
+    return reason
 
 
 def _prefer(backend):
@@ -89,7 +126,7 @@ def _prefer(backend):
 
     def priorities(use_mla, *more, **named):
         order = given(use_mla, *more, **named)
-        return order if use_mla else [backend, *(other for other in order if other is not backend)]
+        return order if use_mla or _why_no_kernel() else [backend, *(other for other in order if other is not backend)]
     priorities.of_kernelwright = True
     cuda._get_backend_priorities = priorities
 
@@ -104,8 +141,10 @@ def _serve_layers(parts, reason):
 
             from .. import __version__
             from . import linears, model
-            # vLLM keeps compiled models by its environment, and one with our operators in it serves nobody else.
-            envs.environment_variables["KERNELWRIGHT_VLLM"] = lambda: f"{__version__} {' '.join(parts)}"
+            from .attention import served
+            # vLLM keeps compiled models by its environment. One with our operators in it serves nobody else, nor this model
+            # where a kernel has failed and a layer is vLLM's.
+            envs.environment_variables["KERNELWRIGHT_VLLM"] = lambda: " ".join([__version__, *parts, *map(str, sorted(served.failed))])
             if "linears" in parts:
                 linears.serve_fp8()
             if "norms" in parts:
@@ -134,7 +173,7 @@ def _serve_latents(backend, reason, prefers):
 
     def chosen(cls, selected_backend, attn_selector_config, *more, **named):
         asked = selected_backend is backend
-        if not attn_selector_config.use_mla or not (asked or (prefers and selected_backend is None)):
+        if not attn_selector_config.use_mla or not (asked or (prefers and selected_backend is None and (reason or not _why_no_kernel()))):
             return given(cls, selected_backend, attn_selector_config, *more, **named)
         reasons = [reason] if reason else _latent_reasons(cls.get_device_capability(), attn_selector_config)
         if not reasons:
@@ -167,7 +206,7 @@ def _serve_prompts(backend, reason, prefers):
 
     def priorities(device_capability):
         config = get_current_vllm_config_or_none()
-        first = prefers or (config is not None and config.attention_config.backend is backend)
+        first = (config is not None and config.attention_config.backend is backend) or (prefers and not _why_no_kernel())
         if hasattr(getattr(getattr(config, "model_config", None), "hf_text_config", None), "index_topk"):
             first = False  # sparse attention has no such prompts
         return [*first * [ours], *given(device_capability)]

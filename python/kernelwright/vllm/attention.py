@@ -21,7 +21,9 @@ from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, Att
 from vllm.v1.attention.backends.utils import get_kv_cache_layout
 
 from .._attention import DTYPES, Problem
+from .._errors import KernelwrightError
 from .._served import Served, Sinks, graph_steps, paged_attention, paged_write, takes_head
+from .warmup import seal_behind_warm_up
 
 logger = logging.getLogger("vllm.kernelwright")
 
@@ -30,7 +32,7 @@ FP8 = {"fp8": "e4m3", "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2"}  # vLLM's words fo
 FP8_TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 
-served = Served(logger, "vLLM")
+served = Served(logger, "vLLM", lambda: seal_behind_warm_up(served))
 
 
 def here():
@@ -38,6 +40,24 @@ def here():
     if not torch.accelerator.is_available():
         return "cpu", 0
     return torch.accelerator.current_accelerator().type, torch.accelerator.current_device_index()
+
+
+def why_no_kernel(kind, index):
+    """Why not even a small kernel can be compiled and loaded there, as with an NVRTC that is too old; None if one can."""
+    try:
+        served.find(kind, index, paged_write("bf16", 1, 64, 64, PAGE_SIZES[-1]))
+    except KernelwrightError as error:
+        return str(error)
+    return None
+
+
+def prepare(problems, device):
+    """Has kernels for all problems of a model's attention before vLLM captures graphs, or says why not and what to change."""
+    try:
+        served.prepare(device.type, device.index or 0, list(dict.fromkeys(problems)))
+    except KernelwrightError as error:
+        raise type(error)(f"kernelwright cannot serve the attention of this model: {error}. Choose another --attention-backend, or leave "
+                          '"prefer" and "all" out of KERNELWRIGHT_VLLM') from error
 
 
 def is_invariant():
@@ -149,7 +169,7 @@ class KernelwrightMetadataBuilder(AttentionMetadataBuilder[KernelwrightMetadata]
         layers = get_layers_from_vllm_config(vllm_config, Attention, layer_names)
         problems = [problem for layer in layers.values() if isinstance(layer.impl, KernelwrightImpl)
                     for problem in layer.impl.problems(DTYPES[layer.dtype], self._page_size)]
-        served.prepare(device.type, device.index or 0, list(dict.fromkeys(problems)))
+        prepare(problems, device)
         reserve([problem for problem in problems if isinstance(problem, Problem)], vllm_config, device)
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):

@@ -13,7 +13,7 @@ from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import Un
 from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
 
 from .._attention import DTYPES, OPS
-from .._errors import ConfigError
+from .._errors import ConfigError, KernelwrightError
 from .._product import FP8, GROUP, interleaved, rows_of
 from .attention import is_invariant, served
 from .linears import device_of, refuse_to_load
@@ -111,7 +111,7 @@ class KernelwrightMoEMethod(FusedMoEMethodBase, torch.nn.Module):
 def serve_experts(model):
     """Gives each layer of experts of a loaded model a method of ours. Returns ({name: layer}, {name: reason of those that are left
     to vLLM})."""
-    taken, left = {}, {}
+    begun, taken, left = {}, {}, {}
     for name, layer in model.named_modules():
         if not isinstance(layer, RoutedExperts) or isinstance(layer.quant_method, KernelwrightMoEMethod):
             continue
@@ -120,9 +120,10 @@ def serve_experts(model):
             if type(given) not in (UnquantizedFusedMoEMethod, Fp8MoEMethod) or given.is_monolithic:
                 raise ConfigError(f"its method is vLLM's {type(given).__name__}")
             ours = KernelwrightMoEMethod(layer, given)
-        except ConfigError as error:
+            begun[name] = (ours.number,), (layer, ours)
+        except KernelwrightError as error:
             left[name] = str(error)
-            continue
+    for name, (layer, ours) in served.ready(begun, left):
         ours.process_weights_after_loading(layer)
         layer._replace_quant_method(ours)
         taken[name] = layer

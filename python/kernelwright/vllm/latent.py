@@ -22,6 +22,7 @@ from vllm.v1.attention.backend import AttentionCGSupport, AttentionType
 from .._attention import DTYPES
 from .._latent import LATENT, PARTS, ROTARY, LatentProblem, latent_write, parts_of, shares_keys
 from .attention import FP8_TYPES, PAGE_SIZES, is_invariant, page_size_of, reasons_of_config, reserve, served
+from .attention import prepare as prepare_all
 from .prompts import KernelwrightPrefillBackend, KeyParts
 
 logger = logging.getLogger("vllm.kernelwright")
@@ -104,7 +105,7 @@ def prepare(layers, dtype, page_size, most_queries, device):
         if impl.keeps_parts:
             others += prompts.problems(DTYPES[dtype])
     decodes = list(dict.fromkeys(decodes))
-    served.prepare(device.type, device.index or 0, list(dict.fromkeys([*decodes, *others])))
+    prepare_all([*decodes, *others], device)
     return decodes
 
 

@@ -4,6 +4,8 @@ kernel.
 """
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel import Fp8BlockScaledMMLinearKernel
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import FP8ScaledMMLinearKernel
@@ -14,8 +16,9 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.utils import replace_parameter
 
 from .._attention import DTYPES, OPS
-from .._errors import ConfigError
+from .._errors import ConfigError, KernelwrightError
 from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleaved, quantised, rows_of
+from . import warn_once
 from .attention import here, is_invariant, served
 from .chains import feeds
 
@@ -42,6 +45,7 @@ class Product:
         self.plain = served.handle(*device_of(weight), problem)
         # A layer whose sums ranks share gives its bias on one of them alone.
         self.biased = 0 if bias is None else served.handle(*device_of(weight), problem._replace(bias=True))
+        self.numbers = self.plain, self.biased
 
     def __call__(self, x, weight, bias):
         rows = rows_of(x, self.k)
@@ -96,7 +100,7 @@ def refuse_to_load(*_, **__):
 def serve_linears(model):
     """Gives each 16-bit linear layer of a loaded model a method of ours. Returns ({name: layer}, {name: reason of those that
     are left to vLLM})."""
-    taken, left, seen = {}, {}, set()
+    begun, taken, left, seen = {}, {}, {}, set()
     for name, layer in model.named_modules(remove_duplicate=False):
         method = getattr(layer, "quant_method", None)
         makes_logits = name.rpartition(".")[2] == "lm_head" and type(method) is UnquantizedEmbeddingMethod
@@ -104,10 +108,12 @@ def serve_linears(model):
             continue
         seen.add(id(layer))
         try:
-            layer.quant_method = (KernelwrightEmbeddingMethod if makes_logits else KernelwrightLinearMethod)(layer)
-            taken[name] = layer
-        except ConfigError as error:
+            method = (KernelwrightEmbeddingMethod if makes_logits else KernelwrightLinearMethod)(layer)
+            begun[name] = method.product.numbers, (layer, method)
+        except KernelwrightError as error:
             left[name] = str(error)
+    for name, (layer, method) in served.ready(begun, left):
+        layer.quant_method, taken[name] = method, layer
     return taken, left
 
 
@@ -125,7 +131,7 @@ def activation_of(activation):
 def fuse_gates(model, layers):
     """Lets layers of gates and ups among `layers` (serve_linears()) also compute the activation behind them. Returns their
     names."""
-    fused = []
+    begun, fused = {}, []
     ours = {id(layer) for layer in layers.values()}
     for name, module in model.named_modules():
         layer, activation = getattr(module, "gate_up_proj", None), getattr(module, "act_fn", None)
@@ -137,13 +143,14 @@ def fuse_gates(model, layers):
             continue
         if not feeds(type(module).forward, "gate_up_proj", "act_fn"):
             continue
-        try:
-            layer.quant_method = KernelwrightGatesMethod(layer, f"{word}(gate) * up")
-        except ConfigError:
-            continue  # its own method serves on
-        layer.quant_method.process_weights_after_loading(layer)
+        with contextlib.suppress(KernelwrightError):  # its own method serves on
+            method = KernelwrightGatesMethod(layer, f"{word}(gate) * up")
+            begun[f"{name}.gate_up_proj".lstrip(".")] = method.product.numbers, (module, layer, method)
+    for name, (module, layer, method) in served.ready(begun, {}):
+        layer.quant_method = method
+        method.process_weights_after_loading(layer)
         module.act_fn = torch.nn.Identity()
-        fused.append(f"{name}.gate_up_proj".lstrip("."))
+        fused.append(name)
     return fused
 
 
@@ -165,7 +172,7 @@ def quantiser_of(layer):
 def quantise_gates(model):
     """Lets activations whose result goes into an fp8 layer of ours alone make that layer's tokens. Returns the names of those
     layers, and {name: reason of activations that are left to vLLM}."""
-    taken, left = [], {}
+    begun, taken, left = {}, [], {}
     for name, module in model.named_modules():
         layer, activation, behind = (getattr(module, each, None) for each in ("gate_up_proj", "act_fn", "down_proj"))
         word = activation_of(activation)
@@ -178,11 +185,15 @@ def quantise_gates(model):
         forward = type(module).forward
         if not (feeds(forward, "gate_up_proj", "act_fn") and feeds(forward, "act_fn", "down_proj")):
             continue
+        of_gates = f"{name}.act_fn".lstrip(".")
         try:
-            module.act_fn = Gates(quantiser, word, device_of(behind.weight))
-            taken.append(f"{name}.down_proj".lstrip("."))
-        except ConfigError as error:
-            left[f"{name}.act_fn".lstrip(".")] = str(error)
+            gates = Gates(quantiser, word, device_of(behind.weight))
+            begun[of_gates] = (gates.number,), (module, gates, f"{name}.down_proj".lstrip("."))
+        except KernelwrightError as error:
+            left[of_gates] = str(error)
+    for _, (module, gates, layer_behind) in served.ready(begun, left):
+        module.act_fn = gates
+        taken.append(layer_behind)
     return taken, left
 
 
@@ -215,14 +226,16 @@ def rows_problem(config):
 
 
 def implements(config, blocks):
-    """What vLLM's can_implement() returns. Kernels that serve begin to compile."""
+    """What vLLM's can_implement() returns. Kernels that serve are ready then: once a layer is made, vLLM has no other for it."""
     try:
         problem = of_config(config)
         if (problem.scales == "per_block") != blocks:
             return False, "has other scales"
-        for each in filter(None, (problem, rows_problem(config))):
-            served.handle(*here(), each)
+        served.wait(*[served.handle(*here(), each) for each in filter(None, (problem, rows_problem(config)))])
     except (ConfigError, KeyError) as error:
+        return False, str(error)
+    except KernelwrightError as error:
+        warn_once("kernelwright leaves fp8 layers of %d x %d to vLLM: %s", *config.weight_shape, str(error))
         return False, str(error)
     return True, None
 
@@ -285,7 +298,10 @@ class KernelwrightFp8LinearKernel(FP8ScaledMMLinearKernel):
         many = self.problem.n if self.problem.scales == "per_token" else 1
         replace_parameter(layer, self.layer_param_names[1], scale.detach().float().reshape(-1).expand(many).contiguous())
         if getattr(layer, "bias", None) is not None:
-            self.biased = served.handle(*here(), self.problem._replace(bias=True))
+            with contextlib.suppress(KernelwrightError):  # else the bias is added behind the product
+                number = served.handle(*here(), self.problem._replace(bias=True))
+                served.wait(number)
+                self.biased = number
         if self._get_layer_params(layer)[3] is not None:
             self.quantiser = None  # an upper bound of scales, which ours have not
 
@@ -302,8 +318,9 @@ class KernelwrightFp8LinearKernel(FP8ScaledMMLinearKernel):
         of_rows = As.reshape(-1)
         if self.problem.scales == "per_token" and As.dim() < 2:
             of_rows = of_rows.expand(A.shape[0]).contiguous()
-        named = {"scale_a": of_rows, "scale_b": Bs} | ({} if bias is None else {"bias": bias})
-        return OPS.gemm(self.plain if bias is None else self.biased, A, B.t(), **named).view(*output_shape)
+        fused = {"bias": bias} if self.biased and bias is not None else {}
+        made = OPS.gemm(self.biased if fused else self.plain, A, B.t(), scale_a=of_rows, scale_b=Bs, **fused).view(*output_shape)
+        return made if bias is None or fused else made + bias
 
 
 class KernelwrightFp8BlockLinearKernel(Fp8BlockScaledMMLinearKernel):

@@ -1,6 +1,7 @@
 """RMSNorms of vLLM by a kernel of Kernelwright, ahead of others among vLLM's implementations of its operators rms_norm and
 fused_add_rms_norm. Where the layer behind a norm takes e4m3, the norm makes that layer's tokens.
 """
+import contextlib
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from vllm.model_executor.layers.fusion.quant_activation import QuantizedActivati
 from vllm.model_executor.layers.layernorm import RMSNorm
 
 from .._attention import DTYPES, OPS
-from .._errors import ConfigError
+from .._errors import ConfigError, KernelwrightError
 from .._product import RowsProblem, quantised, rows_of
 from .attention import served
 from .chains import begins_with, passes_through
@@ -109,9 +110,11 @@ def serve_norms(model):
             if getattr(model.get_submodule(name.rpartition(".")[0]), "head_dim", None) == norm.hidden_size:
                 raise ConfigError("it normalises heads, which lie apart")
             if key not in _handles:
-                _handles[key] = both(norm, RowsProblem(norm.hidden_size, DTYPES[weight.dtype], "none", norm=True))
+                handles = both(norm, RowsProblem(norm.hidden_size, DTYPES[weight.dtype], "none", norm=True))
+                served.wait(*handles)
+                _handles[key] = handles
             taken.append(name)
-        except ConfigError as error:
+        except KernelwrightError as error:
             left[name] = str(error)
     return taken, left
 
@@ -122,7 +125,7 @@ CHAINS = (("input_layernorm", "self_attn", "qkv_proj"), ("post_attention_layerno
 
 def quantise_norms(model):
     """Lets norms whose result goes into an fp8 layer of ours alone make that layer's tokens. Returns their names."""
-    taken = []
+    begun = {}
     for name, layer in model.named_modules():
         for of_norm, of_block, first in CHAINS:
             norm, block = getattr(layer, of_norm, None), getattr(layer, of_block, None)
@@ -132,19 +135,20 @@ def quantise_norms(model):
             argument = passes_through(type(layer).forward, of_norm, of_block)
             if argument is None or not begins_with(type(block).forward, first, argument):
                 continue
-            try:
+            with contextlib.suppress(KernelwrightError):  # the norm and the layer each have a kernel of their own
                 refuse(norm)
-                norm._forward_method = making_tokens(norm, quantiser)
-                taken.append(f"{name}.{of_norm}".lstrip("."))
-            except ConfigError:
-                continue  # the norm and the layer each have a kernel of their own
+                handles = both(norm, quantiser.problem._replace(norm=True))
+                begun[f"{name}.{of_norm}".lstrip(".")] = handles, (norm, making_tokens(norm, quantiser, handles))
+    taken = []
+    for name, (norm, forward) in served.ready(begun, {}):
+        norm._forward_method = forward
+        taken.append(name)
     return taken
 
 
-def making_tokens(norm, quantiser):
+def making_tokens(norm, quantiser, handles):
     """What RMSNorm.forward() calls."""
     problem, key, width = quantiser.problem, quantiser.key, norm.hidden_size
-    handles = both(norm, problem._replace(norm=True))
 
     def forward(x, residual=None):
         """x and residual [..., width]: the tokens, and the sum if there is a residual."""

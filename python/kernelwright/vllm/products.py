@@ -10,7 +10,7 @@ import torch
 from vllm.model_executor.layers.attention.mla_attention import MLAAttention
 
 from .._attention import DTYPES, OPS
-from .._errors import ConfigError
+from .._errors import ConfigError, KernelwrightError
 from .._product import GemmProblem
 from .attention import is_invariant, served
 from .latent import LATENT, ROTARY, KernelwrightLatentImpl
@@ -31,7 +31,7 @@ class Matrices:
                               "contiguous rows or columns")
         layout = "nn" if given.stride(2) == 1 else "nt"
         self._b = given if layout == "nn" else given.transpose(1, 2)
-        self._number = served.handle(*device_of(given), GemmProblem(n, k, DTYPES[given.dtype], layout=layout, heads=heads))
+        self.number = served.handle(*device_of(given), GemmProblem(n, k, DTYPES[given.dtype], layout=layout, heads=heads))
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -46,18 +46,19 @@ class Matrices:
             queries = x.new_empty(x.shape[1], x.shape[0], LATENT + ROTARY)
             out.set_(queries[..., :LATENT].transpose(0, 1))
             self._impl.absorbed = queries
-        OPS.gemm.out(self._number, x, self._b, out=out)
+        OPS.gemm.out(self.number, x, self._b, out=out)
         return out
 
 
 def take(layer):
-    """Gives the layer both products. Raises ConfigError with the reason, and changes nothing, if they stay vLLM's."""
+    """Gives the layer both products. Raises KernelwrightError with the reason, and changes nothing, if they stay vLLM's."""
     if is_invariant():
         raise ConfigError("vLLM multiplies by matrices of heads in its own way where results are to be batch-invariant")
     if not all(isinstance(getattr(layer, name, None), torch.Tensor) for name in NAMES):
         raise ConfigError(f"it has no {' and '.join(NAMES)}")
     impl = layer.impl if isinstance(layer.impl, KernelwrightLatentImpl) else None
     absorbing, expanding = Matrices(layer.W_UK_T, impl), Matrices(layer.W_UV)
+    served.wait(absorbing.number, expanding.number)
     layer.W_UK_T, layer.W_UV = absorbing, expanding
 
 
@@ -70,7 +71,7 @@ def serve_products(model):
             continue
         try:
             take(layer)
-        except ConfigError as error:
+        except KernelwrightError as error:
             left[name] = str(error)
             continue
         taken.append(name)
