@@ -5,6 +5,7 @@ that arrive one by one.
     python3 bench/serve.py --model llama-3-8b --starts 2 --output serve.csv
     python3 bench/serve.py --model llama-3-8b --arm kernelwright --profile kernels.csv --rounds 1
     python3 bench/serve.py --model llama-3-8b --rounds 0 --online 8,16 --requests 1000 --cancel 0.1 --output latency.csv
+    python3 bench/serve.py --model llama-3-8b --rounds 0 --online 48 --steps steps.csv --output latency.csv
 
 Each arm is a process of its own with the same settings; starts alternate, so that a clock that moves moves both arms. Prompts are
 fresh in each round and prefix caching is off. A round generates `--tokens` for all prompts at once, and one token for as many
@@ -12,10 +13,14 @@ other prompts: the second is the prefill, the difference the decode. With severa
 
 With `--online`, requests arrive behind the rounds at random at each of the rates, with half to one and a half times the first
 `--input` and `--tokens`. TTFT is the time from a request's arrival to its first token, TPOT the mean time between the tokens
-behind it. A share `--cancel` of the clients leaves after a part of its tokens.
+behind it. A share `--cancel` of the clients leaves after a part of its tokens. `--steps` tells what a bad latency was spent on: the
+slowest steps of each rate, and quantiles of steps with and without prompts. `--profile-online` has the time of each kernel while
+the last quarter of the last rate's requests arrive, in a run of its own.
 
-With `--gpus`, the model lies on several GPUs by tensor parallelism. Our arm fails if a rank compiled a kernel while it served, or
-if ranks have different kernels. Needs GPUs and vLLM. Exit status: 0, 1 if an arm failed.
+sealed_misses counts kernels of ours that were missing while a row was measured, and jit_compiles those that Triton compiled then,
+on all ranks. vLLM's own monitor of such compiles can only warn. With `--gpus`, the model lies on several GPUs by tensor parallelism.
+Our arm fails if either count is not zero, or if ranks have different kernels. vLLM's own arm only counts. Needs GPUs and vLLM. Exit
+status: 0, 1 if an arm failed.
 """
 import argparse
 import csv
@@ -28,6 +33,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from serve_watch import Profile, Steps, percentile, write_steps
 
 BACKENDS = {"vllm": None, "kernelwright": "CUSTOM"}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5,
@@ -78,7 +85,8 @@ SETTINGS = ("model", "weights", "kv", "take", "gpus", "prompts", "tokens", "bloc
 ONLINE_SETTINGS = ("requests", "cancel")
 MEASURED = ("output_tokens_s", "decode_tokens_s", "prefill_s")
 LATENCIES = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
-COLUMNS = (*SETTINGS, "arm", "start", "start_up_s", "input", "round", "total_s", *MEASURED)
+COMPILES = ("sealed_misses", "jit_compiles")
+COLUMNS = (*SETTINGS, "arm", "start", "start_up_s", "input", "round", "total_s", *MEASURED, *COMPILES)
 ONLINE_COLUMNS = ("rate", *ONLINE_SETTINGS, *LATENCIES, "cancelled", "preemptions", "gpu_growth_mb", "host_growth_mb")
 
 
@@ -103,12 +111,14 @@ def arguments():
     parser.add_argument("--eager", action="store_true", help="no graphs and no torch.compile")
     parser.add_argument("--arm", choices=BACKENDS, help="this arm alone, in this process")
     parser.add_argument("--profile", metavar="FILE.csv", help="with --arm: time of each kernel in one round more")
+    parser.add_argument("--steps", metavar="FILE.csv", help="with --online: the slowest steps, and quantiles of all")
+    parser.add_argument("--profile-online", metavar="FILE.csv", help="with --arm and --online: time of each kernel in one run more")
     parser.add_argument("--output", metavar="FILE.csv")
     return parser.parse_args()
 
 
 def serve(given):
-    """One arm: its rows, as dicts."""
+    """One arm: its rows, as dicts, and why it has failed nevertheless."""
     config = dict(MODELS[given.model])
     if given.layers:
         config["num_hidden_layers"] = given.layers
@@ -150,22 +160,30 @@ def serve(given):
             raise RuntimeError("an answer has another number of tokens than was asked for")
         return took
     rows, of_arm = [], {"arm": given.arm, "start_up_s": round(start_up, 1)}
+    llm.collective_rpc(watch_triton)
+    compiles = Compiles(given.arm, llm.collective_rpc)
     for length in lengths if given.rounds else ():
         for number in range(given.rounds + 1):
+            compiles.begin()
             total, prefill = seconds(length, given.tokens), seconds(length, 1)
             if number:  # the first warms up
                 rows.append(of_arm | {"input": length, "round": number, "total_s": round(total, 4), "prefill_s": round(prefill, 4),
                                       "output_tokens_s": round(given.prompts * given.tokens / total),
-                                      "decode_tokens_s": round(given.prompts * (given.tokens - 1) / (total - prefill))})
+                                      "decode_tokens_s": round(given.prompts * (given.tokens - 1) / (total - prefill))} | compiles.row())
     if given.online:
         Online(llm.llm_engine, given, lengths[0], 16, 0).run()  # warms up
         for rate in map(float, given.online.split(",")):
-            rows.append(of_arm | {"input": lengths[0]} | Online(llm.llm_engine, given, lengths[0], given.requests, rate).run())
+            compiles.begin()
+            rows.append(of_arm | {"input": lengths[0]} | Online(llm.llm_engine, given, lengths[0], given.requests, rate).run()
+                        | compiles.row())
+        if given.profile_online:
+            Online(llm.llm_engine, given, lengths[0], given.requests, rate, Profile()).run(given.profile_online)
     if given.profile:
-        profile(given.profile, lambda: seconds(lengths[0], given.tokens))
-    if given.arm == "kernelwright":
-        check_ranks(llm.collective_rpc(kernels_of_rank))
-    return rows
+        of_round = Profile()
+        of_round.start()
+        seconds(lengths[0], given.tokens)
+        of_round.write(given.profile)
+    return rows, compiles.faults + (faults_of_ranks(llm.collective_rpc(kernels_of_rank)) if given.arm == "kernelwright" else [])
 
 
 def kernels_of_rank(_):
@@ -175,13 +193,56 @@ def kernels_of_rank(_):
     return engine.counters()["sealed_misses"], sorted(row["key"] for row in engine.kernels() if row["state"] == "ready")
 
 
-def check_ranks(found):
-    """Raises RuntimeError if a rank missed a kernel, or if ranks have different ones."""
-    for rank, (misses, names) in enumerate(found):
-        if misses:
-            raise RuntimeError(f"{misses} kernels were missing after the engine of rank {rank} was sealed")
-        if names != found[0][1]:
-            raise RuntimeError(f"rank {rank} and rank 0 have different kernels: {sorted(set(names) ^ set(found[0][1]))}")
+def faults_of_ranks(found):
+    """Which ranks missed a kernel, be it ahead of the first row, and which have other kernels than rank 0, or none."""
+    faults = [] if found[0][1] else ["vLLM has served with its own kernels alone; its log says why"]
+    faults += [f"{misses} kernels were missing after the engine of rank {rank} was sealed" for rank, (misses, _) in enumerate(found) if misses]
+    return faults + [f"rank {rank} and rank 0 have different kernels: {sorted(set(names) ^ set(found[0][1]))}"
+                     for rank, (_, names) in enumerate(found) if names != found[0][1]]
+
+
+def watch_triton(_):
+    """Lets a process of the model note the names of kernels that Triton compiles, in place of vLLM's monitor, which warns of each
+    name once."""
+    from vllm.triton_utils import jit_monitor
+    names = jit_monitor.kernelwright_names = []
+    if hasattr(jit_monitor, "_log_jit_compile"):
+        jit_monitor._log_jit_compile = lambda name, _: names.append(name)
+        return
+    from triton import knobs
+    given = knobs.runtime.jit_post_compile_hook  # a vLLM before 0.24 warns in the hook itself
+
+    def noted(**told):
+        names.append(getattr(told.get("fn"), "name", "<unknown>"))
+        return given(**told) if given else None
+    knobs.runtime.jit_post_compile_hook = noted
+
+
+def compiled_by_triton(_):
+    from vllm.triton_utils import jit_monitor
+    return list(jit_monitor.kernelwright_names)
+
+
+class Compiles:
+    """What was compiled from begin() to row(), by all ranks together."""
+
+    def __init__(self, arm, of_ranks):
+        """of_ranks: calls a function in each process of the model."""
+        self.arm, self.of_ranks, self.faults, self.before = arm, of_ranks, [], None
+
+    def found(self):
+        misses = sum(misses for misses, _ in self.of_ranks(kernels_of_rank)) if self.arm == "kernelwright" else 0
+        return misses, self.of_ranks(compiled_by_triton)
+
+    def begin(self):
+        self.before = self.found()
+
+    def row(self):
+        (misses, names), (misses_before, names_before) = self.found(), self.before
+        new = [name for now, then in zip(names, names_before) for name in now[len(then):]]
+        if new and self.arm == "kernelwright":
+            self.faults.append(f"Triton compiled {', '.join(sorted(set(new)))} while requests were served")
+        return dict(zip(COMPILES, (misses - misses_before, len(new))))
 
 
 class Request:
@@ -193,19 +254,26 @@ class Request:
 
 
 class Online:
-    """Requests to one engine at a rate; 0: all at once. Two arms get the same requests."""
+    """Requests to one engine at a rate; 0: all at once. Two arms get the same requests. profile: of the last quarter of them."""
 
-    def __init__(self, engine, given, length, count, rate):
-        self.engine, self.rate, self.cancel = engine, rate, given.cancel
+    def __init__(self, engine, given, length, count, rate, profile=None):
+        self.engine, self.rate, self.cancel, self.profile = engine, rate, given.cancel, profile
         source, at, self.requests = random.Random(count), 0.0, []
         for _ in range(count):
             at += source.expovariate(rate) if rate else 0.0
             self.requests.append(Request(source, given, length, at))
 
-    def run(self):
-        """A row: latencies, and by how much memory grew."""
-        from vllm import SamplingParams
+    def run(self, profile_path=None):
+        """A row: latencies, by how much memory grew, and the steps."""
         scheduler = self.engine.engine_core.engine_core.scheduler
+        with Steps().watch(scheduler) as steps:
+            row = self.serve(scheduler)
+        if profile_path:
+            self.profile.write(profile_path)
+        return row | {"steps": steps.rows()}
+
+    def serve(self, scheduler):
+        from vllm import SamplingParams
         preempt, preemptions = scheduler._preempt_request, []
         scheduler._preempt_request = lambda *given: (preemptions.append(1), preempt(*given))[1]
         before, begin, sent = memory(), time.perf_counter(), 0
@@ -216,6 +284,8 @@ class Online:
                 how = SamplingParams(max_tokens=request.tokens, ignore_eos=True, temperature=0.0, detokenize=False)
                 self.engine.add_request(str(sent), {"prompt_token_ids": request.prompt}, how)
                 sent += 1
+                if self.profile and sent == len(self.requests) * 3 // 4 + 1:
+                    self.profile.start()
             if not self.engine.has_unfinished_requests():
                 time.sleep(min(1e-3, max(0.0, self.requests[sent].arrival - now)))
                 continue
@@ -247,11 +317,6 @@ class Online:
             self.engine.abort_request([result.request_id])
 
 
-def percentile(values, share):
-    """The smallest value that `share` percent of the values do not pass."""
-    return sorted(values)[max(0, -(-len(values) * share // 100) - 1)]
-
-
 def memory():
     """Bytes in use: of the GPU, and of this process."""
     import torch
@@ -260,20 +325,9 @@ def memory():
         return total - free, int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def profile(path, run):
-    """Time of each kernel in a round."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-    with profiler(activities=[ProfilerActivity.CUDA]) as found:
-        run()
-    rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("kernel", "launches", "total_ms", "mean_us"))
-        for row in rows:
-            if row.self_device_time_total > 0:
-                writer.writerow((row.key[:160], row.count, round(row.self_device_time_total / 1e3, 3),
-                                 round(row.self_device_time_total / row.count, 2)))
+def steps_of(rows):
+    """Takes the steps out of the rows of --online: rows of their own."""
+    return [{name: row.get(name, "") for name in ("arm", "start", "rate")} | step for row in rows for step in row.pop("steps", ())]
 
 
 def child(given, arm):
@@ -281,6 +335,7 @@ def child(given, arm):
     words = [sys.executable, os.path.abspath(__file__), "--arm", arm]
     for name in (*SETTINGS, *ONLINE_SETTINGS, "input", "online", "rounds"):
         words.append(f"--{name}={getattr(given, name)}")
+    words += ["--steps=-"] if given.steps else []
     words += (["--layers", str(given.layers)] if given.layers else []) + (["--eager"] if given.eager else [])
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -290,9 +345,16 @@ def child(given, arm):
 def main():
     given = arguments()
     if given.arm:
-        for row in serve(given):
+        rows, faults = serve(given)
+        if given.steps != "-":  # else our parent writes the steps
+            steps = steps_of(rows)
+            if given.steps:
+                write_steps(given.steps, steps)
+        for row in rows:
             print(json.dumps(row), flush=True)
-        return 0
+        for fault in faults:
+            print(f"{given.arm}: {fault}", file=sys.stderr)
+        return 1 if faults else 0
     if not (given.rounds or given.online):
         sys.exit("without rounds and without --online nothing is measured")
     rows, fine = [], True
@@ -302,6 +364,9 @@ def main():
             found, well = child(given, arm)
             fine = fine and well
             rows += [settings | {"start": start} | row for row in found]
+    steps = steps_of(rows)
+    if given.steps:
+        write_steps(given.steps, steps)
     with open(given.output, "w", newline="") if given.output else sys.stdout as file:
         writer = csv.DictWriter(file, (*COLUMNS, *(ONLINE_COLUMNS if given.online else ())))
         writer.writeheader()

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""What bench/serve.py tells of steps and of compiles, with a scheduler, ranks and a Triton that are made up. Needs neither vLLM nor a
+GPU."""
+import csv
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+import unittest.mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import serve
+import serve_watch
+
+
+class Scheduler:
+    """Two steps may be under way, as with vLLM's scheduling ahead."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def schedule(self, tokens):
+        return types.SimpleNamespace(num_scheduled_tokens=tokens)
+
+    def update_from_output(self, output, result):
+        return result
+
+
+class StepsOfAScheduler(unittest.TestCase):
+    def setUp(self):
+        self.now, self.scheduler = 0.0, Scheduler()
+        self.steps = serve_watch.Steps(lambda: self.now)
+
+    def at(self, now):
+        self.now = now
+        return self.scheduler
+
+    def test_a_step_lasts_from_the_result_ahead_to_its_own(self):
+        with self.steps.watch(self.scheduler):
+            first = self.at(1.0).schedule({"a": 512, "b": 1})
+            second = self.at(1.25).schedule({"a": 1, "b": 1})
+            self.assertEqual(self.at(1.5).update_from_output(first, "result"), "result")
+            self.scheduler.waiting = ["c", "d"]
+            self.at(1.625).update_from_output(second, None)
+            third = self.at(9.0).schedule({"c": 1})  # behind a time without requests
+            self.at(9.25).update_from_output(third, None)
+            self.at(9.5).update_from_output(self.at(9.5).schedule({}), None)  # nothing ran
+        self.assertEqual([(step["at_s"], step["ms"]) for step in self.steps.found], [(1.0, 500.0), (1.5, 125.0), (9.0, 250.0)])
+        self.assertEqual([(step["tokens"], step["prompt_tokens"], step["running"], step["waiting"]) for step in self.steps.found],
+                         [(513, 512, 2, 0), (2, 0, 2, 2), (1, 0, 1, 2)])
+        self.assertEqual(vars(self.scheduler), {"waiting": ["c", "d"]}, "its own methods are back")
+
+    def test_rows_have_quantiles_and_the_slowest(self):
+        with self.steps.watch(self.scheduler):
+            for number in range(1, 101):
+                output = self.at(10.0 * number).schedule({"a": 2 if number > 90 else 1})
+                self.at(10.0 * number + number / 1000).update_from_output(output, None)
+        rows = self.steps.rows()
+        self.assertEqual([(row["what"], row["steps"], row["ms"]) for row in rows[:8]],
+                         [("prompts p50", 10, 95.0), ("prompts p90", 10, 99.0), ("prompts p99", 10, 100.0), ("prompts p100", 10, 100.0),
+                          ("decodes p50", 90, 45.0), ("decodes p90", 90, 81.0), ("decodes p99", 90, 90.0), ("decodes p100", 90, 90.0)])
+        self.assertEqual([row["ms"] for row in rows[8:]], [float(ms) for ms in range(100, 80, -1)])
+        of_arm = [{"arm": "vllm", "start": 0, "rate": 8.0, "ttft_p50_ms": 1, "steps": rows}]
+        told = serve.steps_of(of_arm)
+        self.assertEqual(of_arm, [{"arm": "vllm", "start": 0, "rate": 8.0, "ttft_p50_ms": 1}])
+        with tempfile.TemporaryDirectory() as folder:
+            serve_watch.write_steps(folder + "/steps.csv", told)
+            with open(folder + "/steps.csv", newline="") as file:
+                found = list(csv.DictReader(file))
+        self.assertEqual(len(found), 28)
+        self.assertEqual((found[8]["arm"], found[8]["rate"], found[8]["what"], found[8]["tokens"]), ("vllm", "8.0", "slowest", "2"))
+
+
+class CompilesOfRanks(unittest.TestCase):
+    def setUp(self):
+        self.misses, self.names = [0, 0], [[], []]
+
+    def of_ranks(self, function):
+        if function is serve.kernels_of_rank:
+            return [(count, ["key"]) for count in self.misses]
+        self.assertIs(function, serve.compiled_by_triton)
+        return [list(names) for names in self.names]
+
+    def serve(self, arm):
+        compiles = serve.Compiles(arm, self.of_ranks)
+        self.names[0].append("of_warm_up")
+        compiles.begin()
+        quiet = compiles.row()
+        compiles.begin()
+        self.misses[1] += 2
+        self.names[0] += ["rope", "rope"]
+        self.names[1].append("topk")
+        return quiet, compiles.row(), compiles.faults
+
+    def test_ours_fails_where_triton_compiles_behind_the_warm_up(self):
+        quiet, row, faults = self.serve("kernelwright")
+        self.assertEqual((quiet, row), ({"sealed_misses": 0, "jit_compiles": 0}, {"sealed_misses": 2, "jit_compiles": 3}))
+        self.assertEqual(faults, ["Triton compiled rope, topk while requests were served"])
+        self.assertEqual(serve.faults_of_ranks(self.of_ranks(serve.kernels_of_rank)),
+                         ["2 kernels were missing after the engine of rank 1 was sealed"])
+        self.assertEqual(serve.faults_of_ranks([(0, [])]), ["vLLM has served with its own kernels alone; its log says why"])
+        self.assertEqual(serve.faults_of_ranks([(0, ["a"]), (0, ["b"])]), ["rank 1 and rank 0 have different kernels: ['a', 'b']"])
+
+    def test_vllms_own_arm_only_counts(self):
+        _, row, faults = self.serve("vllm")
+        self.assertEqual((row, faults), ({"sealed_misses": 0, "jit_compiles": 3}, []))
+
+    def test_the_monitor_of_vllm_counts_instead_of_warning(self):
+        def modules(monitor, hook=None):
+            self.knobs = types.SimpleNamespace(runtime=types.SimpleNamespace(jit_post_compile_hook=hook))
+            triton = types.SimpleNamespace(knobs=self.knobs)
+            return unittest.mock.patch.dict(sys.modules, {"triton": triton, "vllm": types.ModuleType("vllm"), "vllm.triton_utils":
+                                                          types.SimpleNamespace(jit_monitor=monitor)})
+        monitor, warned = types.SimpleNamespace(_log_jit_compile=lambda name, told: self.fail("warned")), []
+        with modules(monitor):
+            serve.watch_triton(None)
+            monitor._log_jit_compile("rope", {"key": 1})
+            self.assertEqual(serve.compiled_by_triton(None), ["rope"])
+        with modules(types.SimpleNamespace(), lambda **told: warned.append(told["fn"].name)):  # before vLLM 0.24
+            serve.watch_triton(None)
+            self.knobs.runtime.jit_post_compile_hook(fn=types.SimpleNamespace(name="topk"), key=1)
+            self.assertEqual((serve.compiled_by_triton(None), warned), (["topk"], ["topk"]))
+
+
+class Arms(unittest.TestCase):
+    """main(), with arms that are made up."""
+
+    ROW = {"arm": "kernelwright", "input": 512, "start_up_s": 1.0, "rate": 8.0, "sealed_misses": 0, "jit_compiles": 1,
+           **dict.fromkeys(serve.LATENCIES, 2.0), "steps": [{"what": "slowest", "ms": 3.0, "tokens": 5}]}
+
+    def main(self, *words):
+        with unittest.mock.patch.object(sys, "argv", ["serve.py", *words]), unittest.mock.patch("builtins.print") as said:
+            code = serve.main()
+        return code, [call.args[0] for call in said.call_args_list if call.args]
+
+    def test_an_arm_tells_its_rows_although_it_has_failed(self):
+        with unittest.mock.patch.object(serve, "serve", lambda given: ([dict(self.ROW)], ["Triton compiled rope"])):
+            code, lines = self.main("--arm", "kernelwright", "--steps", "-")
+            self.assertEqual((code, json.loads(lines[0]), lines[1]), (1, self.ROW, "kernelwright: Triton compiled rope"))
+            with tempfile.TemporaryDirectory() as folder:
+                code, lines = self.main("--arm", "kernelwright", "--steps", folder + "/steps.csv")
+                self.assertNotIn("steps", json.loads(lines[0]))
+                self.assertIn("slowest", pathlib.Path(folder, "steps.csv").read_text())
+
+    def test_both_arms_go_to_two_tables(self):
+        def run(words, **_):
+            self.assertIn("--steps=-", words)
+            arm = words[words.index("--arm") + 1]
+            return subprocess.CompletedProcess(words, arm == "kernelwright", json.dumps(self.ROW | {"arm": arm}))
+        with unittest.mock.patch.object(subprocess, "run", run), tempfile.TemporaryDirectory() as folder:
+            code, _ = self.main("--rounds", "0", "--online", "8", "--steps", folder + "/steps.csv", "--output", folder + "/rows.csv")
+            rows, steps = (list(csv.DictReader(pathlib.Path(folder, f"{name}.csv").read_text().splitlines())) for name in ("rows", "steps"))
+        self.assertEqual(code, 1, "one arm has failed")
+        self.assertEqual([(row["arm"], row["jit_compiles"], row["sealed_misses"]) for row in rows], [("vllm", "1", "0"), ("kernelwright", "1", "0")])
+        self.assertEqual([(row["arm"], row["rate"], row["tokens"], row["ms"]) for row in steps],
+                         [("vllm", "8.0", "5", "3.0"), ("kernelwright", "8.0", "5", "3.0")])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
