@@ -636,6 +636,14 @@ class Refusals(unittest.TestCase):
         self.assertEqual(found, "fa3")
         self.assertIn("its library cannot be loaded: no such file", log)
 
+    def test_sglangs_own_serves_without_a_compiler_and_without_kernels(self):
+        with tempfile.TemporaryDirectory() as empty, \
+                unittest.mock.patch.dict(os.environ, KERNELWRIGHT_NVRTC="/nowhere/libnvrtc.so", KERNELWRIGHT_CACHE_DIR=empty):
+            found, log = self.made()
+        self.assertEqual(found, "fa3")
+        self.assertIn("leaves attention to SGLang's fa3", log)
+        self.assertIn("/nowhere/libnvrtc.so", log)
+
     def test_what_a_batch_alone_tells_raises(self):
         backend = attention.KernelwrightAttnBackend.__new__(attention.KernelwrightAttnBackend)
         prompts = types.SimpleNamespace(forward_mode=ForwardMode.EXTEND, spec_info=None)

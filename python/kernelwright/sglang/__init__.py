@@ -104,6 +104,10 @@ def _why_not():
         _library.load(None)
     except Exception as error:
         return [f"its library cannot be loaded: {error}"]
+    try:
+        _library.kernel_origin()  # a compiler, or kernels that need none
+    except Exception as error:
+        return [str(error)]
     return []
 
 
