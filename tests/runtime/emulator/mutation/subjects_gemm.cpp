@@ -194,6 +194,15 @@ std::vector<GemmCall> gemm_calls() {
   GemmSchedule wide = plain;
   wide.block_n = 128;
   calls.push_back({"gemm_sm90_block_scales", blocks, 200, wide});
+  // A tile is stored behind the next tile's first products, in two pieces.
+  GemmSchedule behind = wide;
+  behind.block_m = 256;
+  behind.math_warpgroups = 2;
+  behind.mma_in_flight = 0;
+  calls.push_back({"gemm_sm90_block_scales_stored_behind", blocks, 1100, behind});
+  GemmProblem grouped = blocks;
+  grouped.groups = {GroupKind::kRows, 3, GroupBounds::kStarts};
+  calls.push_back({"gemm_sm90_block_scales_of_groups_stored_behind", grouped, 1500, behind});
   // Scales in the slot are read as products are added.
   GemmSchedule swapped = plain;
   swapped.block_n = 32;
