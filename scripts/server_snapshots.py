@@ -28,11 +28,36 @@ def told(node):
     return {"methods": methods, "fields": fields}
 
 
+def returned(function):
+    """What its return statements have, in their order."""
+    return [ast.unparse(part.value) for part in ast.walk(function) if isinstance(part, ast.Return) and part.value is not None]
+
+
+def registered(node):
+    """The parameters that a class of torch's gives to self through vLLM's replace_parameter()."""
+    return [part.args[1].value for part in ast.walk(node) if isinstance(part, ast.Call) and ast.unparse(part.func) == "replace_parameter"
+            and ast.unparse(part.args[0]) == "self" and isinstance(part.args[1], ast.Constant)]
+
+
+def uses(node):
+    """{"name of self": [calls that have it as an argument]}."""
+    found = {}
+    for part in ast.walk(node):
+        for argument in part.args if isinstance(part, ast.Call) else ():
+            if isinstance(argument, ast.Attribute) and ast.unparse(argument.value) == "self":
+                found.setdefault(argument.attr, []).append(ast.unparse(part))
+    return found
+
+
 def members(node):
-    """{"Class.name": what it is} of a class: its methods as parameters, its fields, and what its methods assign to self."""
+    """{"Class.name": what it is} of a class: its methods as parameters, its fields, and what its methods assign to self or register
+    there. "Class.name()" is what a method returns, and "Class@name" the calls that have an attribute as an argument."""
     found = {f"{node.name}.{part.attr}": "assigned" for part in ast.walk(node)
              if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
              and isinstance(part.value, ast.Name) and part.value.id == "self"}
+    found |= {f"{node.name}.{name}": "registered" for name in registered(node)}
+    found |= {f"{node.name}@{name}": calls for name, calls in uses(node).items()}
+    found |= {f"{node.name}.{part.name}()": returned(part) for part in node.body if isinstance(part, ast.FunctionDef)}
     of_class = told(node)
     found |= {f"{node.name}.{field}": "assigned" for field in of_class["fields"]}
     return found | {f"{node.name}.{name}": of for name, of in of_class["methods"].items()}
@@ -57,7 +82,7 @@ def definitions(text):
 
 
 def snapshot(tree, wanted):
-    """{file: {name: what it is}} of {file: names}; a name that is missing is null. "Class.name" is a member of a class."""
+    """{file: {name: what it is}} of {file: names}; a name that is missing is null. "Class.name" is a member of a class: see members()."""
     made = {}
     for file, names in wanted.items():
         path = pathlib.Path(tree) / file

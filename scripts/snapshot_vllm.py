@@ -2,13 +2,13 @@
 """Writes what python/kernelwright/vllm relies on in a vLLM, from its Python files: parameters of methods and functions, fields of
 dataclasses, members of enums. Nothing of vLLM is imported, so neither torch nor a GPU is needed.
 
-    pip download --no-deps vllm==0.24.0 && unzip -q vllm-0.24.0-*.whl 'vllm/*.py' -d tree
-    scripts/snapshot_vllm.py tree > tests/golden/vllm/0.24.0.json
-    scripts/snapshot_vllm.py tree --latents > tests/golden/vllm/latents/0.24.0.json
-    scripts/snapshot_vllm.py tree --layers > tests/golden/vllm/layers/0.24.0.json
+    pip download --no-deps vllm==0.26.0 && unzip -q vllm-0.26.0-*.whl 'vllm/*.py' -d tree
+    scripts/snapshot_vllm.py tree > tests/golden/vllm/0.26.0.json
+    scripts/snapshot_vllm.py tree --latents > tests/golden/vllm/latents/0.26.0.json
+    scripts/snapshot_vllm.py tree --layers > tests/golden/vllm/layers/0.26.0.json
 
---latents: what latent.py and prompts.py rely on, which serve fewer versions. --layers: the same of linears.py, norms.py, experts.py,
-products.py and model.py.
+--latents: what latent.py and prompts.py rely on, which serve models with latent keys. --layers: the same of linears.py, norms.py,
+experts.py, products.py and model.py.
 """
 import server_snapshots
 from server_snapshots import parameters  # noqa: F401, the test reads it here
@@ -20,7 +20,8 @@ NAMES = {
               "AttentionType", "CommonAttentionMetadata"),
     REGISTRY: ("AttentionBackendEnum", "register_backend"),
     "vllm/v1/attention/backends/utils.py": ("get_kv_cache_layout",),
-    "vllm/v1/attention/backends/flash_attn.py": ("FlashAttentionBackend",),
+    "vllm/v1/attention/backends/flash_attn.py": ("FlashAttentionBackend", "FlashAttentionBackend.get_kv_cache_shape()",
+                                                 "FlashAttentionBackend.get_kv_cache_stride_order()"),
     "vllm/platforms/cuda.py": ("_get_backend_priorities",),
     "vllm/config/__init__.py": ("get_layers_from_vllm_config",),
     "vllm/model_executor/layers/attention/__init__.py": ("Attention",),
@@ -31,7 +32,7 @@ MLA = "vllm/model_executor/layers/attention/mla_attention.py"
 PREFILL = "vllm/v1/attention/backends/mla/prefill/"
 LATENT_NAMES = {
     BACKEND: ("AttentionBackend", "AttentionCGSupport", "AttentionType", "MLAAttentionImpl"),
-    MLA: ("MLAAttention", "MLACommonBackend", "MLACommonDecodeMetadata", "MLACommonImpl", "MLACommonMetadata",
+    MLA: ("MLAAttention", "MLACommonBackend", "MLACommonBaseImpl", "MLACommonDecodeMetadata", "MLACommonImpl", "MLACommonMetadata",
           "MLACommonMetadataBuilder", "MLACommonPrefillMetadata", "QueryLenSupport"),
     PREFILL + "base.py": ("MLADimensions", "MLAPrefillBackend"),
     PREFILL + "flash_attn.py": ("FlashAttnPrefillBackend",),
@@ -55,7 +56,8 @@ LAYER_NAMES = {
     KERNELS + "__init__.py": ("_POSSIBLE_FP8_BLOCK_KERNELS", "_POSSIBLE_FP8_KERNELS"),
     KERNELS + "scaled_mm/BlockScaledMMLinearKernel.py": ("FP8BlockParams", "Fp8BlockScaledMMLinearKernel"),
     KERNELS + "scaled_mm/ScaledMMLinearKernel.py": ("FP8ScaledMMLinearKernel", "FP8ScaledMMLinearLayerConfig", "ScaledMMLinearKernel"),
-    MLA: ("MLAAttention.W_UK_T", "MLAAttention.W_UV", "MLAAttention.impl", "MLAAttention.process_weights_after_loading"),
+    MLA: ("MLAAttention.W_UK_T", "MLAAttention.W_UV", "MLAAttention@W_UK_T", "MLAAttention@W_UV", "MLAAttention.impl",
+          "MLAAttention.process_weights_after_loading"),
     LAYERS + "activation.py": ("GeluAndMul", "SiluAndMul"),
     LAYERS + "fusion/quant_activation.py": ("QuantizedActivation", "as_quantized_activation"),
     LAYERS + "layernorm.py": ("RMSNorm",),

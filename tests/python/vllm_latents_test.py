@@ -3,8 +3,8 @@
 products around a decode. On the GPU if there is one, else on the emulator. Run by hand where vLLM's Python files and torch are
 installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module and the library, unless the package is installed.
 
-The reference is fp64, over the latents that the cache holds and those of new tokens. Without a GPU, two operators of vLLM's are
-replaced by torch: the one that gathers a context, and the one that merges two results.
+The reference is fp64, over the latents that the cache holds and those of new tokens. Without a GPU, operators of vLLM's are
+replaced by torch: the one that gathers a context, the one that merges two results, and the one that hides empty chunks.
 """
 import contextlib
 import json
@@ -31,6 +31,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import serve
 
 WITH_LAYERS = vllm.__version__.startswith(kernelwright.vllm.MODEL_VERSIONS)
+STAYS = tuple(int(part) for part in vllm.__version__.split(".")[:2]) >= (0, 26)  # a layer's matrices lie where they lay, behind a reload
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
 BF16, F16 = torch.bfloat16, torch.float16
@@ -82,6 +83,12 @@ def merge(output, prefix_output, prefix_lse, suffix_output, suffix_lse, output_l
         output_lse.copy_(top + torch.log(torch.exp(prefix_lse - top) + torch.exp(suffix_lse - top)))
 
 
+def mask(lse, output, query_start_loc, context_start_loc):
+    """vLLM 0.26's operator, which hides the rows of sequences that have no keys in a chunk. Ours are so already."""
+    empty = torch.repeat_interleave(context_start_loc.diff() == 0, query_start_loc.diff())
+    assert empty.any() and (lse[:, empty] == -math.inf).all() and not output[empty].any()
+
+
 @contextlib.contextmanager
 def without_a_gpu():
     """What of vLLM's step takes part without one, too."""
@@ -91,6 +98,7 @@ def without_a_gpu():
     made = torch.empty, torch.zeros
     with unittest.mock.patch.object(mla.ops, "gather_and_maybe_dequant_cache", gather), \
             unittest.mock.patch.object(mla, "merge_attn_states", merge), \
+            unittest.mock.patch.object(mla, "mask_empty_context", mask, create=True), \
             unittest.mock.patch.object(torch, "empty", lambda *size, pin_memory=False, **more: made[0](*size, **more)), \
             unittest.mock.patch.object(torch, "zeros", lambda *size, pin_memory=False, **more: made[1](*size, **more)):
         yield
@@ -338,7 +346,7 @@ class Steps(OverLatents):
                 self.assertEqual((metadata.num_decodes, metadata.num_prefills), (len(sequences), 0))
 
 
-@unittest.skipUnless(WITH_LAYERS, "products are served in vLLM 0.24")
+@unittest.skipUnless(WITH_LAYERS, f"products are served in vLLM {', '.join(kernelwright.vllm.MODEL_VERSIONS)}")
 class Products(OverLatents):
     """Those around a decode."""
 
@@ -388,7 +396,10 @@ class Products(OverLatents):
         layer.weight *= -2
         self.check(layer, STEPS["decodes"])
         layer.layer.kv_b_proj.weight = torch.nn.Parameter(layer.layer.kv_b_proj.weight.data.flip(0), requires_grad=False)
+        lay = layer.layer.W_UK_T.given.data_ptr()
         layer.layer.process_weights_after_loading(BF16)
+        if STAYS:
+            self.assertEqual(layer.layer.W_UK_T.given.data_ptr(), lay, "a graph reads it there")
         layer.weight = layer.layer.kv_b_proj.weight.double().cpu().view(HEADS, NOPE + V, LATENT)
         self.assertIs(type(layer.layer.W_UK_T), products.Matrices)
         self.check(layer, STEPS["decodes"])
@@ -399,13 +410,18 @@ class Products(OverLatents):
         whole = torch.nn.ModuleDict({"attention": layer})
         with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}):
             self.assertRegex(products.serve_products(whole)[1]["attention"], "in its own way where results are to be batch-invariant")
-        layer.W_UK_T = given.float()
+        def put(matrices):
+            del layer.W_UK_T  # which is a parameter from vLLM 0.26 on
+            layer.W_UK_T = matrices
+        put(given.float())
         self.assertRegex(products.serve_products(whole)[1]["attention"], "its matrices are torch.float32")
-        layer.W_UK_T = torch.as_strided(given, given.shape, (NOPE * LATENT * 2, LATENT * 2, 2))
+        put(torch.as_strided(given, given.shape, (NOPE * LATENT * 2, LATENT * 2, 2)))
         self.assertRegex(products.serve_products(whole)[1]["attention"], "have contiguous rows or columns")
         del layer.W_UK_T
         self.assertRegex(products.serve_products(whole)[1]["attention"], "has no W_UK_T and W_UV")
         layer.W_UK_T = given
+        with unittest.mock.patch.object(products, "MLAAttention", mla.MLAAttention.__mro__[1]):  # the layer's class is one below
+            self.assertRegex(products.serve_products(whole)[1]["attention"], "vLLM's MLAAttention, which has products of its own")
         self.assertEqual(products.serve_products(whole), (["attention"], {}))
         with self.assertRaisesRegex(TypeError, "take part in torch.bmm.x, matrices, out=out. alone"):
             torch.matmul(torch.empty(HEADS, 1, NOPE), layer.W_UK_T)

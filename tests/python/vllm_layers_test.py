@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Linear layers and experts behind vLLM's own classes: on the GPU if there is one, else on the emulator. Run by hand where vLLM 0.24's
+"""Linear layers and experts behind vLLM's own classes: on the GPU if there is one, else on the emulator. Run by hand where vLLM's
 Python files and torch are installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module and the library,
 unless the package is installed.
 
@@ -21,6 +21,7 @@ from vllm.distributed import init_distributed_environment, initialize_model_para
 
 import kernelwright
 from kernelwright import _served
+from kernelwright.vllm import MODEL_VERSIONS
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -30,8 +31,8 @@ FP8 = torch.float8_e4m3fn
 
 def setUpModule():
     global CONFIG, engine, attention, experts, linears, model, norms
-    if not vllm.__version__.startswith("0.24"):
-        raise unittest.SkipTest(f"vLLM {vllm.__version__}: layers are served in 0.24")
+    if not vllm.__version__.startswith(MODEL_VERSIONS):
+        raise unittest.SkipTest(f"vLLM {vllm.__version__}: layers are served in {', '.join(MODEL_VERSIONS)}")
     from kernelwright.vllm import attention, experts, linears, model, norms
 
     with socket.socket() as free:

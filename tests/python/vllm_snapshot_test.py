@@ -10,7 +10,9 @@ import json
 import os
 import pathlib
 import sys
+import types
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "vllm"
@@ -52,7 +54,9 @@ BASES = {"KernelwrightBackend": "AttentionBackend", "KernelwrightMetadataBuilder
 # do_kv_cache_update() is called by its name, and no class has it. The rest is of the class above AttentionImpl.
 ELSEWHERE = {"do_kv_cache_update", "process_weights_after_loading"}
 
-LATER = {"MLADimensions": "0.24", "register_mla_prefill_backend": "0.23"}  # ours does without them before
+# Ours does without them before.
+LATER = {"MLADimensions": "0.24", "MLACommonBaseImpl": "0.26", "register_mla_prefill_backend": "0.23"}
+LATER_METHODS = {"clone": "0.25", "supports_sliding_window": "0.26"}  # which nothing calls before
 
 
 class Snapshots(unittest.TestCase):
@@ -83,6 +87,8 @@ class Snapshots(unittest.TestCase):
                         continue
                     if node.args.vararg or node.name in ELSEWHERE or node.name in ("problems",):
                         continue
+                    if version < LATER_METHODS.get(node.name, ""):
+                        continue
                     with self.subTest(version=version, method=f"{theirs}.{node.name}"):
                         self.assertIn(node.name, methods)
                         found, wanted = script().parameters(node), methods[node.name]
@@ -96,15 +102,17 @@ class Snapshots(unittest.TestCase):
         mla, prefill = script().MLA, script().PREFILL
         bases = {"KernelwrightLatentBackend": ((mla, "MLACommonBackend"), (BACKEND, "AttentionBackend")),
                  "KernelwrightLatentMetadataBuilder": ((mla, "MLACommonMetadataBuilder"),),
-                 "KernelwrightLatentImpl": ((mla, "MLACommonImpl"), (BACKEND, "MLAAttentionImpl")),
+                 "KernelwrightLatentImpl": ((mla, "MLACommonImpl"), (mla, "MLACommonBaseImpl"), (BACKEND, "MLAAttentionImpl")),
                  "KernelwrightPrefillBackend": ((prefill + "base.py", "MLAPrefillBackend"),)}
         own, checked = ("problem", "problems", "write_problem"), 0  # no method of vLLM's
         overridden = ("__init__", "_concat_k_nope_k_pe")
         for version, files in LATENTS.items():
             for ours, theirs in bases.items():
-                methods = {name: of for file, base in reversed(theirs) for name, of in files[file][base]["methods"].items()}
+                methods = {name: of for file, base in reversed(theirs) if files[file][base] for name, of in files[file][base]["methods"].items()}
                 for node in OURS[ours].body:
                     if not isinstance(node, ast.FunctionDef) or node.name in own or node.args.vararg:
+                        continue
+                    if version < LATER_METHODS.get(node.name, ""):
                         continue
                     if node.name.startswith("_") and node.name not in overridden:
                         continue
@@ -166,6 +174,9 @@ class Snapshots(unittest.TestCase):
             for enum, wanted in (("oracle/fp8.py", "Fp8MoeBackend"), ("oracle/unquantized.py", "UnquantizedMoeBackend")):
                 self.assertIn("TRITON", files[experts + enum][wanted]["fields"])
             self.assertEqual(files[names.MLA]["MLAAttention.process_weights_after_loading"], ["self", "act_dtype"])
+            for name in ("W_UK_T", "W_UV"):  # Matrices take part in no other call
+                for call in files[names.MLA][f"MLAAttention@{name}"]:
+                    self.assertRegex(call, rf"^torch\.bmm\(\w+, self\.{name}, out=.+\)$", version)
         self.assertGreater(checked, 12)
 
     def test_the_worker_warms_up_in_the_method_behind_which_engines_are_sealed(self):
@@ -173,6 +184,24 @@ class Snapshots(unittest.TestCase):
         file = next(ast.literal_eval(node.value) for node in parsed("warmup.py").body if isinstance(node, ast.Assign)).replace(".", "/") + ".py"
         for version, files in SNAPSHOTS.items():
             self.assertEqual(files[file]["Worker.compile_or_warm_up_model"], script().parameters(hook), version)
+
+    def test_caches_have_the_shapes_of_vllms_own(self):
+        """caches.py beside FlashAttentionBackend."""
+        utils = "vllm.v1.attention.backends.utils"
+        modules = {name: types.ModuleType(name) for name in ("vllm", utils)}
+        modules["vllm"].__version__, modules[utils].get_kv_cache_layout = "0.26.0", None
+        with unittest.mock.patch.dict(sys.modules, modules):
+            caches = module_of(PLUGIN / "caches.py")
+        sizes = {"num_blocks": 7, "num_kv_heads": 3, "block_size": 16, "head_size": 64}
+        for version, files in SNAPSHOTS.items():
+            own, of_vllm = caches.era(version), files["vllm/v1/attention/backends/flash_attn.py"]
+            if version < "0.23":  # whose own keys and values are outermost
+                self.assertEqual(own.shape(7, 16, 3, 64), (7, 2, 16, 3, 64))
+                continue
+            shape, = of_vllm["FlashAttentionBackend.get_kv_cache_shape()"]
+            self.assertEqual(own.shape(7, 16, 3, 64), eval(shape, {}, sizes), version)  # noqa: S307
+            _, *layered = of_vllm["FlashAttentionBackend.get_kv_cache_stride_order()"]
+            self.assertEqual([str(own.LAYERED[layout]) for layout in ("NHD", "HND")], layered, version)
 
     def test_a_steps_fields_are_there(self):
         text = (PLUGIN / "attention.py").read_text(encoding="utf-8")

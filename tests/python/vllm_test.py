@@ -25,9 +25,10 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 import kernelwright
 import kernelwright.vllm
-from kernelwright.vllm import attention, latent
+from kernelwright.vllm import attention, caches, latent
 from kernelwright.vllm.attention import KernelwrightBackend, KernelwrightImpl, KernelwrightMetadataBuilder
 
+ERA = tuple(int(part) for part in vllm.__version__.split(".")[:2])
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
 HEADS, KV_HEADS, HEAD_DIM, PAGE, PAGES = 4, 2, 64, 16, 64
@@ -75,6 +76,15 @@ def reference(q, k, v, scale, window=None, softcap=0.0, sinks=None, slopes=None)
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1)[..., :m], v)
 
 
+def cache_of(stored, layout="NHD", page=PAGE, heads=KV_HEADS, layers=None):
+    """A layer's cache as vLLM's model runner makes it: in memory in the order that the backend names. layers: all caches together."""
+    shape = KernelwrightBackend.get_kv_cache_shape(PAGES, page, heads, HEAD_DIM)
+    with unittest.mock.patch.object(caches, "get_kv_cache_layout", lambda: layout):
+        order = KernelwrightBackend.get_kv_cache_stride_order(include_num_layers_dimension=layers is not None)
+    shape = shape if layers is None else (layers, *shape)
+    return torch.zeros([shape[i] for i in order], dtype=stored, device=DEVICE).permute([order.index(i) for i in range(len(order))])
+
+
 class Step:
     """One step of a layer: what vLLM's model runner would give it."""
 
@@ -82,13 +92,7 @@ class Step:
         self.layer, self.sequences, self.dtype = layer, sequences, dtype
         impl = layer.impl
         fp8 = impl.kv_cache_dtype in attention.FP8
-        shape = KernelwrightBackend.get_kv_cache_shape(PAGES, page, KV_HEADS, HEAD_DIM)
-        stored = torch.uint8 if fp8 else dtype
-        if heads_first:
-            wide = torch.zeros([shape[i] for i in (0, 1, 3, 2, 4)], dtype=stored, device=DEVICE)
-            self.cache = wide.permute(0, 1, 3, 2, 4)
-        else:
-            self.cache = torch.zeros(shape, dtype=stored, device=DEVICE)
+        self.cache = cache_of(torch.uint8 if fp8 else dtype, "HND" if heads_first else "NHD", page)
         self.cache.fill_(0x7F if fp8 else math.nan)  # what no token wrote must not matter
         self.width = max(5, max(-(-sum(each) // page) for each in sequences))
         order, self.table = torch.randperm(PAGES), torch.zeros(len(sequences), self.width, dtype=torch.int32)
@@ -175,6 +179,28 @@ class Contract(unittest.TestCase):
         if not HAS_GPU:
             self.assertEqual(self.engine.take_hazards(), [])
         return step
+
+    def test_caches_lie_as_vllms_own_do(self):
+        """Other parts of vLLM, which move caches or share blocks between layers, have these shapes in mind."""
+        from vllm.v1.attention.backends import flash_attn
+
+        for layout in ("NHD", "HND"):
+            with unittest.mock.patch.object(caches, "get_kv_cache_layout", lambda layout=layout: layout), \
+                    unittest.mock.patch.object(flash_attn, "get_kv_cache_layout", lambda layout=layout: layout):
+                for name, given in (("get_kv_cache_shape", (3, 32, 5, 64)), ("get_kv_cache_stride_order", ()),
+                                    ("get_kv_cache_stride_order", (True,))):
+                    own, ours = (getattr(backend, name)(*given) for backend in (flash_attn.FlashAttentionBackend, KernelwrightBackend))
+                    if ERA > (0, 22):  # whose own keys and values are outermost
+                        self.assertEqual(ours, own, (layout, name))
+        for layout in ("NHD", "HND"):
+            cache = cache_of(torch.bfloat16, layout, layers=3)[1]
+            keys, values = caches.CACHE.parts(cache)
+            for part in (keys, values):
+                self.assertEqual(part.shape, (PAGES, PAGE, KV_HEADS, HEAD_DIM))
+                self.assertEqual((part.stride(3), part.stride(1) > part.stride(2)), (1, layout == "NHD"))
+                self.assertEqual(max(part.stride()), part.stride(0))
+            keys.fill_(1), values.fill_(2)
+            self.assertEqual(cache.float().mean().item(), 1.5)
 
     def test_steps(self):
         for name, sequences in STEPS.items():
@@ -276,11 +302,15 @@ class Contract(unittest.TestCase):
         self.assertEqual(reasons(kv_cache_dtype="float16"), ["a cache of float16 beside torch.bfloat16 is not supported"])
         self.assertEqual(reasons(kv_cache_dtype="bfloat16"), [])
         for field, value, words in (("decode_context_parallel_size", 2, "decode context parallelism is not supported"),
-                                    ("enable_dbo", True, "dual batch overlap is not supported")):
-            parallel = types.SimpleNamespace(**{"decode_context_parallel_size": 1, "enable_dbo": False, field: value})
+                                    ("enable_dbo", True, "dual batch overlap is not supported"),
+                                    ("rswa_window", 128, "a window that leaves the prompt in sight (R-SWA) is not supported")):
+            fields = types.SimpleNamespace(**{"decode_context_parallel_size": 1, "enable_dbo": False, "rswa_window": None, field: value})
             with unittest.mock.patch.object(attention, "get_current_vllm_config_or_none",
-                                            lambda parallel=parallel: types.SimpleNamespace(parallel_config=parallel)):
+                                            lambda fields=fields: types.SimpleNamespace(parallel_config=fields, model_config=fields)):
                 self.assertEqual(reasons(), [words])
+        if ERA >= (0, 26):
+            self.assertEqual(reasons(has_sliding_window=True), [])
+            self.assertEqual(reasons(use_pcp=True), ["PCP not supported"])
         with self.assertRaisesRegex(NotImplementedError, "no softcap beside ALiBi"):
             KernelwrightImpl(HEADS, HEAD_DIM, 0.125, KV_HEADS, alibi_slopes=[1.0] * HEADS, logits_soft_cap=30.0)
         with self.assertRaisesRegex(NotImplementedError, "serves decoders"):
@@ -352,6 +382,16 @@ class Contract(unittest.TestCase):
             self.assertEqual(attention.served.reserve(near, [problem], ((1, 1), (4, 1)), 1), 0)
         self.assertEqual(attention.graph_steps((1, 2, 8), 4, 1), [(1, 1), (2, 1), (4, 1)])
         self.assertEqual(attention.graph_steps((3, 12), 4, 3), [(1, 3), (3, 1), (4, 1), (4, 3)])
+
+    def test_graphs_of_every_number_of_drafted_tokens(self):
+        def steps(**drafts):
+            return attention.steps_of_graphs(types.SimpleNamespace(
+                speculative_config=types.SimpleNamespace(**drafts) if drafts else None, scheduler_config=types.SimpleNamespace(max_num_seqs=4),
+                compilation_config=types.SimpleNamespace(cudagraph_capture_sizes=[12])))
+        self.assertEqual(steps(), [(4, 1)])
+        self.assertEqual(steps(num_speculative_tokens=3), [(3, 4), (4, 1)])
+        self.assertEqual(steps(num_speculative_tokens=3, num_speculative_tokens_per_batch_size=[(1, 2, 3), (3, 4, 1)]),
+                         [(3, 4), (4, 1), (4, 2)])
 
     @unittest.skipUnless(HAS_GPU, "needs a GPU: graphs")
     def test_a_capture_of_long_sequences_follows_a_step_of_short_ones(self):
@@ -563,6 +603,9 @@ class Latents(unittest.TestCase):
         self.assertEqual(reasons(use_sparse=True), ["sparse not supported"])
         self.assertEqual(reasons(kv_cache_dtype="fp8_e5m2"), ["kv_cache_dtype not supported"])
         self.assertEqual(reasons(use_batch_invariant=True), [])
+        if ERA >= (0, 26):
+            self.assertEqual(reasons(has_sliding_window=True), ["sliding window not supported"])
+            self.assertEqual(reasons(use_pcp=True), ["PCP not supported"])
         with self.assertRaisesRegex(NotImplementedError, "latents of 512 and 64, and the model's are 256 and 64"):
             self.impl_of(kv_lora_rank=256)
         with self.assertRaisesRegex(NotImplementedError, "no ALiBi, window or softcap"):

@@ -18,11 +18,11 @@ from vllm.config import get_current_vllm_config_or_none, get_layers_from_vllm_co
 from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadata,
                                        AttentionMetadataBuilder, AttentionType)
-from vllm.v1.attention.backends.utils import get_kv_cache_layout
 
 from .._attention import DTYPES, Problem
 from .._errors import KernelwrightError
 from .._served import Served, Sinks, graph_steps, paged_attention, paged_write, takes_head
+from .caches import CACHE, stride_order
 from .warmup import seal_behind_warm_up
 
 logger = logging.getLogger("vllm.kernelwright")
@@ -91,15 +91,11 @@ class KernelwrightBackend(AttentionBackend):
     @staticmethod
     def get_kv_cache_shape(num_blocks: int, block_size: int, num_kv_heads: int, head_size: int,
                            cache_dtype_str: str = "auto") -> tuple[int, ...]:
-        return num_blocks, 2, block_size, num_kv_heads, head_size
+        return CACHE.shape(num_blocks, block_size, num_kv_heads, head_size)
 
     @staticmethod
     def get_kv_cache_stride_order(include_num_layers_dimension: bool = False) -> tuple[int, ...]:
-        """Blocks outermost, also of all layers together; within a block tokens before heads, or heads before tokens."""
-        heads_first = get_kv_cache_layout() == "HND"
-        if include_num_layers_dimension:
-            return (1, 4, 0, 2, 3, 5) if heads_first else (1, 0, 2, 3, 4, 5)
-        return (0, 1, 3, 2, 4) if heads_first else (0, 1, 2, 3, 4)
+        return stride_order(include_num_layers_dimension)
 
     @classmethod
     def supports_head_size(cls, head_size: int) -> bool:
@@ -107,6 +103,10 @@ class KernelwrightBackend(AttentionBackend):
 
     @classmethod
     def supports_sink(cls) -> bool:
+        return True
+
+    @classmethod
+    def supports_sliding_window(cls) -> bool:
         return True
 
     @classmethod
@@ -139,6 +139,8 @@ def reasons_of_config(dtype, kv_cache_dtype):
             reasons.append("decode context parallelism is not supported")
         if getattr(config.parallel_config, "enable_dbo", False):
             reasons.append("dual batch overlap is not supported")  # two steps at a time would share a workspace
+        if getattr(getattr(config, "model_config", None), "rswa_window", None) is not None:
+            reasons.append("a window that leaves the prompt in sight (R-SWA) is not supported")
     return reasons
 
 
@@ -190,10 +192,17 @@ class KernelwrightMetadataBuilder(AttentionMetadataBuilder[KernelwrightMetadata]
 
 def reserve(problems, vllm_config, device):
     """Allocates the workspace of the decodes that vLLM captures: for the longest sequences, behind a step of one key each."""
-    drafted = getattr(vllm_config.speculative_config, "num_speculative_tokens", None) or 0
-    steps = graph_steps(vllm_config.compilation_config.cudagraph_capture_sizes or (), vllm_config.scheduler_config.max_num_seqs,
-                        1 + drafted)
-    served.reserve(torch.empty(0, device=device), list(dict.fromkeys(problems)), steps, vllm_config.model_config.max_model_len)
+    served.reserve(torch.empty(0, device=device), list(dict.fromkeys(problems)), steps_of_graphs(vllm_config),
+                   vllm_config.model_config.max_model_len)
+
+
+def steps_of_graphs(vllm_config):
+    """(sequences, queries of each) of the decodes that vLLM captures. From vLLM 0.25 on it may draft fewer tokens in larger batches,
+    and captures for each number of them."""
+    drafts, sizes = vllm_config.speculative_config, vllm_config.compilation_config.cudagraph_capture_sizes or ()
+    drafted = {getattr(drafts, "num_speculative_tokens", None) or 0}
+    drafted |= {count for _, _, count in getattr(drafts, "num_speculative_tokens_per_batch_size", None) or ()}
+    return sorted({step for count in drafted for step in graph_steps(sizes, vllm_config.scheduler_config.max_num_seqs, 1 + count)})
 
 
 def page_size_of(block_size):
@@ -249,7 +258,7 @@ class KernelwrightImpl(AttentionImpl[KernelwrightMetadata]):
         """Keys and values [pages, page_size, heads, head_dim] of the layer's cache, which stays where it is."""
         known, keys, values = self._cache
         if known is not kv_cache:
-            keys, values = kv_cache.unbind(1)
+            keys, values = CACHE.parts(kv_cache)
             if self.kv_cache_dtype in FP8:
                 keys, values = (pages.view(FP8_TYPES[FP8[self.kv_cache_dtype]]) for pages in (keys, values))
             self._cache = kv_cache, keys, values

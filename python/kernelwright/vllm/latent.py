@@ -113,6 +113,7 @@ class KernelwrightLatentImpl(MLACommonImpl[MLACommonMetadata]):
     """The attention of a layer."""
 
     can_return_lse_for_decode: bool = False
+    supports_pcp: bool = False  # ranks that share the tokens of a prompt; from vLLM 0.26 on its own class says that it does
 
     def __init__(self, num_heads, head_size, scale, num_kv_heads, alibi_slopes, sliding_window, kv_cache_dtype, logits_soft_cap,
                  attn_type, kv_sharing_target_layer_name, **mla_args):

@@ -24,7 +24,7 @@ class Matrices:
 
     def __init__(self, given, impl=None):
         """given: a tensor of any strides whose rows or columns are contiguous. impl: of our decode, if the product makes its queries."""
-        self.shape, self._impl = given.shape, impl
+        self.given, self.shape, self._impl = given, given.shape, impl
         heads, k, n = given.shape
         if given.dtype not in DTYPES or 1 not in given.stride()[1:]:
             raise ConfigError(f"its matrices are {given.dtype} with strides {list(given.stride())}; ours are float16 or bfloat16, and have "
@@ -57,9 +57,11 @@ def take(layer):
     if not all(isinstance(getattr(layer, name, None), torch.Tensor) for name in NAMES):
         raise ConfigError(f"it has no {' and '.join(NAMES)}")
     impl = layer.impl if isinstance(layer.impl, KernelwrightLatentImpl) else None
-    absorbing, expanding = Matrices(layer.W_UK_T, impl), Matrices(layer.W_UV)
-    served.wait(absorbing.number, expanding.number)
-    layer.W_UK_T, layer.W_UV = absorbing, expanding
+    made = Matrices(layer.W_UK_T, impl), Matrices(layer.W_UV)
+    served.wait(*[matrices.number for matrices in made])
+    for name, matrices in zip(NAMES, made):
+        delattr(layer, name)  # from vLLM 0.26 on it is a parameter, whose place takes nothing else
+        setattr(layer, name, matrices)
 
 
 def serve_products(model):
@@ -70,6 +72,8 @@ def serve_products(model):
         if not isinstance(layer, MLAAttention):
             continue
         try:
+            if type(layer) is not MLAAttention:
+                raise ConfigError(f"its attention is vLLM's {type(layer).__name__}, which has products of its own")
             take(layer)
         except KernelwrightError as error:
             left[name] = str(error)
@@ -80,8 +84,12 @@ def serve_products(model):
 
 
 def taking_again(layer, given):
-    """vLLM's method, which makes the matrices anew behind a reload, and ours behind it."""
+    """vLLM's method, which makes the matrices anew behind a reload, and ours behind it. From vLLM 0.26 on the method writes new
+    values to where the old ones lie, as graphs need it."""
     def process_weights_after_loading(act_dtype):
+        for name in NAMES:
+            if isinstance(matrices := getattr(layer, name, None), Matrices):
+                setattr(layer, name, matrices.given)
         given(act_dtype)
         take(layer)
     return process_weights_after_loading

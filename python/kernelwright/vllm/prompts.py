@@ -7,6 +7,7 @@ a decode backend that leaves the parts where they lie (latent.py). Others give w
 """
 from __future__ import annotations
 
+import copy
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -49,6 +50,10 @@ class KernelwrightPrefillBackend(MLAPrefillBackend):
         self._invariant, self._kernels = is_invariant(), {}
         for problem in self.problems(DTYPES[torch.get_default_dtype() if model is None else model.dtype]):
             served.handle(*here(), problem)
+
+    def clone(self):
+        """From vLLM 0.25 on each builder of metadata has one, because a step's metadata is kept here."""
+        return copy.copy(self)
 
     def problems(self, dtype):
         """Those of both of its kernels: the one for new tokens first, then the one for chunks of a context."""
