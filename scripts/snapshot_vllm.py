@@ -65,6 +65,7 @@ LAYER_NAMES = {
     LAYERS + "vocab_parallel_embedding.py": ("UnquantizedEmbeddingMethod",),
     LAYERS + "fused_moe/activation.py": ("MoEActivation",),
     LAYERS + "fused_moe/fused_moe_method_base.py": ("FusedMoEMethodBase",),
+    LAYERS + "fused_moe/layer.py": ("FusedMoE",),
     LAYERS + "fused_moe/oracle/fp8.py": ("Fp8MoeBackend",),
     LAYERS + "fused_moe/oracle/unquantized.py": ("UnquantizedMoeBackend",),
     LAYERS + "fused_moe/routed_experts.py": ("RoutedExperts",),

@@ -25,12 +25,10 @@ from vllm.distributed import init_distributed_environment, initialize_model_para
 from vllm.platforms.interface import DeviceCapability
 
 import kernelwright
-import kernelwright.vllm
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import serve
 
-WITH_LAYERS = vllm.__version__.startswith(kernelwright.vllm.MODEL_VERSIONS)
 STAYS = tuple(int(part) for part in vllm.__version__.split(".")[:2]) >= (0, 26)  # a layer's matrices lie where they lay, behind a reload
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -47,10 +45,7 @@ def setUpModule():
     global attention, latent, model, products, prompts, mla, engine, CONFIG
     from vllm.model_executor.layers.attention import mla_attention as mla
 
-    from kernelwright.vllm import attention, latent, prompts
-
-    if WITH_LAYERS:
-        from kernelwright.vllm import model, products
+    from kernelwright.vllm import attention, latent, model, products, prompts
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -346,7 +341,6 @@ class Steps(OverLatents):
                 self.assertEqual((metadata.num_decodes, metadata.num_prefills), (len(sequences), 0))
 
 
-@unittest.skipUnless(WITH_LAYERS, f"products are served in vLLM {', '.join(kernelwright.vllm.MODEL_VERSIONS)}")
 class Products(OverLatents):
     """Those around a decode."""
 
@@ -530,10 +524,9 @@ class Models(OverLatents):
         own = (torch.cat(self.plainly(made, config, layers, sequences)) - want).norm() / want.norm()
         for layer in layers.values():
             layer.process_weights_after_loading(BF16)
-        if WITH_LAYERS:
-            with self.assertLogs("vllm.kernelwright", "INFO") as log:
-                model.take_over(made, ("linears", "products"))
-            self.assertIn("serves the products of 2 layers over latent keys", " ".join(log.output))
+        with self.assertLogs("vllm.kernelwright", "INFO") as log:
+            model.take_over(made, ("linears", "products"))
+        self.assertIn("serves the products of 2 layers over latent keys", " ".join(log.output))
         with without_a_gpu():
             found = self.in_steps(made, config, layers, sequences)
         self.assertLess((torch.cat(found) - want).norm() / want.norm(), 1.1 * own)

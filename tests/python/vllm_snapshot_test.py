@@ -55,7 +55,8 @@ BASES = {"KernelwrightBackend": "AttentionBackend", "KernelwrightMetadataBuilder
 ELSEWHERE = {"do_kv_cache_update", "process_weights_after_loading"}
 
 # Ours does without them before.
-LATER = {"MLADimensions": "0.24", "MLACommonBaseImpl": "0.26", "register_mla_prefill_backend": "0.23"}
+LATER = {"MLADimensions": "0.24", "MLACommonBaseImpl": "0.26", "register_mla_prefill_backend": "0.23", "QuantizedActivation": "0.24",
+         "as_quantized_activation": "0.24", "RoutedExperts": "0.24"}
 LATER_METHODS = {"clone": "0.25", "supports_sliding_window": "0.26"}  # which nothing calls before
 
 
@@ -167,10 +168,11 @@ class Snapshots(unittest.TestCase):
                 self.assertEqual(names.parameters(ours[norm]), files["vllm/ir/ops/layernorm.py"][norm])
             self.assertEqual(files["vllm/platforms/cuda.py"]["CudaPlatformBase"]["methods"]["get_default_ir_op_priority"],
                              ["cls", "vllm_config"])
-            self.assertEqual(files[layers + "fusion/quant_activation.py"]["QuantizedActivation"]["fields"],
-                             ["data", "scale", "orig_dtype", "orig_shape", "quant_key"])
-            routed = files[experts + "routed_experts.py"]["RoutedExperts"]["methods"]
-            self.assertEqual(routed["_replace_quant_method"], ["self", "quant_method"])
+            if version >= LATER["QuantizedActivation"]:
+                self.assertEqual(files[layers + "fusion/quant_activation.py"]["QuantizedActivation"]["fields"],
+                                 ["data", "scale", "orig_dtype", "orig_shape", "quant_key"])
+            routed = files[experts + "routed_experts.py"]["RoutedExperts"] or files[experts + "layer.py"]["FusedMoE"]
+            self.assertEqual(len(routed["methods"]["_replace_quant_method"]), 2)
             for enum, wanted in (("oracle/fp8.py", "Fp8MoeBackend"), ("oracle/unquantized.py", "UnquantizedMoeBackend")):
                 self.assertIn("TRITON", files[experts + enum][wanted]["fields"])
             self.assertEqual(files[names.MLA]["MLAAttention.process_weights_after_loading"], ["self", "act_dtype"])

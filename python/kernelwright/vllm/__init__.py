@@ -18,8 +18,7 @@ LATENT_BACKEND = "kernelwright.vllm.latent.KernelwrightLatentBackend"  # of mode
 PREFILL_BACKEND = "kernelwright.vllm.prompts.KernelwrightPrefillBackend"  # of the prompts of such models
 PREFILL_OF_VLLM = "vllm.v1.attention.backends.mla.prefill.flash_attn.FlashAttnPrefillBackend"
 OF_VLLM = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"  # serves where ours cannot
-VERSIONS = LATENT_VERSIONS = ("0.22", "0.23", "0.24", "0.25", "0.26")
-MODEL_VERSIONS = ("0.24", "0.25", "0.26")
+VERSIONS = LATENT_VERSIONS = MODEL_VERSIONS = ("0.22", "0.23", "0.24", "0.25", "0.26")
 LAYERS = ("linears", "gates", "norms", "experts", "products")  # parts of a model beside its attention
 WORDS = ("prefer", *LAYERS, "all", "off")
 

@@ -8,7 +8,6 @@ from vllm.model_executor.layers.fused_moe.activation import MoEActivation
 from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
 from vllm.model_executor.layers.fused_moe.oracle.fp8 import Fp8MoeBackend
 from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
-from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
 
@@ -17,6 +16,11 @@ from .._errors import ConfigError, KernelwrightError
 from .._product import FP8, GROUP, interleaved, rows_of
 from .attention import is_invariant, served
 from .linears import device_of, refuse_to_load
+
+try:
+    from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
+except ImportError:  # vLLM 0.22 and 0.23, whose layer has the router, too
+    from vllm.model_executor.layers.fused_moe.layer import FusedMoE as RoutedExperts
 
 GATES = {MoEActivation.SILU: "silu(gate) * up", MoEActivation.GELU: "gelu(gate) * up", MoEActivation.GELU_TANH: "gelu_tanh(gate) * up"}
 AS_LOADED = (UnquantizedMoeBackend.TRITON, Fp8MoeBackend.TRITON, Fp8MoeBackend.DEEPGEMM)  # backends whose weights lie as a model has them
@@ -51,7 +55,8 @@ def problem_of(layer, method):
     parallel = layer.moe_config.moe_parallel_config
     if layer.expert_map is not None or parallel.dp_size > 1 or parallel.use_ep or parallel.enable_eplb:
         raise ConfigError("experts of several ranks are not served")
-    if layer.activation not in GATES or any(number is not None for number in (layer.swiglu_limit, layer.swiglu_alpha, layer.swiglu_beta)):
+    limits = [getattr(layer, name, None) for name in ("swiglu_limit", "swiglu_alpha", "swiglu_beta")]  # vLLM 0.22 has the first alone
+    if layer.activation not in GATES or any(number is not None for number in limits):
         raise ConfigError(f"its activation is {layer.activation.value}, with limits maybe; ours are "
                           f"{', '.join(activation.value for activation in GATES)}")
     if layer.moe_config.has_bias or layer.apply_router_weight_on_input:

@@ -10,7 +10,6 @@ import torch
 from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel import Fp8BlockScaledMMLinearKernel
 from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import FP8ScaledMMLinearKernel
 from vllm.model_executor.layers.activation import GeluAndMul, SiluAndMul
-from vllm.model_executor.layers.fusion.quant_activation import QuantizedActivation, as_quantized_activation
 from vllm.model_executor.layers.linear import LinearBase, MergedColumnParallelLinear, UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 from vllm.model_executor.utils import replace_parameter
@@ -21,6 +20,14 @@ from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleaved, quanti
 from . import warn_once
 from .attention import here, is_invariant, served
 from .chains import feeds
+
+try:
+    from vllm.model_executor.layers.fusion.quant_activation import QuantizedActivation, as_quantized_activation
+except ImportError:  # vLLM 0.22 and 0.23, where each fp8 layer quantises its own tokens
+    QuantizedActivation = None
+
+    def as_quantized_activation(x, key):
+        return None
 
 
 def device_of(tensor):
@@ -173,7 +180,7 @@ def quantise_gates(model):
     """Lets activations whose result goes into an fp8 layer of ours alone make that layer's tokens. Returns the names of those
     layers, and {name: reason of activations that are left to vLLM}."""
     begun, taken, left = {}, [], {}
-    for name, module in model.named_modules():
+    for name, module in model.named_modules() if QuantizedActivation else ():
         layer, activation, behind = (getattr(module, each, None) for each in ("gate_up_proj", "act_fn", "down_proj"))
         word = activation_of(activation)
         quantiser = quantiser_of(behind)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 import vllm.kernels  # noqa: F401, vLLM's own implementations come first
 from vllm import ir
-from vllm.model_executor.layers.fusion.quant_activation import QuantizedActivation
 from vllm.model_executor.layers.layernorm import RMSNorm
 
 from .._attention import DTYPES, OPS
@@ -15,7 +14,7 @@ from .._errors import ConfigError, KernelwrightError
 from .._product import RowsProblem, quantised, rows_of
 from .attention import served
 from .chains import begins_with, passes_through
-from .linears import device_of, quantiser_of
+from .linears import QuantizedActivation, device_of, quantiser_of
 
 PROVIDER = "kernelwright"
 
@@ -126,7 +125,7 @@ CHAINS = (("input_layernorm", "self_attn", "qkv_proj"), ("post_attention_layerno
 def quantise_norms(model):
     """Lets norms whose result goes into an fp8 layer of ours alone make that layer's tokens. Returns their names."""
     begun = {}
-    for name, layer in model.named_modules():
+    for name, layer in model.named_modules() if QuantizedActivation else ():
         for of_norm, of_block, first in CHAINS:
             norm, block = getattr(layer, of_norm, None), getattr(layer, of_block, None)
             quantiser = quantiser_of(getattr(block, first, None))
