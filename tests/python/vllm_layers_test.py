@@ -1,81 +1,27 @@
 #!/usr/bin/env python3
-"""Linear layers and experts behind vLLM's own classes: on the GPU if there is one, else on the emulator. Run by hand where vLLM's
-Python files and torch are installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module and the library,
+"""Linear layers, activations and norms behind vLLM's own classes: on the GPU if there is one, else on the emulator. Run by hand where
+vLLM's Python files and torch are installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module and the library,
 unless the package is installed.
 
 The reference is fp64, over the weights and tokens as they are stored. What a test compares was computed by vLLM's own modules, whose
 methods are ours.
 """
-import contextlib
 import os
-import socket
-import subprocess
-import sys
 import types
 import unittest
 import unittest.mock
 
 import torch
 import vllm
-from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
-from vllm.distributed import init_distributed_environment, initialize_model_parallel
 
-import kernelwright
-from kernelwright import _served
-
-HAS_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if HAS_GPU else "cpu"
-BF16, F16 = torch.bfloat16, torch.float16
-FP8 = torch.float8_e4m3fn
-HAS_TOKENS = vllm.__version__ >= "0.24"  # whether the layer ahead of an fp8 layer may make its tokens
+from vllm_modules import BF16, DEVICE, F16, FP8, HAS_GPU, HAS_TOKENS, Layers, begin, made, randn
 
 
 def setUpModule():
-    global CONFIG, engine, attention, experts, linears, model, norms
-    from kernelwright.vllm import attention, experts, linears, model, norms
+    global engine, linears, model, norms
+    from kernelwright.vllm import linears, model, norms
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = "tcp://127.0.0.1:%d" % free.getsockname()[1]
-    CONFIG = set_current_vllm_config(VllmConfig(device_config=DeviceConfig(device=DEVICE)))
-    CONFIG.__enter__()
-    init_distributed_environment(1, 0, address, 0, backend="nccl" if HAS_GPU else "gloo")
-    initialize_model_parallel(1)
-    engine = kernelwright.Engine("cuda" if HAS_GPU else "emulator", hazards=not HAS_GPU)
-    attention.served.use(engine)
-
-
-def made(make, dtype):
-    """A module of vLLM's on the device, with random weights."""
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with torch.device(DEVICE):
-            module = make()
-    finally:
-        torch.set_default_dtype(default)
-    for parameter in module.parameters():
-        parameter.data.copy_(torch.randn(parameter.shape) * (0.5 if parameter.dim() == 1 else parameter.shape[-1] ** -0.5))
-    return module
-
-
-def randn(*shape, dtype=BF16):
-    return torch.randn(*shape).to(dtype).to(DEVICE)
-
-
-class Layers(unittest.TestCase):
-    def setUp(self):
-        torch.manual_seed(17)
-        self.enterContext(torch.no_grad())  # as vLLM runs its models
-
-    def near(self, found, want, rounding, terms=0.0):
-        """rounding: of the result and of what lies between, relative; terms: the size of what a sum adds up, whose order is
-        free in f32."""
-        off = (found.double().cpu() - want.cpu()).abs()
-        bound = rounding * want.abs().cpu() + 2.0**-16 * (terms + 1.0) + rounding * 2.0**-6
-        self.assertLessEqual((off - bound).max().item(), 0, f"off by {off.max().item()} of {want.abs().max().item()}")
-        if not HAS_GPU:
-            self.assertEqual(engine.take_hazards(), [])
+    engine = begin()
 
 
 class Linears(Layers):
@@ -555,222 +501,6 @@ class Norms(Layers):
                     self.assertTrue(torch.equal(found, of_eager))
         self.assertEqual(set(seen), {norms.PROVIDER})
         self.assertGreaterEqual(len(seen), 2)
-
-
-class Experts(Layers):
-    EXPERTS, TOP_K, HIDDEN, WIDTH = 6, 2, 128, 128
-
-    def layer(self, dtype=BF16, fp8=False, **changes):
-        """RoutedExperts as they are when they are loaded, and their weights in fp64."""
-        from vllm.model_executor.layers.fused_moe.activation import MoEActivation
-        from vllm.model_executor.layers.fused_moe.oracle.fp8 import Fp8MoeBackend
-        from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
-
-        layer = experts.RoutedExperts.__new__(experts.RoutedExperts)
-        torch.nn.Module.__init__(layer)
-        layer.runner = unittest.mock.Mock()  # which gets the method, too, where it is the layer's
-        parallel = types.SimpleNamespace(dp_size=1, use_ep=False, enable_eplb=False)
-        layer.moe_config = types.SimpleNamespace(moe_parallel_config=parallel, has_bias=False, in_dtype=dtype)
-        layer.rocm_aiter_fmoe_enabled, layer._expert_map = False, None
-        layer.activation, layer.top_k, layer.apply_router_weight_on_input = MoEActivation.SILU, self.TOP_K, False
-        layer.swiglu_limit = layer.swiglu_alpha = layer.swiglu_beta = None
-        shapes = (self.EXPERTS, 2 * self.WIDTH, self.HIDDEN), (self.EXPERTS, self.HIDDEN, self.WIDTH)
-        weights = []
-        for name, shape in zip(("w13", "w2"), shapes):
-            values = torch.randn(shape) * shape[-1] ** -0.5
-            stored = (values * 64).to(FP8) if fp8 else values.to(dtype)
-            setattr(layer, f"{name}_weight", torch.nn.Parameter(stored.to(DEVICE), requires_grad=False))
-            if fp8:
-                scale = torch.rand(shape[0], shape[1] // 128, shape[2] // 128) / 128 + 1 / 128
-                setattr(layer, f"{name}_weight_scale_inv", torch.nn.Parameter(scale.to(DEVICE), requires_grad=False))
-                wide = scale.repeat_interleave(128, 1).repeat_interleave(128, 2)
-            weights.append(stored.double() * (wide.double() if fp8 else 1))
-        from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
-        from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
-        kind = Fp8MoEMethod if fp8 else UnquantizedFusedMoEMethod
-        method = kind.__new__(kind)
-        torch.nn.Module.__init__(method) if isinstance(method, torch.nn.Module) else None
-        method.moe, method.moe_kernel = layer.moe_config, types.SimpleNamespace(is_monolithic=False)
-        if fp8:
-            method.fp8_backend, method.block_quant = Fp8MoeBackend.DEEPGEMM, True
-        else:
-            method.unquantized_backend = UnquantizedMoeBackend.TRITON
-        layer.quant_method = method
-        for name, value in changes.items():
-            setattr(layer, name, value)
-        return layer, weights
-
-    def forward(self, layer, x, shares, ids):
-        """As vLLM's runner calls it behind its router."""
-        return layer.quant_method.apply(layer=layer, x=x, topk_weights=shares, topk_ids=ids, shared_experts=None, shared_experts_input=None)
-
-    def check(self, dtype, fp8, rounding):
-        layer, (gate_up, down) = self.layer(dtype, fp8)
-        taken, left = experts.serve_experts(torch.nn.ModuleDict({"experts": layer}))
-        self.assertEqual((list(taken), left), (["experts"], {}))
-        self.assertFalse(layer.quant_method.is_monolithic)
-        for tokens in (1, 9):
-            x = randn(tokens, self.HIDDEN, dtype=dtype)
-            shares, ids = torch.rand(tokens, self.EXPERTS).softmax(-1).topk(self.TOP_K)
-            found = self.forward(layer, x, shares.to(DEVICE), ids.to(DEVICE).to(torch.int32))
-            want, size = torch.zeros(tokens, self.HIDDEN, dtype=torch.float64), 0.0
-            for token in range(tokens):
-                for share, expert in zip(shares[token].double(), ids[token]):
-                    gate, up = (x[token].double().cpu() @ gate_up[expert].t()).chunk(2)
-                    inner = torch.nn.functional.silu(gate) * up
-                    want[token] += share * (down[expert] @ inner)
-                    size = max(size, (share * (down[expert].abs() @ inner.abs())).max().item())
-            off = (found.double().cpu() - want).abs().max().item()
-            self.assertLessEqual(off, rounding * size)
-            self.assertTrue(torch.equal(found, self.forward(layer, x, shares.to(DEVICE), ids.to(DEVICE))), "ids of 64 bits too")
-            if not HAS_GPU:
-                self.assertEqual(engine.take_hazards(), [])
-
-    def test_behind_vllms_router(self):
-        """A whole layer of vLLM's, from logits of the router to the sum with its shared experts. Without a GPU torch makes the
-        router's choice, and vLLM tells of no backend of its own."""
-        from vllm import _custom_ops
-        from vllm.forward_context import set_forward_context
-        from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method as of_vllm
-        from vllm.model_executor.layers.fused_moe.layer import FusedMoE
-
-        def choose(weights, ids, _, logits, renormalize, *__):
-            found, chosen = logits.float().softmax(-1).topk(self.TOP_K)
-            weights.copy_(found / found.sum(-1, keepdim=True) if renormalize else found), ids.copy_(chosen)
-        kernels = types.SimpleNamespace(is_monolithic=lambda *_: False)
-        backend = of_vllm.UnquantizedMoeBackend.TRITON, kernels
-        config, patch = VllmConfig(device_config=DeviceConfig(device=DEVICE)), unittest.mock.patch.object
-        shared = torch.nn.Linear(self.HIDDEN, self.HIDDEN, bias=False)
-        with set_current_vllm_config(config), patch(of_vllm, "select_unquantized_moe_backend", lambda *_, **__: backend):
-            layer = made(lambda: FusedMoE(num_experts=self.EXPERTS, top_k=self.TOP_K, hidden_size=self.HIDDEN, renormalize=True,
-                                          intermediate_size=self.WIDTH, shared_experts=shared, prefix="experts"), BF16)
-            shared.to(BF16).to(DEVICE)
-            routed = next(part for part in layer.modules() if isinstance(part, experts.RoutedExperts))
-            gate_up, down = routed.w13_weight.double().cpu(), routed.w2_weight.double().cpu()
-            taken, left = experts.serve_experts(torch.nn.ModuleDict({"mlp": layer}))
-            self.assertEqual((len(taken), left), (1, {}))
-            x, logits = randn(9, self.HIDDEN), randn(9, self.EXPERTS)
-            with set_forward_context(None, config, num_tokens=len(x)), \
-                    contextlib.nullcontext() if HAS_GPU else patch(_custom_ops, "topk_softmax", choose):
-                found = layer(x.clone(), logits)
-        want = shared(x).double().cpu()
-        shares, ids = logits.float().cpu().softmax(-1).topk(self.TOP_K)
-        for row, share, chosen, token in zip(want, shares.double() / shares.sum(-1, keepdim=True), ids, x.double().cpu()):
-            for part, expert in zip(share, chosen):
-                gate, up = (token @ gate_up[expert].t()).chunk(2)
-                row += part * (down[expert] @ (torch.nn.functional.silu(gate) * up))
-        self.assertLessEqual((found.double().cpu() - want).abs().max().item(), 2.0**-6 * want.abs().max().item())
-        if not HAS_GPU:
-            self.assertEqual(engine.take_hazards(), [])
-
-    def test_16_bits(self):
-        # Inner rows, rows of experts and results are rounded.
-        self.check(BF16, False, 2.0**-7)
-        self.check(F16, False, 2.0**-9)
-
-    def test_fp8(self):
-        # Tokens and inner rows are rounded to e4m3: by 2^-4 at most, in sums of 128 elements whose errors have both signs.
-        self.check(BF16, True, 2.0**-4)
-
-    def test_what_is_left_to_vllm(self):
-        from vllm.model_executor.layers.fused_moe.activation import MoEActivation
-        from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
-
-        def reason(change=lambda layer: None, **changes):
-            layer, _ = self.layer(**changes)
-            before = layer.w13_weight.clone()
-            change(layer)
-            method = layer.quant_method
-            taken, left = experts.serve_experts(torch.nn.ModuleDict({"experts": layer}))
-            self.assertEqual(list(taken), [])
-            self.assertIs(layer.quant_method, method)
-            self.assertTrue(torch.equal(layer.w13_weight, before), "weights are as they were")
-            return left["experts"]
-        self.assertIn("several ranks", reason(_expert_map=torch.zeros(6, dtype=torch.int32)))
-        self.assertIn("its activation is swigluoai", reason(activation=MoEActivation.SWIGLUOAI))
-        self.assertIn("with limits", reason(swiglu_limit=7.0))
-        self.assertIn("weights on a layer's input", reason(apply_router_weight_on_input=True))
-        self.assertIn("FlashInfer CUTLASS", reason(
-            lambda layer: setattr(layer.quant_method, "unquantized_backend", UnquantizedMoeBackend.FLASHINFER_CUTLASS)))
-
-    def test_batch_invariant_results(self):
-        """A token has the same bits whatever the others are, and however many: no product cuts k into parts, and a token's rows are
-        added up in the order of its slots."""
-        for fp8 in (False, True):
-            with unittest.mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}):
-                layer, _ = self.layer(BF16, fp8)
-                whole = torch.nn.ModuleDict({"experts": layer})
-                self.assertTrue(experts.problem_of(layer, layer.quant_method).batch_invariant)
-                with self.assertLogs("vllm.kernelwright", "INFO") as log:
-                    model.take_over(whole, ("experts",))
-            self.assertIn("serves 1 layers of experts", " ".join(log.output))
-            tokens = 300
-            x = randn(tokens, self.HIDDEN)
-            shares, ids = (each.to(DEVICE) for each in torch.rand(tokens, self.EXPERTS).softmax(-1).topk(self.TOP_K))
-            every = self.forward(layer, x, shares, ids)
-            for rows in (slice(0, 1), slice(7, 12), slice(100, 170), torch.randperm(tokens)[:150].to(DEVICE)):
-                self.assertTrue(torch.equal(self.forward(layer, x[rows], shares[rows], ids[rows]), every[rows]), (fp8, rows))
-
-
-class Registration(unittest.TestCase):
-    """register(), in processes of its own."""
-
-    CODE = ("import importlib, sys, types\n"
-            "for name in ('vllm._C_stable_libtorch', 'vllm._C'):\n"  # the platform of CUDA imports one, and has no use for it here
-            "    try: importlib.import_module(name)\n"
-            "    except ImportError: sys.modules[name] = types.ModuleType(name)\n"
-            "import kernelwright.vllm as plugin; plugin.register(); plugin.register()\n"
-            "from vllm import envs; from vllm.model_executor.kernels import linear; from vllm.platforms import PlatformEnum\n"
-            "from vllm.model_executor.model_loader.base_loader import BaseModelLoader\n"
-            "print([k.__name__ for k in linear._POSSIBLE_FP8_KERNELS[PlatformEnum.CUDA]][0], "
-            "[k.__name__ for k in linear._POSSIBLE_FP8_BLOCK_KERNELS[PlatformEnum.CUDA]][:2], "
-            "getattr(BaseModelLoader.load_model, 'of_kernelwright', False), "
-            "envs.compile_factors().get('KERNELWRIGHT_VLLM'), sep=' | ')\n"
-            "from types import SimpleNamespace as S; from vllm.platforms.cuda import CudaPlatformBase\n"
-            "order = CudaPlatformBase.get_default_ir_op_priority(S(compilation_config=S(backend='inductor', mode=3)))\n"
-            "print(order.rms_norm, order.fused_add_rms_norm, sep=' | ')")
-
-    def run_in_vllm(self, **environment):
-        done = subprocess.run([sys.executable, "-c", self.CODE], env=os.environ | environment, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
-        found, self.norms = (line.split(" | ") for line in done.stdout.splitlines()[-2:])
-        return found, done.stdout + done.stderr
-
-    def test_layers_are_taken_where_they_are_asked_for(self):
-        found, _ = self.run_in_vllm(KERNELWRIGHT_VLLM="linears,gates")
-        self.assertEqual(found[0], "KernelwrightFp8LinearKernel")
-        self.assertEqual(found[1], "['KernelwrightFp8BlockLinearKernel', 'FlashInferFp8DeepGEMMDynamicBlockScaledKernel']")
-        self.assertEqual(found[2:], ["True", f"{kernelwright.__version__} linears gates"])
-        self.assertEqual(self.norms, ["['native']", "['native']"])
-        found, _ = self.run_in_vllm(KERNELWRIGHT_VLLM="")
-        self.assertEqual(found[2:], ["False", "None"])
-        for invariant in ("0", "1"):
-            self.run_in_vllm(KERNELWRIGHT_VLLM="norms", VLLM_BATCH_INVARIANT=invariant)
-            self.assertEqual(self.norms, ["['kernelwright', 'native']"] * 2)
-        found, log = self.run_in_vllm(KERNELWRIGHT_VLLM="experts,nothing")
-        self.assertEqual(found[2:], ["True", f"{kernelwright.__version__} experts"])
-        self.assertNotIn("Kernelwright", found[0])
-        self.assertIn('KERNELWRIGHT_VLLM has "nothing"', log)
-
-    def test_the_log_tells_of_slow_calls_and_why(self):
-        fast, in_python = {"stable": True, "why": "/operators.so"}, {"stable": False, "why": "an old torch"}
-        for calls, word in (({"fast": False, "why": "no extension", "operators": in_python}, "no extension"),
-                            ({"fast": True, "why": "/fast.so", "operators": in_python}, "an old torch")):
-            served = _served.Served(attention.logger, "vLLM")
-            with unittest.mock.patch.object(_served, "fast_calls", lambda calls=calls: calls), \
-                    self.assertLogs("vllm.kernelwright", "WARNING") as log:
-                served.warn_of_slow_calls()
-                served.warn_of_slow_calls()
-            self.assertEqual(len(log.output), 1)
-            self.assertIn(word, log.output[0])
-        with unittest.mock.patch.object(_served, "fast_calls", lambda: {"fast": True, "why": "", "operators": fast}), \
-                self.assertNoLogs("vllm.kernelwright", "WARNING"):
-            _served.Served(attention.logger, "vLLM").warn_of_slow_calls()
-
-    def test_without_the_library_vllm_serves(self):
-        found, log = self.run_in_vllm(KERNELWRIGHT_VLLM="all", KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
-        self.assertEqual(found[2:], ["False", "None"])
-        self.assertIn("kernelwright is left out", log)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ reference is fp64, over what the cache holds.
 import contextlib
 import math
 import os
-import subprocess
-import sys
 import types
 import unittest
 import unittest.mock
@@ -20,8 +18,7 @@ import vllm
 from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.attention import Attention
 from vllm.platforms.interface import DeviceCapability
-from vllm.v1.attention.backend import AttentionBackend, AttentionCGSupport, AttentionType, CommonAttentionMetadata
-from vllm.v1.attention.backends.registry import AttentionBackendEnum
+from vllm.v1.attention.backend import AttentionCGSupport, AttentionType, CommonAttentionMetadata
 
 import kernelwright
 import kernelwright.vllm
@@ -610,93 +607,6 @@ class Latents(unittest.TestCase):
             self.impl_of(kv_lora_rank=256)
         with self.assertRaisesRegex(NotImplementedError, "no ALiBi, window or softcap"):
             self.impl_of(logits_soft_cap=30.0)
-
-
-class Registration(unittest.TestCase):
-    """register(), in processes of its own, because vLLM keeps what is registered."""
-
-    def run_in_vllm(self, code, **environment):
-        done = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
-        return done.stdout.splitlines()[-1], done.stdout + done.stderr
-
-    PATH = ("import kernelwright.vllm as plugin; plugin.register(); plugin.register(); "
-            "from vllm.v1.attention.backends.registry import AttentionBackendEnum as B; "
-            "print(B.CUSTOM.get_path() if B.CUSTOM.is_overridden() else None)")
-
-    def test_the_backend_has_vllms_place_for_others(self):
-        self.assertEqual(self.run_in_vllm(self.PATH)[0], kernelwright.vllm.BACKEND)
-        self.assertEqual(self.run_in_vllm(self.PATH, KERNELWRIGHT_VLLM="off")[0], "None")
-
-    def test_without_the_library_or_for_another_vllm_flashattention_serves(self):
-        found, log = self.run_in_vllm(self.PATH, KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
-        self.assertEqual(found, kernelwright.vllm.OF_VLLM)
-        self.assertIn("/nowhere/lib.so", log)
-        found, log = self.run_in_vllm("import vllm; vllm.__version__ = '0.99.1'; " + self.PATH)
-        self.assertEqual(found, kernelwright.vllm.OF_VLLM)
-        self.assertIn("vLLM 0.99.1 is not one of", log)
-
-    LATENT = ("import importlib, sys, torch, types\n"
-              "for name in ('vllm._C_stable_libtorch', 'vllm._C'):\n"  # the platform of CUDA imports one, and has no use for it here
-              "    try: importlib.import_module(name)\n"
-              "    except ImportError: sys.modules[name] = types.ModuleType(name)\n"
-              "import kernelwright.vllm as plugin; plugin.register(); plugin.register(); "
-              "from vllm.platforms import cuda, interface; from vllm.v1.attention.selector import AttentionSelectorConfig as C; "
-              "from vllm.v1.attention.backends.registry import AttentionBackendEnum as B\n"
-              "class Platform(cuda.CudaPlatformBase):\n"
-              "    get_device_capability = classmethod(lambda cls, device_id=0: interface.DeviceCapability(9, 0))\n"
-              "    get_valid_backends = classmethod(lambda cls, **given: ([], {}))\n"
-              "def prompts(backend=None, rope=64):\n"  # the class for a model's prompts
-              "    from vllm.config import AttentionConfig, DeviceConfig, VllmConfig, set_current_vllm_config\n"
-              "    from vllm.v1.attention.backends.mla.prefill import selector\n"
-              "    import kernelwright.vllm.prompts, vllm.platforms\n"
-              "    sizes = types.SimpleNamespace(qk_nope_head_dim=128, qk_rope_head_dim=rope, v_head_dim=128)\n"
-              "    config = types.SimpleNamespace(attention_config=AttentionConfig(backend=backend), model_config=types.SimpleNamespace(\n"
-              "        dtype=torch.bfloat16, hf_text_config=sizes))\n"
-              "    with set_current_vllm_config(VllmConfig(device_config=DeviceConfig(device='cpu'), attention_config=config.attention_config)):\n"
-              "        vllm.platforms._current_platform = Platform()\n"
-              "        selector._auto_select_mla_prefill_backend.cache_clear()\n"
-              "        try: return selector.get_mla_prefill_backend(config).__name__\n"
-              "        except ValueError as error: return 'vLLM: ' + str(error)[:400]\n"
-              "def ask(backend, **config):\n"
-              "    try: return Platform.get_attn_backend_cls(backend, C(576, torch.bfloat16, 'auto', 64, use_mla=True, **config))\n"
-              "    except ValueError as error: return 'vLLM: ' + str(error)[:300]\n")
-
-    def test_models_with_latents_have_a_backend_behind_the_same_name(self):
-        ask = "print(ask(B.CUSTOM), ask(None), ask(B.CUSTOM, use_sparse=True), sep=' | ')"
-        found = self.run_in_vllm(self.LATENT + ask)[0].split(" | ")
-        self.assertEqual(found[0], kernelwright.vllm.LATENT_BACKEND)
-        self.assertIn("No valid attention backend", found[1], "vLLM chooses among its own")
-        self.assertIn("sparse not supported", found[2])
-        found = self.run_in_vllm(self.LATENT + ask, KERNELWRIGHT_VLLM="prefer")[0].split(" | ")
-        self.assertEqual(found[:2], [kernelwright.vllm.LATENT_BACKEND] * 2)
-        found, log = self.run_in_vllm(self.LATENT + ask, KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
-        self.assertIn("No valid attention backend", found.split(" | ")[0], "vLLM chooses where the library is missing")
-        self.assertIn("leaves latent attention to vLLM: its library cannot be loaded", log)
-
-    def test_prompts_over_latents_are_ours_where_attention_is(self):
-        """Without a GPU vLLM has no FlashAttention, so it says what it tried."""
-        ask = ("print(prompts(B.CUSTOM), prompts(B.CUSTOM, rope=24), prompts(), sep=' | '); "
-               "from vllm.v1.attention.backends.mla.prefill import MLAPrefillBackendEnum as P; "
-               "print(P.CUSTOM.get_path() if hasattr(P, 'CUSTOM') else None)")  # vLLM 0.22 has no such name
-        named = not vllm.__version__.startswith("0.22")
-        path, log = self.run_in_vllm(self.LATENT + ask)
-        self.assertEqual(path, kernelwright.vllm.PREFILL_BACKEND if named else "None")
-        asked, odd, others = next(line for line in log.splitlines() if " | " in line and "KernelwrightPrefillBackend" in line).split(" | ")
-        self.assertEqual(asked, "KernelwrightPrefillBackend")
-        self.assertRegex(odd, "CUSTOM: .(Model|model) does not have (supported|DeepSeek R1) MLA dimensions|^FlashAttn")
-        self.assertNotIn("CUSTOM", others)
-        self.assertNotIn("Kernelwright", others)
-        self.assertEqual(self.run_in_vllm(self.LATENT + "print(prompts())", KERNELWRIGHT_VLLM="prefer")[0], "KernelwrightPrefillBackend")
-        path, _ = self.run_in_vllm(self.LATENT + ask.replace("print(prompts(B.CUSTOM)", "print(prompts()"), KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
-        self.assertEqual(path, kernelwright.vllm.PREFILL_OF_VLLM if named else "None")
-
-    @unittest.skipUnless(HAS_GPU, "vLLM's platform for CUDA needs a GPU")
-    def test_prefer_puts_it_first(self):
-        code = self.PATH.replace("print(", "from vllm.platforms import cuda; c = __import__('vllm').platforms.interface.DeviceCapability(9, 0); "
-                                 "print([b.name for b in cuda._get_backend_priorities(False, c)][0], "
-                                 "'CUSTOM' in [b.name for b in cuda._get_backend_priorities(True, c)]); (")
-        self.assertEqual(self.run_in_vllm(code, KERNELWRIGHT_VLLM="prefer")[0], "CUSTOM False")
 
 
 if __name__ == "__main__":
