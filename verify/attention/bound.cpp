@@ -21,12 +21,12 @@ DType dtype_of_p(const AttentionProblem& problem) { return problem.dtype.q; }
 
 // Half of the distance between the smallest P, relative to the largest P. P of e4m3 are multiplied before they are
 // rounded: otherwise they would use no more than a third of that format's range. The largest P of a row is then 2^5 at
-// least (templates/policy/integer_softmax.cuh), and 2^6 on Blackwell. Under queries of 16 bits, keys of 8 bits become
-// f16, and so does P, 2^7 times as large.
+// least (templates/policy/integer_softmax.cuh), and 2^6 on Blackwell. Under bf16 queries, keys of 8 bits become f16,
+// and so does P, 2^7 times as large.
 double floor_of_p(const AttentionProblem& problem) {
   const DType dtype = dtype_of_p(problem);
   if (dtype == DType::kF32) return 0x1p-126;
-  if (bytes_of(problem.dtype.kv) == 1 && bytes_of(dtype) == 2) return float_format(DType::kF16).half_smallest * 0x1p-7;
+  if (bytes_of(problem.dtype.kv) == 1 && dtype == DType::kBf16) return float_format(DType::kF16).half_smallest * 0x1p-7;
   return float_format(dtype).half_smallest * (dtype == DType::kE4m3 ? 0x1p-5 : 1);
 }
 

@@ -19,8 +19,8 @@
 ///    combinations.
 /// 3. Rounding P: u_p sum p_j |v_j|. Below the normal range of f16 also half_smallest * |v_j| for each key, relative to
 ///    the largest probability. For e4m3 this is 2^-6 half_smallest, since a kernel multiplies P by 2^6 before rounding.
-///    It may divide by the sum of rounded P: u_p |O| more. Where keys of 8 bits meet queries of 16 bits, P may be f16
-///    even for queries of bf16, and this is 2^-7 half_smallest of f16.
+///    It may divide by the sum of rounded P: u_p |O| more. Under bf16 queries over keys of 8 bits P may be f16, and
+///    this is 2^-7 half_smallest of f16.
 /// 4. Summing P V: gamma(1.125 n + 16, 2u) sum p_j |v_j|; summing P: gamma(1.125 n + 16, u) |O|. One rescale in at
 ///    least 16 keys adds two roundings: the eighth. Merging split keys: weights exact to 2^-20 (1 + |lse|), a term of
 ///    both. Tensor cores truncate sums of e4m3 at 2^-13 of the largest addend (verify/gemm/bound.h, term 2). Those of Q

@@ -73,5 +73,17 @@ TEST_F(NormalisedQueries, EndWhereF16DoesBehindASinkFarAboveAllScores) {
   }
 }
 
+/// Rows of f16 are multiplied as they are, and their probabilities are not raised: such a weight keeps few bits.
+TEST_F(NormalisedQueries, LeaveRowsOfF16AsTheyAre) {
+  CudaCase test{
+      "f16", fp8(with_sinks(heads(dims(default_problem(DType::kF16), 64, 64), 1, 1)), ScaleKind::kNone, DType::kE5m2),
+      shape_of(2, 70, 1)};
+  test.schedule.family = Family::kHopper;
+  AttentionCase call = inputs_of(test);
+  call.sinks = {15.5f};
+  call.scale = 0;
+  expect_right(call, run_checked(engine_, test, call));
+}
+
 }  // namespace
 }  // namespace kernelwright::fp8_prefill_queries_emulator_test
