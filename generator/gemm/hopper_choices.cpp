@@ -181,7 +181,7 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, con
   spec.block_m = schedule.block_m.value_or(form.block_m);
   spec.block_n = schedule.block_n.value_or(form.block_n);
   // Groups of twice as many slabs, because products of 8 bits end sooner.
-  const bool counted = form.for_ == Form::kOf8BitGroups || form.for_ == Form::kOfFewBlocks;  // the form's are theirs
+  const bool counted = form.for_ == Form::kOf8BitGroups || form.for_ == Form::kOfFewBlocks;  // as the form says
   const bool doubles = form.k_group > 1 && bits_of(spec.a) == 8 && !counted;
   spec.k_group = schedule.k_group.value_or(doubles ? 2 * form.k_group : form.k_group);
   const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // not the form's any more

@@ -326,7 +326,8 @@ typedef struct kernelwright_kernel_info {
 /* Fills as many fields as info->struct_size has room for. */
 KERNELWRIGHT_API kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kernel,
                                                                   kernelwright_kernel_info* info);
-/* Waits until the kernel is ready, or gives the reason of its failure. A child of fork() fails unless it was ready. */
+/* Waits until the kernel is ready. If it has failed: the status and the words of what stopped it. In a child of fork()
+ * it fails unless the kernel was ready. */
 KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel);
 
 /* A binary that the engine was asked for. A prepared kernel may have several: their rows follow each other. */
@@ -539,8 +540,7 @@ typedef struct kernelwright_row_op_tensors {
   int64_t lse_stride, lse_head_stride; /* of all three, from one row to the next, and from one head; 0: no gap */
 } kernelwright_row_op_tensors;
 
-/* Queues steps over rows on `stream`, as kernelwright_launch() does. kernelwright_prepare_json() prepares the kernel.
- */
+/* Queues steps over rows on `stream`, as kernelwright_launch() does. kernelwright_prepare_json() makes the kernel. */
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_row_op(const kernelwright_kernel* kernel,
                                                                 const kernelwright_row_op_tensors* tensors,
                                                                 void* stream);
@@ -573,7 +573,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_route_workspace_bytes(const ke
                                                                         const kernelwright_route_tensors* tensors,
                                                                         uint64_t* bytes);
 
-/* Queues the choice of experts on `stream`, as kernelwright_launch() does, of what kernelwright_prepare_json() gave. */
+/* Queues a choice of experts on `stream`, as kernelwright_launch() does. Its kernel is made as that of row_op is. */
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_route(const kernelwright_kernel* kernel,
                                                                const kernelwright_route_tensors* tensors, void* stream);
 
