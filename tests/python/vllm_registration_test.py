@@ -19,6 +19,11 @@ from kernelwright import _served
 
 HAS_GPU = torch.cuda.is_available()
 LOGGER = logging.getLogger("vllm.kernelwright")
+REGISTERED = ("import importlib, sys, types\n"
+              "for name in ('vllm._C_stable_libtorch', 'vllm._C'):\n"  # the platform of CUDA imports one, and has no use for it here
+              "    try: importlib.import_module(name)\n"
+              "    except ImportError: sys.modules[name] = types.ModuleType(name)\n"
+              "import kernelwright.vllm as plugin; plugin.register(); plugin.register()\n")
 
 
 class OfAttention(unittest.TestCase):
@@ -43,11 +48,8 @@ class OfAttention(unittest.TestCase):
         self.assertEqual(found, kernelwright.vllm.OF_VLLM)
         self.assertIn("vLLM 0.99.1 is not one of", log)
 
-    LATENT = ("import importlib, sys, torch, types\n"
-              "for name in ('vllm._C_stable_libtorch', 'vllm._C'):\n"  # the platform of CUDA imports one, and has no use for it here
-              "    try: importlib.import_module(name)\n"
-              "    except ImportError: sys.modules[name] = types.ModuleType(name)\n"
-              "import kernelwright.vllm as plugin; plugin.register(); plugin.register(); "
+    LATENT = (REGISTERED +
+              "import torch; "
               "from vllm.platforms import cuda, interface; from vllm.v1.attention.selector import AttentionSelectorConfig as C; "
               "from vllm.v1.attention.backends.registry import AttentionBackendEnum as B\n"
               "class Platform(cuda.CudaPlatformBase):\n"
@@ -107,11 +109,7 @@ class OfAttention(unittest.TestCase):
 
 
 class OfLayers(unittest.TestCase):
-    CODE = ("import importlib, sys, types\n"
-            "for name in ('vllm._C_stable_libtorch', 'vllm._C'):\n"  # the platform of CUDA imports one, and has no use for it here
-            "    try: importlib.import_module(name)\n"
-            "    except ImportError: sys.modules[name] = types.ModuleType(name)\n"
-            "import kernelwright.vllm as plugin; plugin.register(); plugin.register()\n"
+    CODE = (REGISTERED +
             "from vllm import envs; from vllm.model_executor.kernels import linear; from vllm.platforms import PlatformEnum\n"
             "from vllm.model_executor.model_loader.base_loader import BaseModelLoader\n"
             "print([k.__name__ for k in linear._POSSIBLE_FP8_KERNELS[PlatformEnum.CUDA]][0], "
