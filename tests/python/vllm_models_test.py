@@ -31,6 +31,9 @@ MAKING = (2, 4) if layers.HAS_TOKENS else (0, 0)  # activations and norms that m
 
 
 def setUpModule():
+    global attention_of_ours
+    from kernelwright.vllm import attention as attention_of_ours
+
     layers.setUpModule()
 
 
@@ -59,7 +62,7 @@ class Models(unittest.TestCase):
                             device_config=DeviceConfig(device=layers.DEVICE),
                             compilation_config=CompilationConfig(mode=0, custom_ops=["none"]))
         default = torch.get_default_dtype()
-        backend = unittest.mock.patch.object(of_attention, "get_attn_backend", lambda *_, **__: layers.attention.KernelwrightBackend)
+        backend = unittest.mock.patch.object(of_attention, "get_attn_backend", lambda *_, **__: attention_of_ours.KernelwrightBackend)
         with set_current_vllm_config(config), backend, torch.device(layers.DEVICE):
             torch.set_default_dtype(dtype)
             try:
