@@ -15,7 +15,10 @@ import unittest.mock
 
 import torch
 import vllm
+import vllm_experts_test as of_experts
 import vllm_layers_test as of_layers
+import vllm_modules
+import vllm_registration_test as of_registration
 import vllm_test as of_attention
 
 import kernelwright
@@ -36,6 +39,9 @@ def engine(cache=None, compiles=False):
 def setUpModule():
     if HAS_LAYERS:
         of_layers.setUpModule()
+        from kernelwright.vllm import experts
+
+        of_experts.experts = experts
 
 
 class Served(unittest.TestCase):
@@ -48,8 +54,8 @@ class Served(unittest.TestCase):
 
     def use(self, given):
         self.served.use(given)
-        self.enterContext(unittest.mock.patch.object(of_attention, "DEVICE", "cpu"))
-        self.enterContext(unittest.mock.patch.object(of_layers, "DEVICE", "cpu"))
+        for module in (of_attention, of_experts, of_layers, vllm_modules):
+            self.enterContext(unittest.mock.patch.object(module, "DEVICE", "cpu"))
         self.enterContext(unittest.mock.patch("kernelwright.vllm.attention.here", lambda: ("cpu", 0)))
         return given
 
@@ -202,9 +208,9 @@ class Layers(Served):
     def test_experts_and_products_stay_vllms(self):
         from kernelwright.vllm import products
 
-        layer, _ = of_layers.Experts.layer(of_layers.Experts())
+        layer, _ = of_experts.Experts().layer()
         before, method = layer.w13_weight.clone(), layer.quant_method
-        taken, left = of_layers.experts.serve_experts(torch.nn.ModuleDict({"experts": layer}))
+        taken, left = of_experts.experts.serve_experts(torch.nn.ModuleDict({"experts": layer}))
         self.assertEqual(taken, {})
         self.assertIn("/nowhere", left["experts"])
         self.assertIs(layer.quant_method, method)
@@ -276,7 +282,7 @@ class Registration(unittest.TestCase):
         self.assertEqual(self.register(self.CODE + ask, KERNELWRIGHT_VLLM="prefer"), ("True", []))
 
     def test_prefer_leaves_latent_attention_to_vllm_where_nothing_compiles(self):
-        ask = of_attention.Registration.LATENT + "torch.cuda.is_initialized = lambda: True\nprint(ask(None))"
+        ask = of_registration.OfAttention.LATENT + "torch.cuda.is_initialized = lambda: True\nprint(ask(None))"
         found, lines = self.register(ask, KERNELWRIGHT_VLLM="prefer", KERNELWRIGHT_NVRTC="/nowhere")
         self.assertIn("No valid attention backend", found, "vLLM chooses among its own")
         self.assertEqual(len(lines), 1, lines)
