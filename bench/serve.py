@@ -15,7 +15,14 @@ With `--online`, requests arrive behind the rounds at random at each of the rate
 `--input` and `--tokens`. TTFT is the time from a request's arrival to its first token, TPOT the mean time between the tokens
 behind it. A share `--cancel` of the clients leaves after a part of its tokens. `--steps` tells what a bad latency was spent on: the
 slowest steps of each rate, and quantiles of steps with and without prompts. `--profile-online` has the time of each kernel while
-the last quarter of the last rate's requests arrive, in a run of its own.
+the last quarter of the last rate's requests arrive, in a run of its own. Both tables of kernels have the arm in their name.
+
+With `--together GIB`, both arms start at the same time, side by side on the GPU, each with a cache of so many GiB. Once both have
+started, they measure in turn: a round of one, the same round of the other. That takes half the time, but start-up times are longer
+than those of one arm alone.
+
+same_first_tokens is the share of prompts whose first token is that of vLLM's own arm. Where all weights are of 16 bits, their size
+makes each layer count, so that a wrong one shows. Rounding changes some tokens. Other models have vLLM's dummies, and no such column.
 
 sealed_misses counts kernels of ours that were missing while a row was measured, and jit_compiles those that Triton compiled then,
 on all ranks. vLLM's own monitor of such compiles can only warn. With `--gpus`, the model lies on several GPUs by tensor parallelism.
@@ -23,6 +30,7 @@ Our arm fails if either count is not zero, or if ranks have different kernels. v
 status: 0, 1 if an arm failed.
 """
 import argparse
+import concurrent.futures
 import csv
 import hashlib
 import json
@@ -34,59 +42,16 @@ import sys
 import tempfile
 import time
 
-from serve_watch import Profile, Steps, percentile, write_steps
+from serve_models import MODELS, WEIGHTS, comparable, fill
+from serve_watch import Profile, Steps, Turns, percentile, write_steps
 
 BACKENDS = {"vllm": None, "kernelwright": "CUSTOM"}
-LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5,
-         "torch_dtype": "bfloat16", "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
-         "max_position_embeddings": 8192}
-QWEN3 = LLAMA | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
-                 "vocab_size": 151936, "head_dim": 128, "attention_bias": False}
-WEIGHTS = {"bf16": {}, "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
-           "fp8-blocks": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}}
-YARN = {"rope_type": "yarn", "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096}
-MODELS = {
-    "llama-3-8b": LLAMA | {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
-                           "num_hidden_layers": 32, "vocab_size": 128256, "rope_theta": 500000.0},
-    "qwen3-8b": QWEN3 | {"hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8,
-                         "num_hidden_layers": 36},
-    "qwen3-30b-a3b": QWEN3 | {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048,
-                              "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
-                              "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "num_attention_heads": 32,
-                              "num_key_value_heads": 4, "num_hidden_layers": 48},
-    "gemma-3-12b": {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_size": 3840,
-                    "intermediate_size": 15360, "num_attention_heads": 16, "num_key_value_heads": 8, "num_hidden_layers": 48,
-                    "head_dim": 256, "vocab_size": 262208, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6,
-                    "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "sliding_window": 1024, "query_pre_attn_scalar": 256,
-                    "sliding_window_pattern": 6, "hidden_activation": "gelu_pytorch_tanh", "torch_dtype": "bfloat16",
-                    "bos_token_id": 2, "eos_token_id": 1, "tie_word_embeddings": True},
-    # Weights of experts are mxfp4, which are left to vLLM.
-    "gpt-oss-20b": LLAMA | {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": 2880,
-                            "intermediate_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
-                            "num_hidden_layers": 24, "num_local_experts": 32, "num_experts_per_tok": 4, "experts_per_token": 4,
-                            "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 12, "vocab_size": 201088,
-                            "attention_bias": True, "swiglu_limit": 7.0, "rope_theta": 150000,
-                            "rope_scaling": YARN | {"factor": 32.0, "truncate": False}, "max_position_embeddings": 131072,
-                            "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
-                                "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}},
-    # Four of 61 layers, one of them dense, so that one GPU holds them.
-    "deepseek-v3-cut": LLAMA | {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": 7168,
-                                "intermediate_size": 18432, "moe_intermediate_size": 2048, "n_routed_experts": 256,
-                                "n_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 8, "topk_group": 4,
-                                "topk_method": "noaux_tc", "scoring_func": "sigmoid", "norm_topk_prob": True,
-                                "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "moe_layer_freq": 1,
-                                "num_hidden_layers": 4, "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536,
-                                "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-                                "vocab_size": 129280, "rms_norm_eps": 1e-6, "rope_theta": 10000, "attention_bias": False,
-                                "rope_scaling": YARN | {"factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0},
-                                "max_position_embeddings": 163840},
-}
-SETTINGS = ("model", "weights", "kv", "take", "gpus", "prompts", "tokens", "blocks")  # of both arms, as options have them
+SETTINGS = ("model", "weights", "kv", "take", "gpus", "prompts", "tokens", "blocks", "together")  # of both arms, as options have them
 ONLINE_SETTINGS = ("requests", "cancel")
 MEASURED = ("output_tokens_s", "decode_tokens_s", "prefill_s")
 LATENCIES = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
 COMPILES = ("sealed_misses", "jit_compiles")
-COLUMNS = (*SETTINGS, "arm", "start", "start_up_s", "input", "round", "total_s", *MEASURED, *COMPILES)
+COLUMNS = (*SETTINGS, "arm", "start", "start_up_s", "input", "round", "total_s", *MEASURED, *COMPILES, "same_first_tokens")
 ONLINE_COLUMNS = ("rate", *ONLINE_SETTINGS, *LATENCIES, "cancelled", "preemptions", "gpu_growth_mb", "host_growth_mb")
 
 
@@ -107,18 +72,22 @@ def arguments():
     parser.add_argument("--requests", type=int, default=320, help="with --online: of each rate")
     parser.add_argument("--cancel", type=float, default=0.0, help="with --online: the share of requests that are cancelled")
     parser.add_argument("--blocks", type=int, default=0, help="of the cache, so that few make vLLM preempt requests; 0: as many as fit")
+    parser.add_argument("--together", type=int, default=0, metavar="GIB",
+                        help="both arms start at the same time and measure in turn; GiB of the cache of each. 0: one behind the other")
     parser.add_argument("--starts", type=int, default=1, help="processes of each arm")
     parser.add_argument("--eager", action="store_true", help="no graphs and no torch.compile")
     parser.add_argument("--arm", choices=BACKENDS, help="this arm alone, in this process")
-    parser.add_argument("--profile", metavar="FILE.csv", help="with --arm: time of each kernel in one round more")
+    parser.add_argument("--turns", default="", metavar="FILE", help="with --together: the file to lock, for others who take turns")
+    parser.add_argument("--profile", metavar="FILE.csv", help="time of each kernel in one round more")
     parser.add_argument("--steps", metavar="FILE.csv", help="with --online: the slowest steps, and quantiles of all")
-    parser.add_argument("--profile-online", metavar="FILE.csv", help="with --arm and --online: time of each kernel in one run more")
+    parser.add_argument("--profile-online", metavar="FILE.csv", help="with --online: time of each kernel in one run more")
     parser.add_argument("--output", metavar="FILE.csv")
     return parser.parse_args()
 
 
 def serve(given):
     """One arm: its rows, as dicts, and why it has failed nevertheless."""
+    turns = Turns(given.turns)
     config = dict(MODELS[given.model])
     if given.layers:
         config["num_hidden_layers"] = given.layers
@@ -133,14 +102,19 @@ def serve(given):
         file.write(told)
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # so that the counters of kernels can be read here
     from vllm import LLM, SamplingParams
+    if comparable(given.model, given.weights):
+        from vllm.model_executor.model_loader import dummy_loader
+        dummy_loader.initialize_dummy_weights = fill
     start = time.perf_counter()
     backend = BACKENDS[given.arm]
     lengths = [int(length) for length in given.input.split(",")]
     longest = max(*lengths, lengths[0] * 3 // 2 if given.online else 0) + given.tokens * (3 if given.online else 2) // 2 + 16
     llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=longest,
-              gpu_memory_utilization=0.85, disable_log_stats=True, enforce_eager=given.eager, enable_prefix_caching=False,
+              disable_log_stats=True, enforce_eager=given.eager, enable_prefix_caching=False,
               tensor_parallel_size=given.gpus,
               kv_cache_dtype=given.kv, num_gpu_blocks_override=given.blocks or None,
+              **({"gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": given.together << 30} if given.together
+                 else {"gpu_memory_utilization": 0.85}),
               **({"attention_backend": backend} if backend else {}))
     start_up = time.perf_counter() - start
     if given.arm == "kernelwright":
@@ -151,6 +125,7 @@ def serve(given):
     source = random.Random(0)
 
     def seconds(length, tokens):
+        """Of a round, and its first tokens."""
         prompts = [{"prompt_token_ids": [source.randrange(10, 100000) for _ in range(length)]} for _ in range(given.prompts)]
         how = SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=0.0, detokenize=False)
         begin = time.perf_counter()
@@ -158,31 +133,39 @@ def serve(given):
         took = time.perf_counter() - begin
         if any(len(result.outputs[0].token_ids) != tokens for result in results):
             raise RuntimeError("an answer has another number of tokens than was asked for")
-        return took
+        return took, [result.outputs[0].token_ids[0] for result in results]
     rows, of_arm = [], {"arm": given.arm, "start_up_s": round(start_up, 1)}
     llm.collective_rpc(watch_triton)
     compiles = Compiles(given.arm, llm.collective_rpc)
     for length in lengths if given.rounds else ():
         for number in range(given.rounds + 1):
-            compiles.begin()
-            total, prefill = seconds(length, given.tokens), seconds(length, 1)
+            with turns:
+                compiles.begin()
+                (total, first), (prefill, _) = seconds(length, given.tokens), seconds(length, 1)
             if number:  # the first warms up
                 rows.append(of_arm | {"input": length, "round": number, "total_s": round(total, 4), "prefill_s": round(prefill, 4),
-                                      "output_tokens_s": round(given.prompts * given.tokens / total),
+                                      "output_tokens_s": round(given.prompts * given.tokens / total), "first_tokens": first,
                                       "decode_tokens_s": round(given.prompts * (given.tokens - 1) / (total - prefill))} | compiles.row())
     if given.online:
-        Online(llm.llm_engine, given, lengths[0], 16, 0).run()  # warms up
-        for rate in map(float, given.online.split(",")):
-            compiles.begin()
-            rows.append(of_arm | {"input": lengths[0]} | Online(llm.llm_engine, given, lengths[0], given.requests, rate).run()
-                        | compiles.row())
+        with turns:
+            Online(llm.llm_engine, given, lengths[0], 16, 0).run()  # warms up
+        rates = list(map(float, given.online.split(",")))
+        for number, rate in enumerate(rates):
+            number = rates[:number].count(rate)
+            with turns:
+                compiles.begin()
+                rows.append(of_arm | {"input": lengths[0]} | Online(llm.llm_engine, given, lengths[0], given.requests, rate, number).run()
+                            | compiles.row())
         if given.profile_online:
-            Online(llm.llm_engine, given, lengths[0], given.requests, rate, Profile()).run(given.profile_online)
+            with turns:
+                Online(llm.llm_engine, given, lengths[0], given.requests, rate, number, Profile()).run(
+                    of_arm_alone(given.profile_online, given.arm))
     if given.profile:
-        of_round = Profile()
-        of_round.start()
-        seconds(lengths[0], given.tokens)
-        of_round.write(given.profile)
+        with turns:
+            of_round = Profile()
+            of_round.start()
+            seconds(lengths[0], given.tokens)
+            of_round.write(of_arm_alone(given.profile, given.arm))
     return rows, compiles.faults + (faults_of_ranks(llm.collective_rpc(kernels_of_rank)) if given.arm == "kernelwright" else [])
 
 
@@ -254,11 +237,12 @@ class Request:
 
 
 class Online:
-    """Requests to one engine at a rate; 0: all at once. Two arms get the same requests. profile: of the last quarter of them."""
+    """Requests to one engine at a rate; 0: all at once. Two arms get the same requests. number: how often the rate came
+    before, so that it has other requests when it comes again. profile: of the last quarter of them."""
 
-    def __init__(self, engine, given, length, count, rate, profile=None):
+    def __init__(self, engine, given, length, count, rate, number=0, profile=None):
         self.engine, self.rate, self.cancel, self.profile = engine, rate, given.cancel, profile
-        source, at, self.requests = random.Random(count), 0.0, []
+        source, at, self.requests = random.Random(count + 1_000_003 * number), 0.0, []
         for _ in range(count):
             at += source.expovariate(rate) if rate else 0.0
             self.requests.append(Request(source, given, length, at))
@@ -330,12 +314,28 @@ def steps_of(rows):
     return [{name: row.get(name, "") for name in ("arm", "start", "rate")} | step for row in rows for step in row.pop("steps", ())]
 
 
-def child(given, arm):
+def compare(rows, tells):
+    """Takes the first tokens out of the rows of rounds. tells: our arm's rows get the share that vLLM's own arm has, too."""
+    found = {(row["arm"], row["start"], row["input"], row["round"]): row.pop("first_tokens") for row in rows if "first_tokens" in row}
+    for row in rows:
+        ours, own = (found.get((arm, row["start"], row["input"], row.get("round"))) for arm in ("kernelwright", "vllm"))
+        if tells and row["arm"] == "kernelwright" and ours and own:
+            row["same_first_tokens"] = round(sum(map(int.__eq__, ours, own)) / len(own), 3)
+
+
+def of_arm_alone(path, arm):
+    stem, end = os.path.splitext(path)
+    return f"{stem}-{arm}{end}"
+
+
+def child(given, arm, turns=""):
     """The rows of one arm from a process of its own, and whether it ended well."""
     words = [sys.executable, os.path.abspath(__file__), "--arm", arm]
     for name in (*SETTINGS, *ONLINE_SETTINGS, "input", "online", "rounds"):
         words.append(f"--{name}={getattr(given, name)}")
     words += ["--steps=-"] if given.steps else []
+    words += [f"--turns={turns}"] * bool(turns)
+    words += [f"--{name}={path}" for name, path in (("profile", given.profile), ("profile-online", given.profile_online)) if path]
     words += (["--layers", str(given.layers)] if given.layers else []) + (["--eager"] if given.eager else [])
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -360,10 +360,13 @@ def main():
     rows, fine = [], True
     settings = {name: getattr(given, name) for name in SETTINGS}
     for start in range(given.starts):
-        for arm in list(BACKENDS)[::-1 if start % 2 else 1]:
-            found, well = child(given, arm)
-            fine = fine and well
-            rows += [settings | {"start": start} | row for row in found]
+        arms = list(BACKENDS)[::-1 if start % 2 else 1]
+        with concurrent.futures.ThreadPoolExecutor(len(arms) if given.together else 1) as pool, tempfile.NamedTemporaryFile() as file:
+            turns = given.together and (given.turns or file.name)
+            for found, well in pool.map(lambda arm: child(given, arm, turns), arms):
+                fine = fine and well
+                rows += [settings | {"start": start} | row for row in found]
+    compare(rows, comparable(given.model, given.weights))
     steps = steps_of(rows)
     if given.steps:
         write_steps(given.steps, steps)

@@ -1,8 +1,9 @@
 """What bench/serve.py looks at while requests are served: the steps that its scheduler makes, and the time of kernels. It holds up
-no step, and waits for no GPU.
+no step, and waits for no GPU. Turns is for two arms on one GPU.
 """
 import contextlib
 import csv
+import fcntl
 import time
 
 SLOWEST = 20
@@ -73,6 +74,8 @@ class Profile:
 
     def __init__(self):
         from torch.profiler import ProfilerActivity, profile
+        with profile(activities=[ProfilerActivity.CUDA]):
+            pass  # the first one takes seconds, which requests would wait for
         self._profiler = profile(activities=[ProfilerActivity.CUDA])
 
     def start(self):
@@ -88,3 +91,30 @@ class Profile:
                 if row.self_device_time_total > 0:
                     writer.writerow((row.key[:160], row.count, round(row.self_device_time_total / 1e3, 3),
                                      round(row.self_device_time_total / row.count, 2)))
+
+
+class Turns:
+    """`with turns:` is left to one process at a time, and to none before all of them have started or ended. Each makes a Turns ahead
+    of its start, all with the same file."""
+
+    def __init__(self, path):
+        """path: "" for a process that has nobody beside it."""
+        self._file = open(path, "a") if path else None
+        self._lock(fcntl.LOCK_SH)  # who has started waits for all who hold this
+
+    def _lock(self, how):
+        if self._file:
+            fcntl.flock(self._file, how)
+
+    def __enter__(self):
+        self._lock(fcntl.LOCK_UN)
+        self._lock(fcntl.LOCK_EX)
+
+    def __exit__(self, *_):
+        self._lock(fcntl.LOCK_UN)
+        if self._file:
+            time.sleep(0.1)  # whoever waits goes first
+
+    def end(self):
+        """As if the process had ended."""
+        self._file.close()

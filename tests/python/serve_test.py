@@ -7,12 +7,15 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import types
 import unittest
 import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import serve
+import serve_models
 import serve_watch
 
 
@@ -72,6 +75,50 @@ class StepsOfAScheduler(unittest.TestCase):
                 found = list(csv.DictReader(file))
         self.assertEqual(len(found), 28)
         self.assertEqual((found[8]["arm"], found[8]["rate"], found[8]["what"], found[8]["tokens"]), ("vllm", "8.0", "slowest", "2"))
+
+
+class TurnsOfArms(unittest.TestCase):
+    def test_nobody_measures_before_all_have_started_and_then_they_take_turns(self):
+        done = []
+        with tempfile.NamedTemporaryFile() as file:
+            turns = {name: serve_watch.Turns(file.name) for name in ("a", "b", "ends early")}
+
+            def arm(name, starts_for):
+                time.sleep(starts_for)
+                done.append(name + " has started")
+                for _ in range(3):
+                    with turns[name]:
+                        done.append(name)
+                        time.sleep(0.01)
+                        done.append(name)
+            arms = [threading.Thread(target=arm, args=given) for given in (("a", 0.0), ("b", 0.3))]
+            for each in arms:
+                each.start()
+            time.sleep(0.6)
+            self.assertEqual(done, ["a has started", "b has started"], "one of three still starts")
+            turns["ends early"].end()
+            for each in arms:
+                each.join(10)
+        for each in ("a", "b"):
+            turns[each].end()
+        self.assertIn("".join(done[2:]), ("aabb" * 3, "bbaa" * 3))
+
+
+class Weights(unittest.TestCase):
+    def test_quantised_weights_and_tied_embeddings_are_not_compared(self):
+        self.assertTrue(serve_models.comparable("qwen3-8b", "bf16"))
+        for name, weights in (("qwen3-8b", "fp8"), ("gpt-oss-20b", "bf16"), ("gemma-3-12b", "bf16")):
+            self.assertFalse(serve_models.comparable(name, weights), name)
+
+    def test_rows_of_ours_get_the_share_of_equal_first_tokens(self):
+        def rows():
+            return [{"arm": arm, "start": 0, "input": 512, "round": number, "first_tokens": [1, 2, 3, 4 + (number == 2 and arm == "vllm")]}
+                    for arm in serve.BACKENDS for number in (1, 2)] + [{"arm": "kernelwright", "start": 0, "input": 512, "rate": 8.0}]
+        compared, others = rows(), rows()
+        serve.compare(compared, True)
+        serve.compare(others, False)
+        self.assertEqual([row.get("same_first_tokens") for row in compared], [None, None, 1.0, 0.75, None])
+        self.assertFalse(any("first_tokens" in row for row in compared) or any("same_first_tokens" in row for row in others))
 
 
 class CompilesOfRanks(unittest.TestCase):
@@ -157,6 +204,24 @@ class Arms(unittest.TestCase):
         self.assertEqual([(row["arm"], row["jit_compiles"], row["sealed_misses"]) for row in rows], [("vllm", "1", "0"), ("kernelwright", "1", "0")])
         self.assertEqual([(row["arm"], row["rate"], row["tokens"], row["ms"]) for row in steps],
                          [("vllm", "8.0", "5", "3.0"), ("kernelwright", "8.0", "5", "3.0")])
+
+    def test_arms_that_start_together_share_a_file_and_have_tables_of_their_own(self):
+        both, seen = threading.Barrier(2, timeout=10), []
+
+        def run(words, **_):
+            both.wait()  # one behind the other, this would never end
+            seen.append([word for word in words if word.startswith(("--turns=", "--together=", "--profile-online="))])
+            return subprocess.CompletedProcess(words, 0, json.dumps(self.ROW | {"arm": words[words.index("--arm") + 1]}))
+        with unittest.mock.patch.object(subprocess, "run", run), tempfile.TemporaryDirectory() as folder:
+            code, _ = self.main("--rounds", "0", "--online", "8", "--steps", folder + "/steps.csv", "--output", folder + "/rows.csv",
+                                "--together", "24", "--profile-online", "kernels.csv")
+            rows = list(csv.DictReader(pathlib.Path(folder, "rows.csv").read_text().splitlines()))
+        self.assertEqual((code, [row["together"] for row in rows]), (0, ["24", "24"]))
+        self.assertEqual({row["arm"] for row in rows}, {"vllm", "kernelwright"})
+        self.assertEqual((len(seen[0]), seen[0]), (3, seen[1]))
+        self.assertEqual(seen[0][::2], ["--together=24", "--profile-online=kernels.csv"])
+        self.assertGreater(len(seen[0][1]), len("--turns="))
+        self.assertEqual(serve.of_arm_alone("a.b/kernels.csv", "vllm"), "a.b/kernels-vllm.csv")
 
 
 if __name__ == "__main__":

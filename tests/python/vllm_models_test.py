@@ -164,6 +164,17 @@ class Models(unittest.TestCase):
         self.check_taken(model, config, want, 1.1 * apart, "serves 8 linear layers of fp8, %d of them" % MAKING[0],
                          "serves 5 norms, %d of them make the tokens" % MAKING[1])
 
+    def test_a_wrong_attention_changes_first_tokens_with_the_weights_of_our_bench(self):
+        model, config = self.make("llama-3-8b", F32)
+        serve.fill(model)
+        right = self.logits(model, config).argmax(-1)
+        for module in model.modules():
+            if type(module).__name__ == "Attention":
+                module.forward = lambda query, *_, **__: torch.zeros_like(query)
+        wrong = self.logits(model, config).argmax(-1)
+        self.assertLess((wrong == right).double().mean().item(), 0.2)
+        self.assertGreater(len(set(right.tolist())), TOKENS // 2, "each prompt has its own")
+
     def test_llama_with_fp8_weights(self):
         self.check_fp8("fp8")
 
