@@ -135,6 +135,11 @@ def serve(given):
             raise RuntimeError("an answer has another number of tokens than was asked for")
         return took, [result.outputs[0].token_ids[0] for result in results]
     rows, of_arm = [], {"arm": given.arm, "start_up_s": round(start_up, 1)}
+
+    def add(row):
+        rows.append(of_arm | row | compiles.row())
+        told = {name: value for name, value in rows[-1].items() if not isinstance(value, list)}
+        print(json.dumps(told), file=sys.stderr, flush=True)  # for whoever waits, or ends this run
     llm.collective_rpc(watch_triton)
     compiles = Compiles(given.arm, llm.collective_rpc)
     for length in lengths if given.rounds else ():
@@ -143,9 +148,9 @@ def serve(given):
                 compiles.begin()
                 (total, first), (prefill, _) = seconds(length, given.tokens), seconds(length, 1)
             if number:  # the first warms up
-                rows.append(of_arm | {"input": length, "round": number, "total_s": round(total, 4), "prefill_s": round(prefill, 4),
-                                      "output_tokens_s": round(given.prompts * given.tokens / total), "first_tokens": first,
-                                      "decode_tokens_s": round(given.prompts * (given.tokens - 1) / (total - prefill))} | compiles.row())
+                add({"input": length, "round": number, "total_s": round(total, 4), "prefill_s": round(prefill, 4),
+                     "output_tokens_s": round(given.prompts * given.tokens / total), "first_tokens": first,
+                     "decode_tokens_s": round(given.prompts * (given.tokens - 1) / (total - prefill))})
     if given.online:
         with turns:
             Online(llm.llm_engine, given, lengths[0], 16, 0).run()  # warms up
@@ -154,8 +159,7 @@ def serve(given):
             number = rates[:number].count(rate)
             with turns:
                 compiles.begin()
-                rows.append(of_arm | {"input": lengths[0]} | Online(llm.llm_engine, given, lengths[0], given.requests, rate, number).run()
-                            | compiles.row())
+                add({"input": lengths[0]} | Online(llm.llm_engine, given, lengths[0], given.requests, rate, number).run())
         if given.profile_online:
             with turns:
                 Online(llm.llm_engine, given, lengths[0], given.requests, rate, number, Profile()).run(

@@ -15,7 +15,8 @@ class Steps:
     """The steps of a scheduler of vLLM's from watch() on: how many tokens and requests each had, and its milliseconds.
 
     A step begins when the result of the step ahead of it arrives, or when it is scheduled, if that is later: vLLM schedules a step
-    while another one runs. It ends when its own result arrives."""
+    while another one runs. It ends when its own result arrives. Where all of its requests were cancelled, nobody asks for that before
+    the next request, so the step has no time."""
 
     def __init__(self, clock=time.perf_counter):
         self.clock, self.found = clock, []
@@ -33,10 +34,11 @@ class Steps:
 
         def updated(output, *given, **named):
             nonlocal last
+            waited_for = any(name in scheduler.requests for name in output.num_scheduled_tokens)
             result = update(output, *given, **named)
             now, tokens = self.clock(), output.num_scheduled_tokens.values()
-            if tokens:
-                start = max(last, began.pop(id(output), last))
+            start = max(last, began.pop(id(output), last))
+            if waited_for:
                 self.found.append({"at_s": round(start - begin, 4), "tokens": sum(tokens), "prompt_tokens": sum(n for n in tokens if n > 1),
                                    "running": len(tokens), "waiting": len(scheduler.waiting), "ms": round(1e3 * (now - start), 3)})
             last = now
