@@ -251,10 +251,10 @@ class Online:
             at += source.expovariate(rate) if rate else 0.0
             self.requests.append(Request(source, given, length, at))
 
-    def run(self, profile_path=None):
+    def run(self, profile_path=None, clock=time.perf_counter):
         """A row: latencies, by how much memory grew, and the steps."""
         scheduler = self.engine.engine_core.engine_core.scheduler
-        with Steps().watch(scheduler) as steps:
+        with Steps(clock).watch(scheduler) as steps:
             row = self.serve(scheduler)
         if profile_path:
             self.profile.write(profile_path)

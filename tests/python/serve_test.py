@@ -15,6 +15,7 @@ import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import serve
+import serve_bursts
 import serve_models
 import serve_watch
 
@@ -77,6 +78,31 @@ class StepsOfAScheduler(unittest.TestCase):
                 found = list(csv.DictReader(file))
         self.assertEqual(len(found), 28)
         self.assertEqual((found[8]["arm"], found[8]["rate"], found[8]["what"], found[8]["tokens"]), ("vllm", "8.0", "slowest", "2"))
+
+
+class RequestsOnline(unittest.TestCase):
+    """serve.Online, with a model of vLLM's engine."""
+
+    GIVEN = types.SimpleNamespace(rate=48.0, requests=100, cancel=0.2, input=64, tokens=16)
+
+    def row(self, number=0, token=10e-6, **more):
+        return serve_bursts.latencies(types.SimpleNamespace(**vars(self.GIVEN) | more), lambda tokens, requests: 2e-3 + token * tokens, number)
+
+    def test_latencies_are_those_of_the_steps(self):
+        row = self.row(rate=1.0, token=0.0, cancel=0.0)  # each request is alone, and each step takes 2 ms
+        self.assertEqual([row["tpot_p50_ms"], row["tpot_p99_ms"], row["cancelled"], row["preemptions"]], [2.0, 2.0, 0, 0])
+        self.assertTrue(2.0 <= row["ttft_p50_ms"] <= 3.1, row)  # the loop looks for arrivals each millisecond
+        self.assertTrue(all(step["ms"] == 2.0 for step in row["steps"]), row)
+        self.assertGreater(self.row()["cancelled"], 5)
+
+    def test_both_arms_get_the_same_requests_and_a_rate_that_comes_again_has_others(self):
+        self.assertEqual(self.row(), self.row())
+        self.assertNotEqual(self.row()["ttft_p99_ms"], self.row(1)["ttft_p99_ms"])
+
+    def test_longer_steps_have_longer_latencies(self):
+        short, long = self.row(), self.row(token=100e-6)
+        for name in serve.LATENCIES:
+            self.assertLess(short[name], long[name], name)
 
 
 class TurnsOfArms(unittest.TestCase):
