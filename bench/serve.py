@@ -22,7 +22,8 @@ started, they measure in turn: a round of one, the same round of the other. That
 than those of one arm alone.
 
 same_first_tokens is the share of prompts whose first token is that of vLLM's own arm. Where all weights are of 16 bits, their size
-makes each layer count, so that a wrong one shows. Rounding changes some tokens. Other models have vLLM's dummies, and no such column.
+makes each layer count, so that a wrong one shows. Rounding changes some tokens. Models with other weights or with tied embeddings, and
+models on several GPUs, have no such column.
 
 sealed_misses counts kernels of ours that were missing while a row was measured, and jit_compiles those that Triton compiled then,
 on all ranks. vLLM's own monitor of such compiles can only warn. With `--gpus`, the model lies on several GPUs by tensor parallelism.
@@ -102,7 +103,7 @@ def serve(given):
         file.write(told)
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # so that the counters of kernels can be read here
     from vllm import LLM, SamplingParams
-    if comparable(given.model, given.weights):
+    if comparable(given):
         from vllm.model_executor.model_loader import dummy_loader
         dummy_loader.initialize_dummy_weights = fill
     start = time.perf_counter()
@@ -370,7 +371,7 @@ def main():
             for found, well in pool.map(lambda arm: child(given, arm, turns), arms):
                 fine = fine and well
                 rows += [settings | {"start": start} | row for row in found]
-    compare(rows, comparable(given.model, given.weights))
+    compare(rows, comparable(given))
     steps = steps_of(rows)
     if given.steps:
         write_steps(given.steps, steps)

@@ -65,7 +65,8 @@ def fill(model, config=None):
                 weight.normal_(0, weight.shape[-1] ** -0.5, generator=generator)
 
 
-def comparable(name, weights):
-    """Whether first tokens tell of all layers: weights are of 16 bits, and logits do not come from the embeddings, which would name the
-    last token again."""
-    return weights == "bf16" and "quantization_config" not in MODELS[name] and not MODELS[name]["tie_word_embeddings"]
+def comparable(given):
+    """Whether first tokens tell of all layers: fill() serves, which knows weights of 16 bits and this process alone, and logits do not
+    come from the embeddings, which would name the last token again. given: the options of bench/serve.py."""
+    model = MODELS[given.model]
+    return given.weights == "bf16" and given.gpus == 1 and "quantization_config" not in model and not model["tie_word_embeddings"]

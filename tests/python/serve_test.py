@@ -133,10 +133,11 @@ class TurnsOfArms(unittest.TestCase):
 
 
 class Weights(unittest.TestCase):
-    def test_quantised_weights_and_tied_embeddings_are_not_compared(self):
-        self.assertTrue(serve_models.comparable("qwen3-8b", "bf16"))
-        for name, weights in (("qwen3-8b", "fp8"), ("gpt-oss-20b", "bf16"), ("gemma-3-12b", "bf16")):
-            self.assertFalse(serve_models.comparable(name, weights), name)
+    def test_quantised_weights_tied_embeddings_and_other_processes_are_not_compared(self):
+        def comparable(model="qwen3-8b", weights="bf16", gpus=1):
+            return serve_models.comparable(types.SimpleNamespace(model=model, weights=weights, gpus=gpus))
+        self.assertTrue(comparable())
+        self.assertFalse(comparable(weights="fp8") or comparable("gpt-oss-20b") or comparable("gemma-3-12b") or comparable(gpus=2))
 
     def test_rows_of_ours_get_the_share_of_equal_first_tokens(self):
         def rows():
