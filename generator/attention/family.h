@@ -175,7 +175,8 @@ inline contract::HopperShape hopper_shape_of(const AttentionSpec& spec) {
           .kv_bytes = bits_of(spec.kv) / 8,
           .column_slab = spec.v_columns ? contract::column_slab_bytes(spec.block_n, spec.page_size) : 0,
           .rope_depth = spec.rope_width,
-          .keeps_halves = spec.promotes_runs() && contract::halves_in_shared(spec.math_warpgroups)};
+          .keeps_halves = spec.promotes_runs() && contract::halves_in_shared(spec.math_warpgroups),
+          .splits_q = spec.splits_q()};
 }
 /// Whether warps of attention_sm90 make operands of fp8 (contract::kConvertingWarps).
 inline bool restages_keys(const AttentionSpec& spec) { return hopper_shape_of(spec).restages(); }

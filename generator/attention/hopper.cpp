@@ -129,10 +129,10 @@ void check_fp8(const AttentionSpec& spec, Violations& violations) {
     refuse("num_mma_stages", fmt::format("{}: tiles of {} are {} whole; 1 would do", spec.num_mma_stages, kv, done));
   if (spec.num_qk_stages > 1)
     refuse("num_qk_stages", fmt::format("{}: tiles of {} are {} whole; 1 would do", spec.num_qk_stages, kv, done));
-  if (!converts_keys(spec) && spec.kv_ring == KvRing::kShared)
-    refuse("kv_ring",
-           fmt::format("\"shared\": {}; \"split\" would do",
-                       spec.v_columns ? "rows of ones stay behind the values of each slot"
+  if ((!converts_keys(spec) || spec.splits_q()) && spec.kv_ring == KvRing::kShared)
+    refuse("kv_ring", fmt::format("\"shared\": {}; \"split\" would do",
+                                  spec.v_columns && !spec.splits_q()
+                                      ? "rows of ones stay behind the values of each slot"
                                       : fmt::format("TMA fills the slots of keys, and warps those of {} values", kv)));
   if (!converts_keys(spec) && spec.block_n % value_key_step(spec) != 0)
     refuse("block_n",

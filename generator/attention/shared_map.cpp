@@ -147,7 +147,10 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
   const auto columns = [&](int slab, int bytes) {  // V as [depth][keys]
     return fmt::format("[{}][{}][{}]", shape.keys_row() / shape.q_bytes * bytes / slab, spec.head_dim_v, slab / bytes);
   };
-  const std::string k_tile = map.slabs(spec.block_n, qk);
+  const int key_slab = contract::slab_width(shape.key_swizzle());
+  const std::string k_tile = shape.splits_q ? fmt::format("[{}][{}][{}] {}", shape.key_row() / key_slab, spec.block_n,
+                                                          key_slab, to_string(spec.kv))
+                                            : map.slabs(spec.block_n, qk);
   if (shape.narrow()) {
     map.ring("keys", layout.keys, spec.num_kv_stages, layout.key_slot, k_tile);
     map.ring(shape.transposes() ? "values, transposed" : "values, in columns", layout.values, spec.num_kv_stages,
@@ -157,6 +160,8 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
                      1));
   } else if (spec.v_columns) {
     map.keys_and_values(layout, k_tile, columns(contract::converted_slab_bytes(spec.block_n), 2) + ", columns");
+  } else if (shape.splits_q) {
+    map.keys_and_values(layout, k_tile, map.slabs(spec.block_n, v));
   } else {
     map.keys_and_values(layout, spec.block_n, qk, v);
   }
@@ -175,12 +180,14 @@ std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
     const auto raw_tile = [&](int slabs) { return fmt::format("[{}][{}][{}]", slabs, spec.block_n, width / 2); };
     map.add("as they came full, empty", raw.full, 2 * raw.slots * contract::kBarrierBytes,
             fmt::format("{} mbarriers", 2 * raw.slots));
-    map.ring(shape.transposes() ? "values as they came" : "keys and values as they came", raw.tiles, raw.slots,
-             raw.slot,
-             shape.transposes() ? map.slabs(raw.keys, v)
-             : spec.v_columns   ? fmt::format("{} of K and {} of V in turn, {}", raw_tile(qk),
-                                              columns(shape.column_slab, 1), to_string(spec.kv))
-                                : fmt::format("{} {}, K and V in turn", raw_tile(std::max(qk, v)), to_string(spec.kv)));
+    map.ring(
+        shape.converts_keys() ? "keys and values as they came" : "values as they came", raw.tiles, raw.slots, raw.slot,
+        shape.transposes() ? map.slabs(raw.keys, v)
+        : shape.splits_q
+            ? fmt::format("{} {}", spec.v_columns ? columns(shape.column_slab, 1) : raw_tile(v), to_string(spec.kv))
+        : spec.v_columns ? fmt::format("{} of K and {} of V in turn, {}", raw_tile(qk), columns(shape.column_slab, 1),
+                                       to_string(spec.kv))
+                         : fmt::format("{} {}, K and V in turn", raw_tile(std::max(qk, v)), to_string(spec.kv)));
   }
   return map.regions();
 }

@@ -49,6 +49,10 @@ bool AttentionSpec::promotes() const {
   return form() == AttentionForm::kHopperPrefill && bits_of(q) == 8 && pv_promote == 1;
 }
 
+bool AttentionSpec::splits_q() const {
+  return form() == AttentionForm::kHopperPrefill && q == DType::kBf16 && bits_of(kv) == 8;
+}
+
 bool AttentionSpec::promotes_runs() const {
   return form() == AttentionForm::kHopperPrefill && bits_of(q) == 8 && pv_promote > 1;
 }

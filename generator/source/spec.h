@@ -116,6 +116,8 @@ struct AttentionSpec {
   bool opens_scores() const {
     return mask_tensor || score_mod == ScoreModKind::kTensor || mask_source.exists() || score_source.exists();
   }
+  /// Hopper prefill: whether a bf16 query becomes two terms of fp8, whose products read fp8 keys as they are stored.
+  bool splits_q() const;
   /// Hopper prefill: whether fp8 products with V have sums beside the output.
   bool promotes() const;
   /// Hopper prefill: whether fp8 products with V add to the output itself, for runs of key tiles.

@@ -120,8 +120,11 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   // A box of keys that warps convert has the columns of q's, of half the bytes.
   const bool converts = spec.form() == AttentionForm::kHopperPrefill && spec.kv != spec.q;
   const Swizzle kv_swizzle = converts ? half_of(spec.swizzle) : spec.swizzle;
+  // Keys that products read as they are stored have slabs of their own.
+  const int swizzle = bytes_of(spec.swizzle);
+  const bool alike = spec.splits_q() && contract::swizzle_of_stored_keys(spec.head_dim_qk, swizzle) == swizzle;
   maps.k = request_for({or_q(tensors.k), spec.kv, spec.key_width(), kv_rows, kernel.kv_heads, kv_batches, strides.k,
-                        k_box_rows, kv_swizzle});
+                        k_box_rows, alike ? spec.swizzle : kv_swizzle});
   if (spec.has_records()) maps.k_scale = scales_of_records(maps.k);
   if (spec.latent) return maps;
   if (spec.v_columns)

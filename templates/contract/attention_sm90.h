@@ -27,9 +27,10 @@ namespace kernelwright::contract {
 /// Where the launch does not know an extent, or the extent is zero, the kernel loads nothing past the sequence's
 /// length. The output is stored row by row, because a tile may end within a sequence. Where hopper_gathers_kv(), k and
 /// v are zeros: threads copy rows by the addresses and strides of `attention`. Where k and v have 8 bits and q has 16,
-/// their maps have elements of 8 bits and raw_swizzle_bytes(): a box has the same columns and half the bytes. Where all
-/// have 8 bits, so have the maps' elements. V in columns is (key of a page, depth, head, page), and a box is
-/// (column_slab_bytes(), all of the depth, 1, 1), with a swizzle of its own.
+/// their maps have elements of 8 bits and raw_swizzle_bytes(): a box has the same columns and half the bytes. Where q
+/// becomes two terms, k has swizzle_of_stored_keys() instead. Where all have 8 bits, so have the maps' elements. V in
+/// columns is (key of a page, depth, head, page), and a box is (column_slab_bytes(), all of the depth, 1, 1), with a
+/// swizzle of its own.
 struct HopperAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
@@ -80,6 +81,17 @@ enum : int32_t {  // not variables, which would be in every binary
 /// The swizzle of a raw tile whose converted rows have `swizzle_bytes`: its slabs have as many columns, of half the
 /// bytes. `swizzle_bytes` is 32 at least.
 constexpr int32_t raw_swizzle_bytes(int32_t swizzle_bytes) { return swizzle_bytes > 32 ? swizzle_bytes / 2 : 0; }
+/// Slabs of a bf16 query's row that becomes two terms of 8 bits, each half of the row. A term is whole steps of a
+/// product, so narrow slabs are even in number.
+constexpr int32_t slabs_of_terms(int32_t depth, int32_t swizzle_bytes) {
+  const int32_t slabs = slabs_of(depth, 2, swizzle_bytes);
+  return swizzle_bytes > kStepBytes ? slabs : align_up(slabs, 2);
+}
+/// The swizzle of keys that such terms are multiplied by. Their rows have as many bytes as a term: the same slabs, or
+/// slabs of half the bytes where a term ends within a slab.
+constexpr int32_t swizzle_of_stored_keys(int32_t depth, int32_t swizzle_bytes) {
+  return slabs_of_terms(depth, swizzle_bytes) % 2 == 0 ? swizzle_bytes : raw_swizzle_bytes(swizzle_bytes);
+}
 /// Slots of raw tiles, two steps of them: K and V in turn, or V alone. Large tiles last long, and one step does.
 constexpr int32_t raw_slots(int32_t depth, bool with_keys) { return depth > 128 || !with_keys ? 2 : 4; }
 /// Keys of a raw tile: all of a tile's or, of the largest V, half of them. Halves leave room for two slots of Q, and
@@ -170,8 +182,11 @@ struct HopperShape {
   int32_t column_slab = 0;            // V in columns: column_slab_bytes()
   int32_t rope_depth = 0;             // part of depth_qk: columns that come from tensors of their own
   bool keeps_halves = false;          // upper halves of sums of runs lie here
+  bool splits_q = false;              // a 16-bit query becomes two terms of fp8, whose products read K as it is stored
 
+  /// Whether warps convert V, and whether they convert K.
   constexpr bool converts() const { return kv_bytes < q_bytes; }
+  constexpr bool converts_keys() const { return converts() && !splits_q; }
   /// Whether products are of fp8.
   constexpr bool narrow() const { return q_bytes == 1; }
   constexpr bool transposes() const { return narrow() && column_slab == 0; }
@@ -187,9 +202,17 @@ struct HopperShape {
     return rope_depth == 0 ? depth_qk : row_of(depth_qk - rope_depth, q_bytes) / q_bytes + rope_depth;
   }
   /// Bytes of a row of an operand: of q and k, of v as it lies in memory, and of v as [depth][keys].
-  constexpr int32_t qk_row() const { return row_of(score_depth(), q_bytes); }
+  constexpr int32_t qk_row() const {
+    return splits_q ? slabs_of_terms(depth_qk, swizzle_bytes) * slab_width(swizzle_bytes)
+                    : row_of(score_depth(), q_bytes);
+  }
   constexpr int32_t v_row() const { return row_of(depth_v, q_bytes); }
   constexpr int32_t keys_row() const { return block_n * q_bytes; }
+  /// The swizzle of K as an operand, and the bytes of its row.
+  constexpr int32_t key_swizzle() const {
+    return splits_q ? swizzle_of_stored_keys(depth_qk, swizzle_bytes) : swizzle_bytes;
+  }
+  constexpr int32_t key_row() const { return splits_q ? qk_row() / 2 : qk_row(); }
 
  private:
   constexpr int32_t row_of(int32_t elements, int32_t bytes) const {
@@ -215,7 +238,7 @@ constexpr HopperLayout hopper_layout(const HopperShape& shape) {
   HopperLayout layout{};
   const int32_t qk = shape.qk_row(), v = shape.v_row();
   layout.query_slot = shape.block_m * qk;
-  layout.key_slot = shape.block_n * (shape.shared_ring ? larger(qk, v) : qk);
+  layout.key_slot = shape.block_n * (shape.shared_ring ? larger(qk, v) : shape.key_row());
   layout.value_slot = shape.shared_ring     ? layout.key_slot
                       : shape.keys_inside() ? (shape.depth_v + (shape.narrow() ? kSumRows : 0)) * shape.keys_row()
                                             : shape.block_n * v;
@@ -241,9 +264,11 @@ constexpr HopperRawRing hopper_raw_ring(const HopperShape& shape) {
   HopperRawRing ring{};
   ring.total = hopper_layout(shape).total;
   if (!shape.restages()) return ring;
-  ring.slots = raw_slots(larger(shape.depth_qk, shape.depth_v), shape.converts());
+  ring.slots = raw_slots(larger(shape.depth_qk, shape.depth_v), shape.converts_keys());
   ring.keys = raw_keys(larger(shape.depth_qk, shape.depth_v), shape.block_n, shape.swizzle_bytes, shape.converts());
-  ring.slot = ring.keys * (shape.transposes() ? shape.v_row() : larger(shape.qk_row(), shape.v_row()) / 2);
+  ring.slot = ring.keys * (shape.transposes()      ? shape.v_row()
+                           : shape.converts_keys() ? larger(shape.qk_row(), shape.v_row()) / 2
+                                                   : shape.v_row() / 2);
   ring.full = align_up(ring.total, kBarrierBytes);
   ring.empty = ring.full + ring.slots * kBarrierBytes;
   ring.tiles = align_up(ring.empty + ring.slots * kBarrierBytes, 1024);

@@ -56,6 +56,36 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kCount], uint32_t q
   if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
 }
 
+/// scores = (high + low) K^T, for queries of two terms of e4m3 and K of kKeyType, 8 bits each. The first kTermBytes of
+/// a query's row are the high terms, and as many low ones follow. Low terms come first: the tensor cores keep 14 bits
+/// of a sum, and those of a small sum are worth less. Leaves one group in flight.
+template <DType kKeyType, int kDepth, int kTermBytes, int kQueryRows, int kKeys, int kSwizzleBytes,
+          int kKeySwizzleBytes>
+__device__ __forceinline__ void issue_term_scores(float (&scores)[kKeys / 2], uint32_t queries, uint32_t keys) {
+  constexpr contract::SharedSlab kQ{2 * kTermBytes, kSwizzleBytes, 8, kQueryRows, false};
+  constexpr contract::SharedSlab kK{kTermBytes, kKeySwizzleBytes, 8, kKeys, false};
+  const uint64_t a = ptx::wgmma_descriptor<kSwizzleBytes>(queries, kQ.leading_bytes(), kQ.stride_bytes());
+  const uint64_t b = ptx::wgmma_descriptor<kKeySwizzleBytes>(keys, kK.leading_bytes(), kK.stride_bytes());
+  constexpr int kTermSteps = kK.steps(), kSteps = (kDepth + 31) / 32;  // columns past the depth are zeros
+  // Four steps at once, as in issue_scores().
+  constexpr int kAtOnce =
+      kSwizzleBytes == kKeySwizzleBytes && kSwizzleBytes != 64 && kTermSteps % 4 == 0 ? 4 : kSteps + 1;
+  constexpr int kQueryStep = kQ.step_offset(1) / 16, kKeyStep = kK.step_offset(1) / 16;
+#pragma unroll
+  for (int term = 1; term >= 0; --term) {
+    const int first = term * kTermSteps;
+#pragma unroll
+    for (int i = 0; i < kSteps / kAtOnce * kAtOnce; i += kAtOnce)
+      ptx::wgmma_fp8_ss_x4<DType::kE4m3, kKeyType, kQueryStep, kKeyStep>(
+          scores, a + kQ.step_offset(first + i) / 16, b + kK.step_offset(i) / 16, term == 0 || i > 0);
+#pragma unroll
+    for (int i = kSteps / kAtOnce * kAtOnce; i < kSteps; ++i)
+      ptx::wgmma_fp8_ss<DType::kE4m3, kKeyType>(scores, a + kQ.step_offset(first + i) / 16, b + kK.step_offset(i) / 16,
+                                                term == 0 || i > 0);
+  }
+  ptx::wgmma_commit_group();
+}
+
 /// output += P V in fp8, or = P V if `accumulate` is false: kColumns columns of it. V is [kDepth][keys], as
 /// attention_sm90_convert.cuh writes it: a K-major operand, with the keys of every 16 in the order of pack(). `values`
 /// is its first such row. The caller commits the group.

@@ -1,5 +1,6 @@
-/// Scales of single rows, and rows of Q in f16. Products of fp8 keys and values are of f16, whatever the type of Q:
-/// fp8 becomes f16 exactly, in one instruction a pair, where bf16 takes four.
+/// Scales of single rows, and rows of Q in f16 or in two terms of e4m3. Products of fp8 keys and values are of f16,
+/// whatever the type of Q: fp8 becomes f16 exactly, in one instruction a pair, where bf16 takes four. Hopper's prefill
+/// has products of Q and K in fp8 instead, where Q is bf16.
 ///
 /// A bf16 row of Q is first multiplied by a power of two that brings its largest element below 2^15. The inverse, the
 /// row's factor, joins the softmax's scale: exact, because bf16 has fewer bits than f16. Elements below 2^-31 of the
@@ -63,6 +64,38 @@ __device__ __forceinline__ uint32_t over_factor(uint32_t pair, uint32_t exponent
   return tile::Element<DType::kF16>::pack(__uint_as_float(pair << 16) * inverse,
                                           __uint_as_float(pair & 0xffff0000u) * inverse);
 }
+
+/// Makes two terms of e4m3 of a bf16 row of Q: the row is (high + low) times its factor. bf16 has 8 significant bits,
+/// and a term has 4. So the sum is exact for elements from 2^-10 of the row's largest one on. The others are off by at
+/// most 2^-17 of the largest one. A row with NaN or an infinity becomes NaN: e4m3 has no infinity, and a softmax over
+/// infinite scores is NaN.
+class QueryTerms {
+  const uint32_t exponent_;  // of the factor
+  const float inverse_;
+
+ public:
+  /// `largest`: the row's largest magnitude, of largest_of(). It is brought to [2^7, 2^8).
+  __device__ __forceinline__ explicit QueryTerms(uint32_t largest)
+      : exponent_(max(largest >> 7, 8u) - 7),
+        inverse_(__uint_as_float(largest >= 0x7f80u ? 0x7fc00000u : (254 - exponent_) << 23)) {}
+  __device__ __forceinline__ float factor() const { return factor_of(exponent_); }
+  /// Four packed bf16 become four bytes of either term.
+  __device__ __forceinline__ void split(uint32_t first, uint32_t second, uint32_t& high, uint32_t& low) const {
+    uint32_t high_second, low_second;
+    split(first, high, low);
+    split(second, high_second, low_second);
+    high |= high_second << 16, low |= low_second << 16;
+  }
+
+ private:
+  __device__ __forceinline__ void split(uint32_t pair, uint32_t& high, uint32_t& low) const {
+    const float even = __uint_as_float(pair << 16) * inverse_, odd = __uint_as_float(pair & 0xffff0000u) * inverse_;
+    high = ptx::cvt_rn_satfinite_e4m3x2_f32(even, odd);
+    const uint32_t taken = ptx::cvt_rn_f16x2_e4m3x2(static_cast<uint16_t>(high));
+    low = ptx::cvt_rn_satfinite_e4m3x2_f32(even - ptx::cvt_f32_f16(static_cast<uint16_t>(taken)),
+                                           odd - ptx::cvt_f32_f16(static_cast<uint16_t>(taken >> 16)));
+  }
+};
 
 /// The softmax's scale of a row that was divided by `factor`. Products of such rows and their sums are below 2^40 and,
 /// unless they are 0, at least 2^-40. So the bounds change no weight: below the lower one all keys weigh the same, and

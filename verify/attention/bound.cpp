@@ -33,6 +33,10 @@ double floor_of_p(const AttentionProblem& problem) {
 // Keys whose products with V stay in the tensor cores, where those are of 8 bits: no kernel has wider tiles.
 constexpr double kWidestNarrowTile = 192;
 
+// Two terms of e4m3 that make up a bf16 query (policy/row_scales.cuh): their magnitudes, relative to the query's, and
+// how far elements below 2^-10 of the row's largest one are off, relative to the largest one.
+constexpr double kTermMagnitudes = 1 + 2 * 0x1p-4, kTermFloor = 0x1p-17;
+
 bool is_narrow(const AttentionProblem& problem) { return problem.dtype.q == DType::kE4m3; }
 
 double additions(const ReferenceRow& row) { return 1.125 * row.visible + 16; }
@@ -49,10 +53,14 @@ struct RowResult {
 
 }  // namespace
 
-ScoreErrorModel score_error_model(const AttentionProblem& problem) {
+ScoreErrorModel score_error_model(const AttentionProblem& problem, bool of_terms) {
   ScoreErrorModel model;
   model.relative = gamma(problem.head_dim.qk + 8, 2 * kUnit);
   if (is_narrow(problem)) model.relative += core_truncation(problem.head_dim.qk);
+  if (of_terms) {
+    model.relative += core_truncation(problem.head_dim.qk) * kTermMagnitudes;
+    model.q_floor = kTermFloor;
+  }
   model.tanh_error =
       0x1p-20;  // ex2 and rcp: their own errors and that of an argument below 10, both damped by the slope
   model.exp_error = kExpError;
@@ -165,7 +173,8 @@ Verdict verify(const AttentionCase& call, const AttentionOutput& output, const V
   std::mutex mutex;
   double squares = 0, independent = 1;
   std::string worst, worst_lse;
-  compute_reference(call, std::move(rows), score_error_model(call.problem), [&](const ReferenceRow& row) {
+  const ScoreErrorModel model = score_error_model(call.problem, output.of_terms);
+  compute_reference(call, std::move(rows), model, [&](const ReferenceRow& row) {
     const RowResult result = compare_row(call, output, row);
     const std::lock_guard lock(mutex);
     squares += result.squares;

@@ -24,7 +24,10 @@
 /// 4. Summing P V: gamma(1.125 n + 16, 2u) sum p_j |v_j|; summing P: gamma(1.125 n + 16, u) |O|. One rescale in at
 ///    least 16 keys adds two roundings: the eighth. Merging split keys: weights exact to 2^-20 (1 + |lse|), a term of
 ///    both. Tensor cores truncate sums of e4m3 at 2^-13 of the largest addend (verify/gemm/bound.h, term 2). Those of Q
-///    K^T have L = head_dim, and those of P V the keys of the widest tile, 192.
+///    K^T have L = head_dim, and those of P V the keys of the widest tile, 192. A kernel may multiply fp8 keys by two
+///    terms of e4m3 of each bf16 query (AttentionOutput::of_terms). Q K^T has such sums then. The magnitudes of both
+///    terms are 1.125 times the query's at most. An element below 2^-10 of the row's largest one is off by 2^-17 of the
+///    largest one.
 /// 5. Output: u_out (|O| + what came before) + half_smallest.
 ///
 /// The bound is a worst case and cannot see an error that is spread thin. For random data roundings are independent, so
@@ -42,7 +45,8 @@
 
 namespace kernelwright {
 
-ScoreErrorModel score_error_model(const AttentionProblem& problem);
+/// `of_terms`: as in AttentionOutput.
+ScoreErrorModel score_error_model(const AttentionProblem& problem, bool of_terms = false);
 
 /// The bound of o[element].
 ErrorBound output_bound(const AttentionCase& call, const ReferenceRow& row, int element);

@@ -150,6 +150,7 @@ struct AttentionCase {
 struct AttentionOutput {
   std::vector<std::byte> o;
   std::vector<float> lse;
+  bool of_terms = false;  // a kernel made it that multiplies two terms of each query (AttentionSpec::splits_q())
   /// Compares bits, not values: NaN equals itself, and -0 is not 0.
   bool operator==(const AttentionOutput& other) const {
     return o == other.o && std::ranges::equal(std::as_bytes(std::span(lse)), std::as_bytes(std::span(other.lse)));

@@ -1,5 +1,6 @@
 #include "kernelwright/verify/attention/device.h"
 
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/verify/formats/array_folder.h"
 #include "kernelwright/verify/formats/float_formats.h"
 
@@ -88,6 +89,7 @@ void DeviceCase::poison() {
 AttentionOutput DeviceCase::download() {
   wait();
   AttentionOutput output;
+  output.of_terms = kernel_.plan().main.splits_q();
   output.o.resize(o_.bytes);
   if (o_.bytes) device().copy_to_host(output.o.data(), o_.data(), o_.bytes);
   output.lse.resize(lse_.bytes / sizeof(float));

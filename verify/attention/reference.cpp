@@ -71,6 +71,7 @@ struct RowState {
   ReferenceRow row;
   AttentionCase::Range range{};
   std::vector<double> q;
+  double largest_q = 0;
   double scale = 1;                  // of the query
   std::vector<double> score, error;  // [range], then probability and c_j
   std::vector<double> noise;         // [range], ReferenceRow's score_noise by key
@@ -88,6 +89,7 @@ class Chunk {
       state.row.visible = state.range.size();
       state.q.resize(static_cast<std::size_t>(call.problem.head_dim.qk));
       call.decode_query(id.sequence, id.query, id.head, state.q.data());
+      for (const double element : state.q) state.largest_q = std::max(state.largest_q, std::fabs(element));
       if (call.has_query_scales()) state.scale = call.q_scale[call.q_scale_index(id.sequence, id.query, id.head)];
       state.score.resize(static_cast<std::size_t>(state.range.size()));
       state.error.resize(state.score.size());
@@ -114,12 +116,14 @@ class Chunk {
  private:
   void score_tile(int first, int last) {
     const int head_dim = call_.problem.head_dim.qk;
-    double key_scales[kTile];
+    double key_scales[kTile], key_sums[kTile] = {};  // of magnitudes
     std::vector<double> key(static_cast<std::size_t>(head_dim)), keys(key.size() * kTile);
     for (int j = first; j < last; ++j) {
       call_.decode_key(sequence_, j, kv_head_, key.data());
       key_scales[j - first] = call_.k_scale_of(sequence_, j, kv_head_);
       for (int i = 0; i < head_dim; ++i) keys[static_cast<std::size_t>(i) * kTile + (j - first)] = key[i];
+      if (model_.q_floor > 0)
+        for (const double element : key) key_sums[j - first] += std::fabs(element);
     }
     double score[kTile], magnitude[kTile];
     for (RowState& state : rows_) {
@@ -129,7 +133,9 @@ class Chunk {
       for (int j = from; j < to; ++j) {
         const double scale = call_.scale * state.scale * key_scales[j - first];
         double value = score[j - first] * scale;
-        double error = model_.relative * magnitude[j - first] * std::fabs(scale);
+        double error =
+            (model_.relative * magnitude[j - first] + model_.q_floor * state.largest_q * key_sums[j - first]) *
+            std::fabs(scale);
         double noise = magnitude[j - first] * std::fabs(scale) * 0x1p-23;
         if (call_.problem.score_mod.kind == ScoreModKind::kSoftcap) {
           const double cap = call_.softcap, at = std::fabs(value), height = std::tanh(at / cap);

@@ -42,6 +42,7 @@ struct ScoreErrorModel {
   double bias_relative = 0;  // relative, for a bias
   double bias_step = 0;      // absolute, for a bias with a slope of 1
   double p_floor = 0;        // absolute rounding error of a probability relative to the largest one
+  double q_floor = 0;        // absolute rounding error of an element of q relative to the row's largest one
 };
 
 /// Chooses the rows to compute: all of them if they cost at most `budget_operations`. Otherwise the first, the last and

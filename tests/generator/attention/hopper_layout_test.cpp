@@ -160,6 +160,28 @@ TEST(HopperLayout, HasRawTilesOfVAndTransposedOnesWhereQueriesAreFp8) {
     }
 }
 
+TEST(HopperLayout, HasKeysAsTheyAreStoredWhereQueriesBecomeTwoTerms) {
+  for (const int depth : {64, 80, 128, 192, 256}) {
+    contract::HopperShape shape = tiles(2, 3, 1, false);
+    shape.depth_qk = depth, shape.depth_v = 128, shape.kv_bytes = 1, shape.splits_q = true;
+    const contract::HopperLayout map = contract::hopper_layout(shape);
+    const int slabs = (depth + 63) / 64;
+    EXPECT_EQ(map.query_slot, 128 * slabs * 128) << "both terms in the bytes of 16-bit queries";
+    EXPECT_EQ(shape.key_swizzle(), slabs % 2 == 0 ? 128 : 64) << "whole slabs";
+    EXPECT_EQ(map.key_slot, 64 * slabs * 64) << "a byte for each element";
+    EXPECT_EQ(map.key_slot % 1024, 0);
+    EXPECT_EQ(map.value_slot, 64 * 2 * 128) << "f16";
+    const contract::HopperRawRing raw = contract::hopper_raw_ring(shape);
+    EXPECT_EQ(raw.slots, 2) << "of V alone";
+    EXPECT_EQ(raw.slot, map.value_slot / 2);
+    EXPECT_EQ(raw.keys, 64);
+    EXPECT_EQ(raw.total, raw.tiles + 2 * raw.slot);
+  }
+  contract::HopperShape shape = tiles(2, 3, 1, false);
+  shape.depth_qk = 64, shape.kv_bytes = 1, shape.splits_q = true, shape.swizzle_bytes = 32;
+  EXPECT_EQ(shape.key_swizzle(), 32) << "four slabs of a query's row, and two of a key's";
+}
+
 TEST(HopperLayout, HasRawTilesOfHalfTheKeysOfTheLargestV) {
   contract::HopperShape shape = tiles(2, 2, 1, false);
   shape.depth_qk = shape.depth_v = 256, shape.block_m = shape.block_n = 128;

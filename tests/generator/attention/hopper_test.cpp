@@ -409,10 +409,30 @@ TEST(HopperPlan, ConvertsFp8KeysWholeAndForItsOwnCta) {
 }
 
 /// Two rings of raw and converted tiles leave heads of 256 room for tiles of 64 keys.
-TEST(HopperPlan, ConvertsWideHeadsInOneRing) {
+TEST(HopperPlan, TakesKeysAsTheyAreStoredUnderBf16Queries) {
+  AttentionProblem problem = prefill(256, 256);
+  problem.dtype.kv = DType::kE4m3;
+  const AttentionSpec spec = planned(problem);
+  EXPECT_TRUE(spec.splits_q());
+  EXPECT_EQ(std::tuple(spec.kv_ring, spec.block_n, spec.num_kv_stages), std::tuple(KvRing::kSplit, 80, 2));
+  problem.head_dim = {128, 128};
+  EXPECT_EQ(planned(problem).overlap, Overlap::kIntra) << "without turns";
+  problem.dtype = {DType::kF16, DType::kE4m3, DType::kF16};
+  EXPECT_FALSE(planned(problem).splits_q()) << "f16 has too many bits for two terms";
+  problem.dtype = {DType::kBf16, DType::kBf16, DType::kBf16};
+  EXPECT_FALSE(planned(problem).splits_q());
+  EXPECT_THAT(refused([](auto& changed, auto& schedule) {
+                changed.dtype.kv = DType::kE5m2;
+                schedule.kv_ring = KvRing::kShared;
+              }),
+              ElementsAre("/schedule/kv_ring: \"shared\": TMA fills the slots of keys, and warps those of e5m2 values; "
+                          "\"split\" would do"));
+}
+
+TEST(HopperPlan, ConvertsWideHeadsOfF16InOneRing) {
   AttentionProblem problem = prefill(256, 256);
   EXPECT_EQ(planned(problem).kv_ring, KvRing::kSplit);
-  problem.dtype.kv = DType::kE4m3;
+  problem.dtype = {DType::kF16, DType::kE4m3, DType::kF16};
   const AttentionSpec one = planned(problem);
   EXPECT_EQ(std::tuple(one.kv_ring, one.block_n, one.num_kv_stages), std::tuple(KvRing::kShared, 80, 3));
   AttentionSchedule schedule = hopper();

@@ -89,7 +89,7 @@ TEST(ValueColumns, AreLoadedWholeByEachCtaAndBesideARingOfKeys) {
             "/schedule/cluster: [2, 1]: tiles of e4m3 are loaded by each CTA for itself; [1, 1] would do");
   // Converted, they pass through a ring of either kind.
   for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
-    EXPECT_EQ(refused([&](AttentionSchedule& schedule) { schedule.kv_ring = ring; }, DType::kBf16), "");
+    EXPECT_EQ(refused([&](AttentionSchedule& schedule) { schedule.kv_ring = ring; }, DType::kF16), "");
   EXPECT_EQ(refused(
                 [](AttentionSchedule& schedule) {
                   schedule.cluster = ClusterShape{2, 1};
@@ -120,11 +120,19 @@ TEST(ValueColumns, BecomeSlabsAsWideAsATileMayHave) {
   EXPECT_EQ(contract::converted_slab_bytes(80), 32);
   AttentionSchedule schedule;
   schedule.kv_ring = KvRing::kSplit, schedule.block_n = 96, schedule.math_warpgroups = 2;
-  const AttentionSpec spec = plan_by_model(columns(DType::kBf16, 64), schedule, Arch::kSm90a).main;
-  std::map<std::string, std::string> uses;
-  for (const SharedRegion& region : shared_map(spec)) uses[region.name] = region.use;
-  EXPECT_THAT(uses["values"], testing::EndsWith("of [3][128][32], columns"));
-  EXPECT_EQ(uses["keys and values as they came"], "4 slots of [2][96][64] of K and [3][128][32] of V in turn, e4m3");
+  const auto uses_of = [&](DType q) {
+    std::map<std::string, std::string> uses;
+    for (const SharedRegion& region : shared_map(plan_by_model(columns(q, 64), schedule, Arch::kSm90a).main))
+      uses[region.name] = region.use;
+    return uses;
+  };
+  auto converted = uses_of(DType::kF16), stored = uses_of(DType::kBf16);
+  EXPECT_THAT(converted["values"], testing::EndsWith("of [3][128][32], columns"));
+  EXPECT_EQ(converted["keys and values as they came"],
+            "4 slots of [2][96][64] of K and [3][128][32] of V in turn, e4m3");
+  EXPECT_THAT(stored["keys"], testing::EndsWith("of [1][96][128] e4m3"));
+  EXPECT_THAT(stored["values"], testing::EndsWith("of [3][128][32], columns"));
+  EXPECT_EQ(stored["values as they came"], "2 slots of [3][128][32] e4m3");
 }
 
 TEST(ValueColumns, LeaveTheMemoryOfRawTilesAndTheRegistersOfConvertingWarps) {

@@ -2,7 +2,8 @@
 /// there these warps write the operands of the products, to the slots where TMA writes operands that need no work. The
 /// math warps do not know of it.
 ///
-///   16-bit queries   K and V become f16. V in columns stays [depth][keys].
+///   f16 queries      K and V become f16. V in columns stays [depth][keys].
+///   bf16 queries     V does. Products of two terms of a query read K as it is.
 ///   fp8 queries      V is transposed: fp8 products read their second operand with k innermost, the keys of P V.
 #pragma once
 
@@ -22,7 +23,7 @@ enum : int { kFirstConvertingWarp = 1 };
 /// Makes the barriers of the rings of K and V.
 __device__ __forceinline__ void init_kv(const Shared& shared) {
   constexpr int kLoading = kGathersKv ? kGatherThreads : 1, kConsumers = kMathWarps * kCluster;
-  if constexpr (kTransposesV) {
+  if constexpr (kRestagesKv && !kRestagesKeys) {
     using Rings = pipeline::KvRings<Tiles>;
     Rings::KRing::init(Rings::k_barriers(shared.kv_barriers()), kLoading, kConsumers);
     Rings::VRing::init(Rings::v_barriers(shared.kv_barriers()), contract::kConvertingWarps, kConsumers);
@@ -337,7 +338,7 @@ class OperandMaker {
         const policy::ItemRecord::Walk walk = item(items).walk();
         tiles = left = walk.end - walk.begin;  // < 0: there is no further item
       }
-      if constexpr (kConvertsKv)
+      if constexpr (kRestagesKeys)
         if (left > 0) make<false>(keys, {0, spec::kBlockN});
       if constexpr (!kValuesAtOnce)
         if (pending) make<true>(values, before);

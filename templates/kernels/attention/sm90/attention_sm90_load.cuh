@@ -15,9 +15,9 @@ namespace {
 
 template <class Rings>  // dependent: only these rings have such a constructor
 __device__ __forceinline__ Rings load_rings(const Shared& shared) {
-  if constexpr (kTransposesV)
+  if constexpr (kRestagesKv && !kRestagesKeys)
     return {shared.kv_barriers(), shared.keys(), shared.raw_barriers(), shared.raw()};
-  else if constexpr (kConvertsKv)
+  else if constexpr (kRestagesKeys)
     return {shared.raw_barriers(), shared.raw(), shared.raw()};
   else
     return {shared.kv_barriers(), shared.keys(), shared.values()};
@@ -38,7 +38,12 @@ using RotaryMaps = RopeMaps<kSlabsPlain, kSlabColumns>;
 __device__ __forceinline__ const contract::TensorMap& query_maps(const HopperAttentionParams& params) {
   return params.q;
 }
-__device__ __forceinline__ const contract::TensorMap& key_maps(const HopperAttentionParams& params) { return params.k; }
+__device__ __forceinline__ decltype(auto) key_maps(const HopperAttentionParams& params) {
+  if constexpr (kSplitsQ)
+    return StoredKeyMap{params.k};
+  else
+    return (params.k);
+}
 __device__ __forceinline__ RotaryMaps query_maps(const contract::HopperRotaryParams& params) {
   return {params.q, params.q_rope, 1};
 }
@@ -97,7 +102,7 @@ __device__ __forceinline__ void load(const KernelParams& params, const Shared& s
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
       if (j == tiles.begin) walk.look_ahead();
       tile.first_key = item.origin + j * spec::kBlockN;
-      load_keys<kSlabsQk, LoadedKeys>(key_maps(params), keys, tile);
+      load_keys<kLoadedKeySlabs, LoadedKeys>(key_maps(params), keys, tile);
       if constexpr (kValuesAtOnce) {
         load_values_of(tile);
       } else {

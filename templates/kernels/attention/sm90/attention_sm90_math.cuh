@@ -17,7 +17,7 @@
 namespace kernelwright {
 namespace {
 
-class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormalisesQ>, Scales, KeyScales, Promotion {
+class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kSplitsQ>, Scales, KeyScales, Promotion {
  public:
   __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
                                            uint32_t warpgroup)
@@ -107,7 +107,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
     if constexpr (kSkipsRows && !kOthersClean) posted_keys_ = ptx::uniform(item_.last_keys<kHidesInTiles>());
     items_.step();
     if constexpr (kScaled) take_scales(params_, item_);
-    if constexpr (kScaled && !kNormalisesQ) scale_ = {exponent_scale_of(score_scale(params_))};
+    if constexpr (kScaled && !kSplitsQ) scale_ = {exponent_scale_of(score_scale(params_))};
     if constexpr (kKeyScales)
       if (walk_.end >= 0) take_scales_of_keys(params_, item_, limits_of(item_.rows()), row(), lane_);
     if constexpr (PlaceMod::exists) {
@@ -129,7 +129,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
 
   /// The item's queries have landed, and this warpgroup has rows of them.
   __device__ __forceinline__ void begin_item() {
-    if constexpr (kNormalisesQ) {
+    if constexpr (kSplitsQ) {
       prepare_queries(own_queries(), warpgroup_);
       scale_ = exponent_scales(softmax_scale_of(score_scale(params_)));
     }
@@ -341,8 +341,12 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kNormal
   /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_scores(uint32_t keys) {
-    mma::issue_scores<computed(), shape().score_depth(), spec::kBlockM, spec::kBlockN, spec::kSwizzleBytes, kStage,
-                      kKeyStages>(scores_, own_queries(), keys);
+    if constexpr (kSplitsQ)
+      mma::issue_term_scores<spec::kKvDType, spec::kHeadDimQk, shape().key_row(), spec::kBlockM, spec::kBlockN,
+                             spec::kSwizzleBytes, shape().key_swizzle()>(scores_, own_queries(), keys);
+    else
+      mma::issue_scores<computed(), shape().score_depth(), spec::kBlockM, spec::kBlockN, spec::kSwizzleBytes, kStage,
+                        kKeyStages>(scores_, own_queries(), keys);
     if constexpr (kStage + 1 < kKeyStages) {
       const uint32_t more = tiles_.template wait_k<kStage + 1>();
       take_more();

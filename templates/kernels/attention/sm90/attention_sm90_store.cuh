@@ -32,7 +32,7 @@ __device__ __forceinline__ float MathWarpgroup::weight_of(const Softmax& softmax
 }
 /// The next item has been taken, and its keys or its queries may have another scale.
 __device__ __forceinline__ MathWarpgroup::ExponentScale MathWarpgroup::scale_of(const DoneItem& done) const {
-  if constexpr (kScaled && !kNormalisesQ) return {exponent_scale_of(score_scale(params_, done.record))};
+  if constexpr (kScaled && !kSplitsQ) return {exponent_scale_of(score_scale(params_, done.record))};
   return done.scale;
 }
 

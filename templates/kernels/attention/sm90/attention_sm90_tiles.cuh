@@ -28,8 +28,11 @@ enum : bool {  // not variables, which would be in every binary
   kKeysInside = kNarrow || spec::kVColumns,
   // V lies otherwise in memory, and is transposed on the way.
   kTransposesV = kNarrow && !spec::kVColumns,
-  // Whether warps make operands of what TMA brings.
+  // A bf16 query becomes two terms of fp8. Their products read K as it is stored.
+  kSplitsQ = kConvertsKv && spec::kQDType == DType::kBf16,
+  // Whether warps make operands of what TMA brings: of V, or of both.
   kRestagesKv = kConvertsKv || kTransposesV,
+  kRestagesKeys = kConvertsKv && !kSplitsQ,
   kKeyScales = scales_differ_by_key(spec::kScales),
   // fp8 products with V add to the output in the tensor cores, for runs of spec::kPvPromote tiles.
   kInRuns = kNarrow && spec::kPvPromote > 1,
@@ -91,7 +94,8 @@ __device__ constexpr contract::HopperShape shape() {
           tile::kBytesOf<spec::kKvDType>,
           spec::kVColumns ? contract::column_slab_bytes(spec::kBlockN, spec::kPageSize) : 0,
           spec::kRopeWidth,
-          kKeepsHalves};
+          kKeepsHalves,
+          kSplitsQ};
 }
 __device__ constexpr contract::HopperRawRing raw_ring() { return contract::hopper_raw_ring(shape()); }
 constexpr contract::HopperLayout kLayout = contract::hopper_layout(shape());
@@ -102,7 +106,7 @@ struct Tiles {
   static constexpr int element_bytes = kElementBytes;
   static constexpr int k_rows_per_cta = spec::kBlockN;
   static constexpr int v_cols_per_cta = kKeysInside ? kOutputColumns : kSlabsV * kSlabColumns;
-  static constexpr int BK0 = kSlabsQk * kSlabColumns / spec::kNumQkStages;
+  static constexpr int BK0 = shape().key_row() / kElementBytes / spec::kNumQkStages;
   static constexpr int BK1 = kKeysInside ? shape().keys_row() / kElementBytes : kStageKeys;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
   static constexpr int num_mma_stages = kValueStages;
@@ -124,7 +128,7 @@ struct RawTiles : Tiles {
     element_bytes = 1,
     num_kv_stages = raw_ring().slots,
     v_cols_per_cta = kSlabsV * kSlabColumns,
-    BK0 = kTransposesV ? int{v_cols_per_cta} : kSlabsQk * kSlabColumns,
+    BK0 = kRestagesKeys ? kSlabsQk * kSlabColumns : int{v_cols_per_cta},
     BK1 = raw_ring().keys,
     k_rows_per_cta = BK1
   };
@@ -146,11 +150,35 @@ struct RawTile : OwnBoxes {
   }
 };
 static_assert(!kRestagesKv || (spec::kNumQkStages == 1 && kValueStages == 1), "operands are made whole");
-// Values that are transposed may come together with the keys of their tile, and not one tile late: that leaves more
-// time to transpose them. Two warpgroups with whole raw tiles lose 1 to 2 % by it, because their keys come later
-// (H200).
-enum : bool { kValuesAtOnce = kTransposesV && (spec::kMathWarpgroups == 3 || RawTile::kParts > 1) };
+// Values may come together with the keys of their tile, and not one tile late. Warps then have more time to make
+// operands of them. Values that are converted gain 1 to 4 % by it. Two warpgroups with whole raw tiles that are
+// transposed lose 1 to 2 %, because their keys come later (H200).
+enum : bool { kValuesAtOnce = kSplitsQ || (kTransposesV && (spec::kMathWarpgroups == 3 || RawTile::kParts > 1)) };
 static_assert(!kNarrow || !kSharedRing, "slots of V have rows of ones, and those of K have none");
+static_assert(!kSplitsQ || !kSharedRing, "TMA fills the slots of K, and warps those of V");
+
+/// K of bytes, an operand as TMA brings it.
+struct StoredKeys : OwnBoxes {
+  enum : int { kRows = spec::kBlockN };
+  enum : uint32_t {
+    row_bytes = contract::slab_width(shape().key_swizzle()),
+    kSlabBytes = kRows * row_bytes,
+    kSlabs = shape().key_row() / row_bytes
+  };
+  __device__ static int first_row() { return 0; }
+  __device__ static int row_in_slot() { return 0; }
+  __device__ static int first_column() { return 0; }
+  template <int kPart, class Ring>
+  __device__ __forceinline__ static pipeline::TileTarget target(Ring& ring) {
+    return ring.template get_tile<kPart>(true);
+  }
+};
+struct StoredKeyMap {
+  const contract::TensorMap& map;
+};
+__device__ __forceinline__ SlabSource slab_source(const StoredKeyMap& keys, int slab, int head) {
+  return {&keys.map, slab * static_cast<int>(StoredKeys::row_bytes), head};
+}
 
 /// K as an operand, and raw V. Operands, Raw: the rings of either.
 template <class Operands, class Raw>
@@ -166,10 +194,11 @@ class KeysAndRawValues {
   __device__ __forceinline__ void drain() {}  // CTAs of clusters do so
 };
 /// What the loading thread loads of a tile, and the rings that it fills.
-using LoadedKeys = policy::Either<kConvertsKv, RawTile, KeyShares>::type;
+using LoadedKeys = policy::Either<kRestagesKeys, RawTile, policy::Either<kSplitsQ, StoredKeys, KeyShares>::type>::type;
+enum : int { kLoadedKeySlabs = kSplitsQ ? int{StoredKeys::kSlabs} : kSlabsQk };
 using LoadedValues = policy::Either<kRestagesKv, RawTile, ValueShares>::type;
-using LoadRings = policy::Either<kTransposesV, KeysAndRawValues<Producer, RawProducer>,
-                                 policy::Either<kConvertsKv, RawProducer, Producer>::type>::type;
+using LoadRings = policy::Either<kRestagesKv && !kRestagesKeys, KeysAndRawValues<Producer, RawProducer>,
+                                 policy::Either<kRestagesKeys, RawProducer, Producer>::type>::type;
 
 using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; gatherers wait for its laps
 

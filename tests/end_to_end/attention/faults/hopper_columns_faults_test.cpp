@@ -51,7 +51,7 @@ const Fault kFaults[] = {
      "wrong result"},
     {"a_run_behind_the_last_one",
      {change("WidenedColumns::exists", "lane_run", "first_run(block) + lane_run < kRuns", "true")},
-     "race"},
+     "mbarrier misuse"},
     {"16_bytes_of_columns_not_expected",
      {change("ValueColumns::load", "get_tile", "spec::kHeadDimV * spec::kBlockN",
              "spec::kHeadDimV * spec::kBlockN - 16")},

@@ -48,7 +48,7 @@ const Fault kFaults[] = {
      {change("MathWarpgroup::issue_scores", "score_depth", "shape().score_depth()", "spec::kHeadDimQk")},
      "wrong result"},
     {"rotary_queries_not_expected", {change("load", "expect_bytes", "kSlabsQk", "kSlabsPlain")}, "race"},
-    {"rotary_keys_not_loaded", {change("load", "load_keys", "kSlabsQk", "kSlabsPlain")}, "deadlock"},
+    {"rotary_keys_not_loaded", {change("load", "load_keys", "kLoadedKeySlabs", "kSlabsPlain")}, "deadlock"},
 };
 
 class RotaryFaults : public testing::TestWithParam<Fault> {

@@ -11,7 +11,7 @@ constexpr int kThreeCtas = 3;
 
 AttentionProblem fp8_problem(Heads heads, DType queries, ScaleKind scales = ScaleKind::kPerTensor, int head_dim = 64) {
   AttentionProblem problem = small_problem(heads, head_dim);
-  problem.dtype = {queries, DType::kE4m3, DType::kBf16};
+  problem.dtype = {queries, DType::kE4m3, queries == DType::kF16 ? queries : DType::kBf16};
   problem.scales = scales;
   return problem;
 }
@@ -99,11 +99,13 @@ void add_fp8_queries(std::vector<AttentionCall>& calls) {
       {"attention_sm90_fp8_columns", with_causal_mask(in_columns(dense)), whole, fp8_schedule(Overlap::kIntra), kSms});
 }
 
-/// attention_sm90 with bf16 queries: K and V become f16.
+/// attention_sm90 with bf16 queries, of which two terms are multiplied: V becomes f16. With f16 queries, K and V do.
 void add_fp8_caches(std::vector<AttentionCall>& calls) {
   const AttentionProblem dense = fp8_problem({1, 1}, DType::kBf16);
   const AttentionShape shape = items_of_two_ctas();
   calls.push_back({"attention_sm90_fp8_cache", dense, shape, fp8_schedule(Overlap::kBoth), kSms});
+  const AttentionProblem converted = fp8_problem({1, 1}, DType::kF16);
+  calls.push_back({"attention_sm90_fp8_cache_converted", converted, shape, fp8_schedule(Overlap::kBoth), kSms});
   const AttentionProblem scaled = fp8_problem({1, 1}, DType::kBf16, ScaleKind::kPerToken);
   calls.push_back(
       {"attention_sm90_fp8_cache_token_scales", with_causal_mask(scaled), shape, fp8_schedule(Overlap::kIntra), kSms});
