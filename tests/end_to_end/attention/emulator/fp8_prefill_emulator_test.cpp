@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 #include <vector>
@@ -16,6 +17,7 @@
 namespace kernelwright::fp8_prefill_emulator_test {
 namespace {
 
+using test::expect_right;
 using test::expect_same_bits;
 using test::inputs_of;
 using test::make_checking_engine;
@@ -99,6 +101,61 @@ TEST_F(Fp8Prefill, LosesTheBitsOfLongSumsInTheTensorCores) {
 TEST_F(Fp8Prefill, FindsANeedleAmong128kKeys) {
   expect_needle_among_many_keys(engine_, NeedleValues::kSmallBehindLarge);
   test::expect_no_reports(engine_);
+}
+
+/// Queries whose scores stay, or rise by one power of two or more from tile to tile. A row has the same bits beside any
+/// rows of its warp: they may move the row's reference before it must move.
+TEST_F(Fp8Prefill, GivesARowTheSameBitsWhicheverRowsOfItsWarpMove) {
+  constexpr int kRows = 64, kTiles = 6, kKinds = 4;
+  for (const auto& [depth, tile, scales, lse] : {std::tuple{64, 96, ScaleKind::kNone, false},
+                                                 {64, 64, ScaleKind::kPerToken, true},
+                                                 {256, 128, ScaleKind::kNone, false}}) {
+    CudaCase test{fmt::format("moved_d{}_{}", depth, lse),
+                  fp8(heads(dims(default_problem(), depth, depth), 1, 1), scales, DType::kE4m3),
+                  shape_of(1 + kKinds, kRows, tile * kTiles)};
+    test.problem.dtype.q = DType::kE4m3, test.problem.lse = lse;
+    test.schedule.family = Family::kHopper, test.schedule.block_n = tile;
+    SCOPED_TRACE(test.name);
+    AttentionCase call = inputs_of(test);
+    call.scale = std::log(2.f);
+    std::fill(call.k_scale.begin(), call.k_scale.end(), 1.f);
+    std::fill(call.q_scale.begin(), call.q_scale.end(), 1.f);
+    // Of the first sequence, three warps have other kinds in the threads' first rows than in their second rows, and one
+    // has all kinds. Each other sequence has one kind.
+    const auto kind_of = [](int sequence, int row) {
+      constexpr int kHalves[] = {2, 3, 3, 2, 0, 1};
+      return sequence > 0 ? sequence - 1 : row < 48 ? kHalves[row / 8] : row % kKinds;
+    };
+    const float rises[kKinds][3] = {{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {1, 0, 1}};
+    std::vector<float> values(static_cast<std::size_t>(depth), 0);
+    for (int b = 0; b < call.batch; ++b) {
+      for (int row = 0; row < kRows; ++row) {
+        std::copy_n(rises[kind_of(b, row)], 3, values.begin());
+        values[3] = 0.5f;
+        encode_row(DType::kE4m3, values, call.q_row(b, row, 0));
+      }
+      for (int j = 0; j < tile * kTiles; ++j) {
+        const int step = kTiles - 1 - j / tile;  // the last tile is the first of the walk
+        values[0] = static_cast<float>(step), values[1] = step < 3 ? 0.f : 8.f, values[2] = step < 2 ? 0.f : 6.f;
+        values[3] = static_cast<float>(j * 7 % 17) / 8 - 1;
+        encode_row(DType::kE4m3, values, call.k_row(b, j, 0));
+        std::copy_n(call.v_row(0, j, 0), depth, call.v_row(b, j, 0));
+        if (call.has_key_scales())
+          call.v_scale[call.key_scale_index(b, j, 0)] = call.v_scale[call.key_scale_index(0, j, 0)];
+      }
+    }
+    const AttentionOutput output = run_checked(engine_, test, call);
+    expect_right(call, output);
+    const auto bits_of = [&](int b, int row) {
+      const std::byte* begin = output.o.data() + call.o_index(b, row, 0) * 2;
+      return std::vector<std::byte>(begin, begin + depth * 2);
+    };
+    for (int row = 0; row < kRows; ++row) {
+      const int kind = kind_of(0, row);
+      EXPECT_EQ(bits_of(0, row), bits_of(1 + kind, row)) << row << " of kind " << kind;
+      if (lse) EXPECT_EQ(output.lse[call.lse_index(0, row, 0)], output.lse[call.lse_index(1 + kind, row, 0)]) << row;
+    }
+  }
 }
 
 /// Columns are what rows are, also beside NaN that no row sees.
