@@ -17,6 +17,7 @@
 #include "policy/quad_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
+#include "ptx/memory.cuh"
 #include "tile/narrow_float.cuh"
 
 namespace kernelwright::policy {
@@ -25,7 +26,9 @@ namespace kernelwright::policy {
 /// sum here is that of the LSE, of exponentials that are not rounded; without kSums there is none. An output is divided
 /// by the sum of rounded ones, which the products give. Where keys have scales (key_scales.cuh), the sum here serves
 /// both. kEmulated: how many of every 16 exponentials a polynomial computes, instead of the special function unit.
-template <bool kSums, int kEmulated>
+/// kRescalesRows: where the references of only the first rows of a warp's threads move, or only those of their second
+/// rows, rescale() leaves the other rows. That costs two votes.
+template <bool kSums, int kEmulated, bool kRescalesRows>
 class IntegerSoftmax {
   enum : int { kLift = 6 };  // log2
   // Added to four packed e4m3, sets the sign bits of 448, which larger ones become, and of NaN.
@@ -66,28 +69,48 @@ class IntegerSoftmax {
   ///
   /// Most tiles leave all references as they are. So a warp takes exponentials before it looks at the maxima, unless
   /// kRises says that references are likely to move. If a packed exponential is 448, its score may be too far above its
-  /// reference. Then the warp finds the maxima, and begins again.
+  /// reference. Mostly one row of a warp has such a score, and a thread has it in one of its two rows. So the warp
+  /// finds the maxima of these rows alone, the first or the second of all threads, and packs them again.
   ///
-  /// land_rest() waits for the second half of the scores. The first half has landed.
-  template <bool kRises, int kCount, int kSteps, class Keys, class LandRest>
+  /// kInHalves: the first half of the scores has landed, and land_rest() waits for the second half. A warp then looks
+  /// at exponentials of the first half before that. If one is 448, the maxima are those of the whole tile. The second
+  /// half is then packed once.
+  template <bool kRises, bool kInHalves, int kCount, int kSteps, class Keys, class LandRest>
   __device__ __forceinline__ void exponentiate(const float (&scores)[kCount], float scale,
                                                uint32_t (&packed)[kSteps][4], const Keys& keys,
                                                const LandRest& land_rest) {
+    constexpr int kWords = kSteps * 4;
     moved = false;
-    if constexpr (kRises)
+    float added[2] = {};
+    if constexpr (kRises) {
       land_rest();
-    else if (__builtin_expect(pack<false>(scores, scale, packed, keys, land_rest), true))
-      return;
-    follow(scores, scale);
-    pack<true>(scores, scale, packed, keys, [] {});
+      follow<0, 2>(scores, scale);
+      pack<true, 0, 2, 0, kWords>(scores, scale, packed, added, keys);
+    } else if constexpr (kInHalves) {
+      factor[0] = factor[1] = 1;  // here: otherwise old factors would hold registers until a reference moves
+      pack_and_check<0, kWords / 2>(scores, scale, packed, added, keys, land_rest);
+      pack_and_check<kWords / 2, kWords>(scores, scale, packed, added, keys, [] {});
+    } else {
+      pack_and_check<0, kWords>(scores, scale, packed, added, keys, land_rest);
+    }
+    if constexpr (kSums) sum[0] += added[0], sum[1] += added[1];
   }
 
   /// Multiplies the sums so far by their factors, if any row of the warp needs it.
   template <int kCount>
   __device__ __forceinline__ void rescale(float (&output)[kCount]) const {
     if (!moved) return;
+    if constexpr (!kRescalesRows) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) output[i] *= factor[i / 2 % 2];
+      for (int i = 0; i < kCount; ++i) output[i] *= factor[i / 2 % 2];
+    } else {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (!__any_sync(0xffffffff, factor[r] != 1)) continue;
+#pragma unroll
+        for (int i = 2 * r; i < kCount; i += 4) output[i] *= factor[r], output[i + 1] *= factor[r];
+      }
+    }
   }
 
   /// Adds up the quads' sums: afterwards `sum` is the row's in all four lanes.
@@ -121,17 +144,18 @@ class IntegerSoftmax {
  private:
   float rounded_[2];
 
-  /// Raises references to the maxima of one tile's scores.
-  template <int kCount>
+  /// Raises references of the rows from kFirst to kEnd to the maxima of one tile's scores.
+  template <int kFirst, int kEnd, int kCount>
   __device__ __forceinline__ void follow(const float (&scores)[kCount], float scale) {
     float largest[2];
-    largest_of_rows(scores, largest, [&](int, float score) { return ceilf(score * scale); });
+    largest_of_rows<kFirst, kEnd>(scores, largest, [&](int, float score) { return ceilf(score * scale); });
     // A row that has seen no key stays as it is.
     const auto grown = [&](int r) { return largest[r] > reference[r]; };
-    moved = __any_sync(0xffffffff, grown(0) || grown(1));
-    if (moved) {
+    const bool any_grown = __any_sync(0xffffffff, grown(kFirst) || grown(kEnd - 1));
+    moved |= any_grown;
+    if (any_grown) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      for (int r = kFirst; r < kEnd; ++r) {
         factor[r] = grown(r) ? power_of_two(reference[r] - largest[r]) : 1;
         if (grown(r)) reference[r] = largest[r];
         if constexpr (kSums) sum[r] *= factor[r];
@@ -145,15 +169,50 @@ class IntegerSoftmax {
     return kSums ? exp2_polynomial(exponent) : exp2_coarse(exponent);
   }
 
-  /// Packs exponentials. Returns whether none of the warp is 448 or more; they count only then.
-  /// kFollowed: the references have followed these scores.
-  template <bool kFollowed, int kCount, int kSteps, class Keys, class LandRest>
+  /// Of a tile whose first kEnd words are packed: whether some exponential of row r of the warp's threads is 448 or
+  /// more.
+  template <int kEnd, int kSteps>
+  __device__ __forceinline__ static bool any_above(const uint32_t (&packed)[kSteps][4], int r) {
+    // Opaque: otherwise the sums of pack() would hold registers until here.
+    const uint32_t to_sign = ptx::opaque(uint32_t{kToSign});
+    uint32_t signs = 0;
+#pragma unroll
+    for (int i = r; i < kEnd; i += 2) signs |= packed[i / 4][i % 4] + to_sign;
+    return __any_sync(0xffffffff, signs & kSigns);
+  }
+  template <int kRow, int kEnd, int kCount, int kSteps, class Keys>
+  __device__ __forceinline__ void pack_again_if_above(const float (&scores)[kCount], float scale,
+                                                      uint32_t (&packed)[kSteps][4], float (&added)[2],
+                                                      const Keys& keys) {
+    if (!any_above<kEnd>(packed, kRow)) return;
+    follow<kRow, kRow + 1>(scores, scale);
+    added[kRow] = 0;
+    pack<true, kRow, kRow + 1, 0, kEnd>(scores, scale, packed, added, keys);
+  }
+  /// Packs the words from kBegin to kEnd. Where they have an exponential of 448 or more, packs all words up to kEnd
+  /// again, of rows that have one. Calls land_rest() before that.
+  template <int kBegin, int kEnd, int kCount, int kSteps, class Keys, class LandRest>
+  __device__ __forceinline__ void pack_and_check(const float (&scores)[kCount], float scale,
+                                                 uint32_t (&packed)[kSteps][4], float (&added)[2], const Keys& keys,
+                                                 const LandRest& land_rest) {
+    const bool above = !pack<false, 0, 2, kBegin, kEnd>(scores, scale, packed, added, keys);
+    land_rest();
+    if (__builtin_expect(!above, true)) return;
+    if (!moved) factor[0] = factor[1] = 1;
+    pack_again_if_above<0, kEnd>(scores, scale, packed, added, keys);
+    pack_again_if_above<1, kEnd>(scores, scale, packed, added, keys);
+  }
+
+  /// Packs exponentials of the rows from kFirst to kEnd into the words from kBegin to kEndWord. `added` grows by what
+  /// they add to the rows' sums, with kSums. Returns whether none of the warp is 448 or more. kFollowed: the references
+  /// have followed these scores.
+  template <bool kFollowed, int kFirst, int kEnd, int kBegin, int kEndWord, int kCount, int kSteps, class Keys>
   __device__ __forceinline__ bool pack(const float (&scores)[kCount], float scale, uint32_t (&packed)[kSteps][4],
-                                       const Keys& keys, const LandRest& land_rest) {
+                                       float (&added)[2], const Keys& keys) {
     static_assert(kCount == kSteps * 16, "an operand of 32 keys holds 16 scores of a thread");
     float offset[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = kFirst; r < kEnd; ++r) {
       // Of a row that has seen no key. Before it has followed, any key is above its reference.
       const float unseen = kFollowed ? 0 : -ptx::minus_infinity();
       offset[r] = reference[r] == ptx::minus_infinity() ? unseen : kLift - reference[r];
@@ -163,15 +222,15 @@ class IntegerSoftmax {
     // An accumulator of 32 columns is an operand of 32 k: a lane has four neighbours of k where it has pairs of scores
     // 8 columns apart. So the keys of every 16 come in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15.
 #pragma unroll
-    for (int i = 0; i < kSteps * 4; ++i) {
-      if (i == kSteps * 2) land_rest();
+    for (int i = kBegin; i < kEndWord; ++i) {
       const int at = i / 2 * 8 + i % 2 * 2, r = i % 2;
+      if (r < kFirst || r >= kEnd) continue;
       float weights[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         weights[k] = exponential(fmaf(scores[at + k / 2 * 4 + k % 2], scale, offset[r]), i * 4 + k);
         if constexpr (Keys::differ) {
-          if (r == 0) inverse[k] = keys.inverse(i / 2 * 4 + k);  // row 1 has the same keys
+          if (r == kFirst) inverse[k] = keys.inverse(i / 2 * 4 + k);  // row 1 has the same keys
           part[r][k % 2] = fmaf(weights[k], inverse[k], part[r][k % 2]);
         } else if constexpr (kSums) {
           part[r][k % 2] += weights[k];
@@ -181,12 +240,9 @@ class IntegerSoftmax {
                              uint32_t{tile::fp8_pair<DType::kE4m3>(weights[2], weights[3])} << 16;
       above |= packed[i / 4][i % 4] + kToSign;
     }
-    if constexpr (!kFollowed)
-      if (__any_sync(0xffffffff, above & kSigns)) return false;
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
-      if constexpr (kSums) sum[r] += part[r][0] + part[r][1];
-    return true;
+    for (int r = kFirst; r < kEnd; ++r) added[r] += part[r][0] + part[r][1];
+    return kFollowed || !__any_sync(0xffffffff, above & kSigns);
   }
 };
 

@@ -41,7 +41,7 @@ template <bool kRises, class OnlineSoftmax>
 __device__ __forceinline__ void MathWarpgroup::exponentiate_halves(OnlineSoftmax& softmax) {
   ptx::wgmma_wait_group<1>();
   end_half_scores<0>();
-  softmax.template exponentiate<kRises>(scores_, scale_, probabilities_, keys(), [this] {
+  softmax.template exponentiate<kRises, true>(scores_, scale_, probabilities_, keys(), [this] {
     ptx::wgmma_wait_group<0>();
     end_half_scores<1>();
     tiles_.release_whole_k();

@@ -418,7 +418,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kSplits
     if constexpr (kInHalves) return exponentiate_halves<kRises>(softmax);
     to_exponents(Fragment{scores_}, exponent_scale_of(params_.scale));
     if constexpr (kPacksAtOnce)
-      softmax.template exponentiate<kRises>(scores_, scale_, probabilities_, keys(), [] {});
+      softmax.template exponentiate<kRises, false>(scores_, scale_, probabilities_, keys(), [] {});
     else
       softmax.exponentiate(scores_, scale_, keys());
   }
