@@ -33,9 +33,12 @@ struct NoRuns {
   __device__ __forceinline__ static void end_probabilities(Output&, uint32_t) {}
   template <int kValues, class Output>
   __device__ __forceinline__ static void end_sums(Output&, uint32_t) {}
-  template <class Softmax, class Output>
-  __device__ __forceinline__ static void rescale(const Softmax& softmax, Output& output) {
-    softmax.rescale(output);
+  /// Multiplies the sums of the threads' rows r.
+  template <int kCount>
+  __device__ __forceinline__ static void rescale(float (&output)[kCount], int r, float factor) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (i / 2 % 2 == r) output[i] *= factor;
   }
 };
 
@@ -326,11 +329,9 @@ class RunPromotion : protected NoPromotion<kType, kSwizzleBytes> {
     halves_.clear(at);
     begin_run();
   }
-  template <class Softmax>
-  __device__ __forceinline__ void rescale(const Softmax& softmax, Sums& output) {
-    if (!softmax.moved) return;
-    softmax.rescale(output);
-    factor_[0] *= softmax.factor[0], factor_[1] *= softmax.factor[1];
+  __device__ __forceinline__ void rescale(Sums& output, int r, float factor) {
+    NoRuns::rescale(output, r, factor);
+    factor_[r] *= factor;
   }
 
  private:

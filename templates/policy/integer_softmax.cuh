@@ -26,9 +26,7 @@ namespace kernelwright::policy {
 /// sum here is that of the LSE, of exponentials that are not rounded; without kSums there is none. An output is divided
 /// by the sum of rounded ones, which the products give. Where keys have scales (key_scales.cuh), the sum here serves
 /// both. kEmulated: how many of every 16 exponentials a polynomial computes, instead of the special function unit.
-/// kRescalesRows: where the references of only the first rows of a warp's threads move, or only those of their second
-/// rows, rescale() leaves the other rows. That costs two votes.
-template <bool kSums, int kEmulated, bool kRescalesRows>
+template <bool kSums, int kEmulated>
 class IntegerSoftmax {
   enum : int { kLift = 6 };  // log2
   // Added to four packed e4m3, sets the sign bits of 448, which larger ones become, and of NaN.
@@ -36,12 +34,10 @@ class IntegerSoftmax {
 
  public:
   float reference[2], sum[2];
-  float factor[2];  // factor for O, if `moved`
-  bool moved;       // a reference of some row of the warp moved; the same in all lanes
 
   __device__ IntegerSoftmax() {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) reference[r] = ptx::minus_infinity(), sum[r] = 0, factor[r] = 1;
+    for (int r = 0; r < 2; ++r) reference[r] = ptx::minus_infinity(), sum[r] = 0;
   }
 
   /// Adds a sink to row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
@@ -75,43 +71,34 @@ class IntegerSoftmax {
   /// kInHalves: the first half of the scores has landed, and land_rest() waits for the second half. A warp then looks
   /// at exponentials of the first half before that. If one is 448, the maxima are those of the whole tile. The second
   /// half is then packed once.
-  template <bool kRises, bool kInHalves, int kCount, int kSteps, class Keys, class LandRest>
+  ///
+  /// rescale(r, factor) multiplies the sums so far of the threads' rows r, where the reference of one moved.
+  template <bool kRises, bool kInHalves, int kCount, int kSteps, class Keys, class LandRest, class Rescale>
   __device__ __forceinline__ void exponentiate(const float (&scores)[kCount], float scale,
                                                uint32_t (&packed)[kSteps][4], const Keys& keys,
-                                               const LandRest& land_rest) {
+                                               const LandRest& land_rest, const Rescale& rescale) {
     constexpr int kWords = kSteps * 4;
-    moved = false;
     float added[2] = {};
     if constexpr (kRises) {
       land_rest();
-      follow<0, 2>(scores, scale);
+      float factor[2];
+      const bool first = follow<0>(scores, scale, factor[0]), second = follow<1>(scores, scale, factor[1]);
       pack<true, 0, 2, 0, kWords>(scores, scale, packed, added, keys);
+      if (first) rescale(0, factor[0]);
+      if (second) rescale(1, factor[1]);
     } else if constexpr (kInHalves) {
-      factor[0] = factor[1] = 1;  // here: otherwise old factors would hold registers until a reference moves
-      pack_and_check<0, kWords / 2>(scores, scale, packed, added, keys, land_rest);
-      pack_and_check<kWords / 2, kWords>(scores, scale, packed, added, keys, [] {});
+      pack_and_check<0, kWords / 2>(scores, scale, packed, added, keys, land_rest, rescale);
+      pack_and_check<kWords / 2, kWords>(
+          scores, scale, packed, added, keys, [] {}, rescale);
     } else {
-      pack_and_check<0, kWords>(scores, scale, packed, added, keys, land_rest);
+      pack_and_check<0, kWords>(scores, scale, packed, added, keys, land_rest, rescale);
     }
     if constexpr (kSums) sum[0] += added[0], sum[1] += added[1];
   }
 
-  /// Multiplies the sums so far by their factors, if any row of the warp needs it.
-  template <int kCount>
-  __device__ __forceinline__ void rescale(float (&output)[kCount]) const {
-    if (!moved) return;
-    if constexpr (!kRescalesRows) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) output[i] *= factor[i / 2 % 2];
-    } else {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (!__any_sync(0xffffffff, factor[r] != 1)) continue;
-#pragma unroll
-        for (int i = 2 * r; i < kCount; i += 4) output[i] *= factor[r], output[i + 1] *= factor[r];
-      }
-    }
-  }
+  /// exponentiate() has rescaled the sums.
+  template <class Output>
+  __device__ __forceinline__ static void rescale(Output&) {}
 
   /// Adds up the quads' sums: afterwards `sum` is the row's in all four lanes.
   __device__ void finish() {
@@ -144,23 +131,20 @@ class IntegerSoftmax {
  private:
   float rounded_[2];
 
-  /// Raises references of the rows from kFirst to kEnd to the maxima of one tile's scores.
-  template <int kFirst, int kEnd, int kCount>
-  __device__ __forceinline__ void follow(const float (&scores)[kCount], float scale) {
+  /// Raises references of the threads' rows kRow to the maxima of one tile's scores. Returns whether one moved, the
+  /// same in all lanes, and then the thread's factor.
+  template <int kRow, int kCount>
+  __device__ __forceinline__ bool follow(const float (&scores)[kCount], float scale, float& factor) {
     float largest[2];
-    largest_of_rows<kFirst, kEnd>(scores, largest, [&](int, float score) { return ceilf(score * scale); });
-    // A row that has seen no key stays as it is.
-    const auto grown = [&](int r) { return largest[r] > reference[r]; };
-    const bool any_grown = __any_sync(0xffffffff, grown(kFirst) || grown(kEnd - 1));
-    moved |= any_grown;
+    largest_of_rows<kRow, kRow + 1>(scores, largest, [&](int, float score) { return ceilf(score * scale); });
+    const bool grown = largest[kRow] > reference[kRow];  // a row that has seen no key stays as it is
+    const bool any_grown = __any_sync(0xffffffff, grown);
     if (any_grown) {
-#pragma unroll
-      for (int r = kFirst; r < kEnd; ++r) {
-        factor[r] = grown(r) ? power_of_two(reference[r] - largest[r]) : 1;
-        if (grown(r)) reference[r] = largest[r];
-        if constexpr (kSums) sum[r] *= factor[r];
-      }
+      factor = grown ? power_of_two(reference[kRow] - largest[kRow]) : 1;
+      if (grown) reference[kRow] = largest[kRow];
+      if constexpr (kSums) sum[kRow] *= factor;
     }
+    return any_grown;
   }
 
   /// 2^exponent, for the number `i` of a thread's. A sum of the LSE tells the finer polynomial from the coarse one.
@@ -180,27 +164,28 @@ class IntegerSoftmax {
     for (int i = r; i < kEnd; i += 2) signs |= packed[i / 4][i % 4] + to_sign;
     return __any_sync(0xffffffff, signs & kSigns);
   }
-  template <int kRow, int kEnd, int kCount, int kSteps, class Keys>
+  template <int kRow, int kEnd, int kCount, int kSteps, class Keys, class Rescale>
   __device__ __forceinline__ void pack_again_if_above(const float (&scores)[kCount], float scale,
                                                       uint32_t (&packed)[kSteps][4], float (&added)[2],
-                                                      const Keys& keys) {
+                                                      const Keys& keys, const Rescale& rescale) {
     if (!any_above<kEnd>(packed, kRow)) return;
-    follow<kRow, kRow + 1>(scores, scale);
+    float factor;
+    const bool any_grown = follow<kRow>(scores, scale, factor);
     added[kRow] = 0;
     pack<true, kRow, kRow + 1, 0, kEnd>(scores, scale, packed, added, keys);
+    if (any_grown) rescale(kRow, factor);
   }
   /// Packs the words from kBegin to kEnd. Where they have an exponential of 448 or more, packs all words up to kEnd
   /// again, of rows that have one. Calls land_rest() before that.
-  template <int kBegin, int kEnd, int kCount, int kSteps, class Keys, class LandRest>
+  template <int kBegin, int kEnd, int kCount, int kSteps, class Keys, class LandRest, class Rescale>
   __device__ __forceinline__ void pack_and_check(const float (&scores)[kCount], float scale,
                                                  uint32_t (&packed)[kSteps][4], float (&added)[2], const Keys& keys,
-                                                 const LandRest& land_rest) {
+                                                 const LandRest& land_rest, const Rescale& rescale) {
     const bool above = !pack<false, 0, 2, kBegin, kEnd>(scores, scale, packed, added, keys);
     land_rest();
     if (__builtin_expect(!above, true)) return;
-    if (!moved) factor[0] = factor[1] = 1;
-    pack_again_if_above<0, kEnd>(scores, scale, packed, added, keys);
-    pack_again_if_above<1, kEnd>(scores, scale, packed, added, keys);
+    pack_again_if_above<0, kEnd>(scores, scale, packed, added, keys, rescale);
+    pack_again_if_above<1, kEnd>(scores, scale, packed, added, keys, rescale);
   }
 
   /// Packs exponentials of the rows from kFirst to kEnd into the words from kBegin to kEndWord. `added` grows by what

@@ -37,15 +37,16 @@ __device__ __forceinline__ void MathWarpgroup::end_half_scores() {
 }
 
 /// Exponentials of the first half begin while the second half multiplies.
-template <bool kRises, class OnlineSoftmax>
-__device__ __forceinline__ void MathWarpgroup::exponentiate_halves(OnlineSoftmax& softmax) {
+template <bool kRises, class OnlineSoftmax, class Rescale>
+__device__ __forceinline__ void MathWarpgroup::exponentiate_halves(OnlineSoftmax& softmax, const Rescale& rescale) {
   ptx::wgmma_wait_group<1>();
   end_half_scores<0>();
-  softmax.template exponentiate<kRises, true>(scores_, scale_, probabilities_, keys(), [this] {
+  const auto land_rest = [this] {
     ptx::wgmma_wait_group<0>();
     end_half_scores<1>();
     tiles_.release_whole_k();
-  });
+  };
+  softmax.template exponentiate<kRises, true>(scores_, scale_, probabilities_, keys(), land_rest, rescale);
 }
 
 }  // namespace

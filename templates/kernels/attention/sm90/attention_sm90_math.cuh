@@ -183,7 +183,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kSplits
     note_last_keys();
     mask_if_partial(walk_.end - 1);
     add_sinks(softmax_);
-    exponentiate<true>(softmax_);
+    exponentiate<true, false>(softmax_);
     pack();
   }
 
@@ -204,9 +204,9 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kSplits
     issue_both<kCleans, true, kInHalves>(tile);
     end_step<kPacksAtOnce>();
     if constexpr (kMasked) mask(tile);
-    exponentiate<kMasked, kInHalves>(softmax_);
+    exponentiate<kMasked, true, kInHalves>(softmax_);
     end_step<!kPacksAtOnce>();
-    rescale(softmax_, output_);
+    softmax_.rescale(output_);
     pack();
   }
 
@@ -223,7 +223,7 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kSplits
     mask_if_partial(walk_.end - 1);
     Softmax fresh;
     add_sinks(fresh);
-    exponentiate<true>(fresh);
+    exponentiate<true, false>(fresh);
     end_step<!kPacksAtOnce>();
     if constexpr (!kPacksAtOnce) store(done, softmax_, output_);
     softmax_ = fresh;
@@ -301,8 +301,8 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kSplits
   __device__ __forceinline__ void end_half_scores();
   template <bool kBehindParts>
   __device__ __forceinline__ void issue_halves(uint32_t keys);
-  template <bool kRises, class OnlineSoftmax>
-  __device__ __forceinline__ void exponentiate_halves(OnlineSoftmax& softmax);
+  template <bool kRises, class OnlineSoftmax, class Rescale>
+  __device__ __forceinline__ void exponentiate_halves(OnlineSoftmax& softmax, const Rescale& rescale);
 
   // ---- tiles of V: attention_sm90_values.cuh ----
 
@@ -412,13 +412,18 @@ class MathWarpgroup : policy::HiddenKeys<kMathCleansFirst>, QueryFactors<kSplits
     if constexpr (kHere && !kOneProduct) end_output();
   }
   /// kRises: rows may have seen no key yet, or much smaller scores.
+  /// kRescales, where kPacksAtOnce: the output has the sums so far, which take the factors of references that move.
   /// kInHalves: the second half of the scores is on its way, behind the first one.
-  template <bool kRises, bool kInHalves = false, class OnlineSoftmax>
+  template <bool kRises, bool kRescales, bool kInHalves = false, class OnlineSoftmax>
   __device__ __forceinline__ void exponentiate(OnlineSoftmax& softmax) {
-    if constexpr (kInHalves) return exponentiate_halves<kRises>(softmax);
+    const auto rescale_row = [this](int r, float factor) {
+      if constexpr (kRescales) this->rescale(output_, r, factor);
+    };
+    if constexpr (kInHalves) return exponentiate_halves<kRises>(softmax, rescale_row);
     to_exponents(Fragment{scores_}, exponent_scale_of(params_.scale));
     if constexpr (kPacksAtOnce)
-      softmax.template exponentiate<kRises, false>(scores_, scale_, probabilities_, keys(), [] {});
+      softmax.template exponentiate<kRises, false>(
+          scores_, scale_, probabilities_, keys(), [] {}, rescale_row);
     else
       softmax.exponentiate(scores_, scale_, keys());
   }

@@ -59,12 +59,8 @@ enum : bool { kRisesBehindDiagonal = kTransposesV && spec::kMask == MaskKind::kC
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
 using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
-// Rescaling only rows that moved won on a H200 for heads of 128 and 256. It lost for those of 64, whose outputs are
-// narrow, and of 192/128, where two votes cost more.
-enum : bool { kRescalesRows = kKeepsHalves || kPartsTakeTurns };
-using Softmax =
-    policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKeyScales, spec::kExp2Emulated, kRescalesRows>,
-                   policy::RowSoftmax<spec::kRescale, spec::kExp2Emulated>>::type;
+using Softmax = policy::Either<kNarrow, policy::IntegerSoftmax<spec::kLse || kKeyScales, spec::kExp2Emulated>,
+                               policy::RowSoftmax<spec::kRescale, spec::kExp2Emulated>>::type;
 // Exponentials of the first half of a tile's scores begin when that half has landed, where nothing else reads a score.
 enum : bool { kScoresLandInHalves = kScoresInHalves && !ScoreMod::changes_scores && !kKeyScales && !OpenRow::exists };
 constexpr bool kPacksAtOnce = kNarrow;  // that softmax makes an operand, and leaves the scores as they are
@@ -117,9 +113,9 @@ __device__ __forceinline__ void clear_last_keys(uint32_t values, const int& keys
 /// own.
 template <class Softmax, class Sums>
 __device__ __forceinline__ void take_narrow_sums(Softmax&, const Sums&, const float*, const Rows&, int) {}
-template <bool kSums, int kEmulated, bool kRescalesRows, class Sums>
-__device__ __forceinline__ void take_narrow_sums(policy::IntegerSoftmax<kSums, kEmulated, kRescalesRows>& softmax,
-                                                 const Sums& output, const float* sinks, const Rows& rows, int first) {
+template <bool kSums, int kEmulated, class Sums>
+__device__ __forceinline__ void take_narrow_sums(policy::IntegerSoftmax<kSums, kEmulated>& softmax, const Sums& output,
+                                                 const float* sinks, const Rows& rows, int first) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if constexpr (kKeyScales)
