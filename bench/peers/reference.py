@@ -10,6 +10,11 @@ e4m3 is rounded by 2^-4 more, and below 2^-6 to a multiple of 2^-9, which its sc
 are rounded so, too. The largest of a row is 2^5 at least, so a small one is off by at most 2^-15 of the largest, or by all
 of itself. Inputs with outliers have rows whose largest probability meets a value of 0, where only that term counts. The
 fp32 here, without TF32, errs by 2^-23 a step, and needs no term.
+
+Prompts of bf16 queries over fp8 keys are products of fp8 in two terms of each query. An instruction adds 32 products to a
+sum. The tensor cores cut each of these 33 addends at 2^-13 of the largest one. So a score is off by as much for each
+instruction, and 1/8 more for the low terms. A probability is off by its score's exponential, and the sum that divides by
+as much. Only outliers make that a large share.
 """
 import functools
 
@@ -20,18 +25,32 @@ E4M3_ROUNDING = 2.0**-4  # of a probability where products are of fp8, and of an
 E4M3_LEAST_ROUNDING = 2.0**-10  # of an element below 2^-6
 LEAST_PROBABILITY = E4M3_LEAST_ROUNDING / 2.0**5  # of the largest of its row
 SCORE_BYTES = 512 << 20  # of one chunk of scores
+CORE_DEPTH = 32  # products of fp8 that an instruction adds
+CORE_ERROR = (CORE_DEPTH + 1) * 2.0**-13 * (1 + 1 / 8)  # of its sum, relative to the largest addend
 
 
-def attention(q, k, v, causal=False, window=-1, sinks=None, least=0.0):
-    """q [n, H, D], k [S, Hk, D] and v [S, Hk, E], with the last query at the last key. Returns o, sum p |v| and sum
-    min(p, least) |v|, all [n, H, E] fp32. `least` is a share of the row's largest p. If it is 0, the last one is 0."""
+def cut_by_cores(queries, keys):
+    """How far products of fp8 may be off: queries [H, n, D] times keys [H, D, S], [H, n, S] fp32."""
+    off = sums = 0
+    for begin in range(0, queries.shape[-1], CORE_DEPTH):
+        q, k = queries[..., begin:begin + CORE_DEPTH], keys[:, begin:begin + CORE_DEPTH]
+        sums = torch.bmm(q, k) + sums
+        largest = torch.bmm(q.abs().amax(-1, keepdim=True), k.abs().amax(1, keepdim=True))
+        off = torch.maximum(sums.abs(), largest) + off
+    return off * CORE_ERROR
+
+
+def attention(q, k, v, causal=False, window=-1, sinks=None, least=0.0, cut=False):
+    """q [n, H, D], k [S, Hk, D] and v [S, Hk, E], with the last query at the last key. Returns o, sum p |v|, sum
+    min(p, least) |v| and how far o moves where cores cut scores, all [n, H, E] fp32. `least` is a share of the row's largest
+    p. If it is 0, so is the third result. Without `cut` the last one is 0."""
     n, heads, dim = q.shape
     length, kv_heads, _ = k.shape
     group = heads // kv_heads
     keys, values = k.float().permute(1, 2, 0), v.float().permute(1, 0, 2)  # [Hk, D, S], [Hk, S, D]
     sizes = values.abs()
     v_dim = v.shape[-1]
-    out, size, small = (torch.empty(n, heads, v_dim, device=q.device) for _ in range(3))
+    out, size, small, moved = (torch.empty(n, heads, v_dim, device=q.device) for _ in range(4))
     results = [(out, values), (size, sizes)] + ([(small, sizes)] if least else [])
     step = max(1, min(n, SCORE_BYTES // (heads * length * 4)))
     for begin in range(0, n, step):
@@ -40,7 +59,8 @@ def attention(q, k, v, causal=False, window=-1, sinks=None, least=0.0):
         last = length - n + begin + rows if causal or window >= 0 else length
         first = max(0, length - n + begin - window) if window >= 0 else 0
         part = q[begin:begin + rows].float().view(rows, kv_heads, group, dim).permute(1, 2, 0, 3)
-        scores = torch.bmm(part.reshape(kv_heads, group * rows, dim), keys[:, :, first:last]) * dim**-0.5
+        part = part.reshape(kv_heads, group * rows, dim)
+        scores = torch.bmm(part, keys[:, :, first:last]) * dim**-0.5
         if causal or window >= 0:
             key = torch.arange(first, last, device=q.device)
             hidden = key[None, :] > position[:, None]
@@ -55,18 +75,27 @@ def attention(q, k, v, causal=False, window=-1, sinks=None, least=0.0):
         total = scores.sum(-1, keepdim=True)
         if sinks is not None:
             total = total + (sink - top).exp()
+        def keep(target, found):
+            target[begin:begin + rows] = found.view(kv_heads, group, rows, v_dim).permute(2, 0, 1, 3).reshape(rows, heads, v_dim)
+
+        if cut:
+            weights = (cut_by_cores(part, keys[:, :, first:last]) * dim**-0.5).clamp_(max=80).expm1_().mul_(scores).div_(total)
+            share = weights.sum(-1, keepdim=True)
+            off = torch.bmm(weights, sizes[:, first:last]) + share * torch.bmm(scores, values[:, first:last]).div_(total).abs_()
+            keep(moved, off / (1 - share).clamp_(min=0.1))
+            del weights
         for target, operand in results:
             if target is small:
                 scores.clamp_(max=least)
-            found = torch.bmm(scores, operand[:, first:last]) / total
-            target[begin:begin + rows] = found.view(kv_heads, group, rows, v_dim).permute(2, 0, 1, 3).reshape(rows, heads, v_dim)
-    return out, size, small if least else torch.zeros(1, 1, 1, device=q.device)
+            keep(target, torch.bmm(scores, operand[:, first:last]) / total)
+    none = torch.zeros(1, 1, 1, device=q.device)
+    return out, size, small if least else none, moved if cut else none
 
 
-def whole(case, least=0.0):
+def whole(case, least=0.0, cut=False):
     """attention() of all sequences of a case."""
     row = case.row
-    parts = [attention(q, k, v, row.causal, row.window, case.sinks, least) for q, k, v in case.sequences()]
+    parts = [attention(q, k, v, row.causal, row.window, case.sinks, least, cut) for q, k, v in case.sequences()]
     return tuple(torch.cat(part) for part in zip(*parts))
 
 
@@ -86,12 +115,15 @@ class Truth:
         torch.backends.cuda.matmul.allow_tf32 = False
         self.case, row = case, case.row
         narrow, narrow_out = row.q_dtype == "e4m3", row.out_dtype == "e4m3"
-        self.out, size, small = whole(case, LEAST_PROBABILITY if narrow else 0.0)
+        terms = row.q_dtype == "bf16" and row.kv_dtype == "e4m3" and row.q_len > 1
+        self.out, size, small, moved = whole(case, LEAST_PROBABILITY if narrow else 0.0, terms)
         rounding = 3 * BF16_ROUNDING + E4M3_ROUNDING * (2 * narrow + narrow_out)
         least = E4M3_LEAST_ROUNDING * case.out_scale.item() if narrow_out else 0
         self.bound = size.mul_(rounding).add_(1e-6 + least)
         if narrow:
             self.bound.add_(small, alpha=2)
+        if terms:
+            self.bound.add_(moved)
 
     @functools.cached_property
     def exact(self):

@@ -173,6 +173,26 @@ class Inputs(unittest.TestCase):
         off[4500] = float("nan")
         self.assertTrue(math.isnan(reference.relative_rmse(off, exact)))
 
+    def test_sums_of_fp8_stay_within_the_bound_of_what_cores_cut(self):
+        from peers import reference
+        torch.manual_seed(2)
+        q, k = torch.randn(1, 16, 128), torch.randn(1, 128, 24)
+        for x in q, k:
+            x[torch.rand_like(x) < 0.02] *= 30  # outliers
+        q, k = q.bfloat16().double(), k.to(torch.float8_e4m3fn).double()
+        scale = 2.0 ** (7 - q.abs().amax(-1, keepdim=True).log2().floor())
+        high = (q * scale).to(torch.float8_e4m3fn).double()
+        low = (q * scale - high).to(torch.float8_e4m3fn).double()
+        sums = torch.zeros(16, 1, 24, dtype=torch.float64)
+        for term in low, high:
+            for begin in range(0, 128, 32):
+                addends = torch.cat([term[0, :, begin:begin + 32, None] * k[0, begin:begin + 32], sums], 1)
+                step = 2.0 ** (addends.abs().amax(1, keepdim=True).log2().floor() - 13)
+                sums = (addends / step).trunc().mul(step).sum(1, keepdim=True)
+        off = (sums[:, 0] / scale[0] - (q @ k)[0]).abs()
+        self.assertGreater(off.max().item(), 0.05)
+        self.assertLess((off / reference.cut_by_cores(q, k)[0]).max().item(), 1)
+
 
 class Anchors(unittest.TestCase):
     def test_every_target_against_a_peer_that_may_be_absent_has_its_recorded_rows(self):
