@@ -10,7 +10,7 @@ namespace {
 using namespace detail;
 using Violations = std::vector<Violation>;
 
-constexpr int kRowStep = 8, kScaleBlock = 128, kWidest = 16384;
+constexpr int kRowStep = 8, kScaleBlock = 128, kWidest = 32768;
 constexpr const char* kNoMeaning = " has no meaning here; leave it out";
 
 /// A row is whole vectors, and whole blocks of its scales.

@@ -92,7 +92,7 @@ struct RowOpProblem {
 template <class Visitor>
 void visit_fields(RowOpProblem& problem, Visitor&& field) {
   field("dtype", problem.dtype, any{}, "element types");
-  field("width", problem.width, required{range{8, 16384}}, "elements of a row that is written; a multiple of 8");
+  field("width", problem.width, required{range{8, 32768}}, "elements of a row that is written; a multiple of 8");
   field("input", problem.input, any{},
         "plain: x; add: x + residual, which is written back; gate_up: activation(gate) * up, of rows twice as wide; "
         "merge: two parts of an attention");

@@ -52,6 +52,8 @@ TEST(PlanRowOp, SharesARowAmongAsManyThreadsAsItsWidthNeeds) {
   EXPECT_EQ(shape(4096, DType::kBf16), std::tuple(8, 256, 1));
   EXPECT_EQ(shape(7168, DType::kE4m3), std::tuple(16, 448, 1));
   EXPECT_EQ(shape(16384, DType::kBf16), std::tuple(8, 512, 1));
+  EXPECT_EQ(shape(18432, DType::kE4m3), std::tuple(16, 384, 1)) << "48 elements of a thread";
+  EXPECT_EQ(shape(32768, DType::kBf16), std::tuple(8, 512, 1));
   EXPECT_EQ(shape(32, DType::kMxfp8), std::tuple(8, 16, 8)) << "the bytes of four scales are a word";
 }
 
@@ -90,8 +92,8 @@ TEST(PlanRowOp, RefusesWidthsByNameWithTheNearestOne) {
                 c.problem.scales.kind = ScaleKind::kPerBlock;
               }),
               ElementsAre("/problem/width: 1000 does not fit rows of mxfp8; it takes a multiple of 32, such as 992"));
-  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 20000; }),
-              ElementsAre("/problem/width: 20000 is outside [8, 16384]"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 40000; }),
+              ElementsAre("/problem/width: 40000 is outside [8, 32768]"));
 }
 
 TEST(PlanRowOp, RefusesFieldsThatContradictEachOther) {
@@ -150,8 +152,8 @@ TEST(PlanRowOp, RefusesSchedulesThatDoNotFitARow) {
   EXPECT_THAT(
       with(8, 40, 1),
       ElementsAre("/schedule/threads_per_row: 40 is no power of two up to 32, and no whole warps; 64 would do"));
-  EXPECT_THAT(with(8, 96, 1),
-              ElementsAre("/schedule/threads_per_row: 96 threads are too few for a row of 4096; 128 would do"));
+  EXPECT_THAT(with(8, 32, 1),
+              ElementsAre("/schedule/threads_per_row: 32 threads are too few for a row of 4096; 64 would do"));
   EXPECT_THAT(with(8, 256, 2),
               ElementsAre("/schedule/rows_per_cta: 2 does not fit rows of more than a warp; 1 would do"));
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 1000, c.schedule.vector = 16; }),

@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Archs, RowOpOnTheEmulator, testing::Values(Arch::kSm80,
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST_P(RowOpOnTheEmulator, TakesRowsOfEveryWidthAndAnyNumberOfThem) {
-  for (const int width : {8, 64, 1000, 4096, 7168, 14336}) {
+  for (const int width : {8, 64, 1000, 4096, 7168, 14336, 28672}) {
     RowOpProblem problem = normed_rows(width);
     problem.input = RowInput::kAdd;
     for (const int rows : {0, 1, 3, 17})
