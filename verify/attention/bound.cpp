@@ -33,8 +33,8 @@ double floor_of_p(const AttentionProblem& problem) {
 // Keys whose products with V stay in the tensor cores, where those are of 8 bits: no kernel has wider tiles.
 constexpr double kWidestNarrowTile = 192;
 
-// Two terms of e4m3 that make up a bf16 query (policy/row_scales.cuh): their magnitudes, relative to the query's, and
-// how far elements below 2^-10 of the row's largest one are off, relative to the largest one.
+// Two terms of e4m3 that make up a bf16 query (policy/row_scales.cuh): their magnitudes, relative to the query's.
+// Elements below 2^-10 of the row's largest one are off by the floor, relative to the largest one.
 constexpr double kTermMagnitudes = 1 + 2 * 0x1p-4, kTermFloor = 0x1p-17;
 
 bool is_narrow(const AttentionProblem& problem) { return problem.dtype.q == DType::kE4m3; }
