@@ -240,9 +240,14 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const ScoreModFacts& facts = facts_of(spec.score_mod);
   const int mod = facts.registers + (spec.pack_gqa ? facts.registers_of_rows : 0);
   const int open = spec.opens_scores() ? 16 : 0;  // a row's elements, its range and its place
-  // Normalised rows have scales of their own (policy/row_scales.cuh). Elsewhere there is room for them.
-  const bool normalises = spec.q == DType::kBf16 && converts_keys(spec);
-  const int scales = !normalises ? 0 : spec.opens_scores() ? 10 : spec.score_mod == ScoreModKind::kAlibi ? 2 : 0;
+  // Normalised rows have scales of their own (policy/row_scales.cuh). Elsewhere there is room for them. Wide heads
+  // spilled where scores are opened, or keys have scales.
+  const bool normalises = spec.q == DType::kBf16 && converts_keys(spec), wide = spec.head_dim_v > 128;
+  const int scales = !normalises                                 ? 0
+                     : spec.opens_scores()                       ? wide ? 21 : 10
+                     : wide && scales_differ_by_key(spec.scales) ? 4
+                     : spec.score_mod == ScoreModKind::kAlibi    ? 2
+                                                                 : 0;
   // Scales that differ by key: those of a tile, shared by the lanes of a warp, and of the next one.
   const int keys = scales_differ_by_key(spec.scales) ? 14 + (spec.block_n + 31) / 32 * 6 : 0;
   const int rest = (may_skip ? 40 : 32) + mod + open + scales + keys;

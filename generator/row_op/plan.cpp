@@ -17,8 +17,9 @@ using namespace detail;
 constexpr int kMostThreads = 512;      // of a row: 128 registers each
 constexpr int kWarpElements = 512;     // rows of up to so many have no more than a warp
 constexpr int kElementsOfThread = 16;  // so many of them, or a multiple where a CTA is too small
-constexpr int kMostElementsOfThread = 64;
-constexpr int kThreadsOfCta = 128;  // of rows that have a warp or less
+constexpr int kMostElementsOfThread = 32;
+constexpr int kMostOfWideRows = 64;  // more than kMostThreads have otherwise
+constexpr int kThreadsOfCta = 128;   // of rows that have a warp or less
 
 int walked(const RowOpSpec& spec) { return contract::walked_elements(spec.width, scale_vector(spec.out)); }
 int vectors_of(const RowOpSpec& spec) { return static_cast<int>(ceil_div(walked(spec), spec.vector)); }
@@ -102,18 +103,19 @@ void check_threads(const RowOpSpec& spec, std::vector<Violation>& violations) {
   if (threads != whole)
     return bad("threads_per_row", threads,
                "is no power of two up to 32, and no whole warps; " + std::to_string(whole) + " would do");
-  const int least =
-      std::max(least_threads(spec), whole_threads(static_cast<int>(ceil_div(walked(spec), kMostElementsOfThread))));
+  const int most = walked(spec) > kMostThreads * kMostElementsOfThread ? kMostOfWideRows : kMostElementsOfThread;
+  const int least = std::max(least_threads(spec), whole_threads(static_cast<int>(ceil_div(walked(spec), most))));
   if (threads < least)
     return bad(
         "threads_per_row", threads,
         "threads are too few for a row of " + std::to_string(spec.width) + "; " + std::to_string(least) + " would do");
   if (threads > 32 && spec.rows_per_cta != 1)
     return bad("rows_per_cta", spec.rows_per_cta, "does not fit rows of more than a warp; 1 would do");
-  const int step = std::max(1, 32 / threads), most = 1024 / threads;
-  if (threads <= 32 && (spec.rows_per_cta % step != 0 || spec.rows_per_cta > most))
+  const int step = std::max(1, 32 / threads), most_rows = 1024 / threads;
+  if (threads <= 32 && (spec.rows_per_cta % step != 0 || spec.rows_per_cta > most_rows))
     bad("rows_per_cta", spec.rows_per_cta,
-        "does not fit whole warps; it takes a multiple of " + std::to_string(step) + " up to " + std::to_string(most));
+        "does not fit whole warps; it takes a multiple of " + std::to_string(step) + " up to " +
+            std::to_string(most_rows));
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ enum : int {
   kRunsOfVector = spec::kVector / policy::kLaneElements,
   kRuns = kRounds * kRunsOfVector,  // of eight elements that a thread has
   kBlockLanes = kAtoms ? scale_vector(spec::kOutDType) / spec::kVector : contract::kRowScaleBlock / spec::kVector,
-  // 1024 threads of an SM leave a thread 64 registers. Long runs of f32, and runs of more than 32 elements, need twice as
-  // many.
+  // 1024 threads of an SM leave a thread 64 registers. Long runs of f32, and runs of more than 32 elements, need twice
+  // as many.
   kLeastCtas = (kRuns > 4 || (kRuns > 2 && spec::kInDType == DType::kF32) ? 512 : 1024) / (kThreads * spec::kRowsPerCta)
 };
 static_assert(kThreads % 32 == 0 || 32 % kThreads == 0, "a row has whole warps or a power of two lanes");

@@ -1,10 +1,10 @@
 /// Scales of single rows, and rows of Q in f16 or in two terms of e4m3. Products of fp8 keys and values are of f16,
 /// whatever the type of Q: fp8 becomes f16 exactly, in one instruction a pair, where bf16 takes four. Hopper's prefill
-/// has products of Q and K in fp8 instead, where Q is bf16.
+/// has products of Q and K in fp8 instead, where Q is bf16 (QueryTerms).
 ///
-/// A bf16 row of Q is first multiplied by a power of two that brings its largest element below 2^15. The inverse, the
-/// row's factor, joins the softmax's scale: exact, because bf16 has fewer bits than f16. Elements below 2^-31 of the
-/// largest one lose bits.
+/// A bf16 row of Q that becomes f16 is first multiplied by a power of two that brings its largest element below 2^15.
+/// The inverse, the row's factor, joins the softmax's scale: exact, because bf16 has fewer bits than f16. Elements
+/// below 2^-31 of the largest one lose bits.
 #pragma once
 
 #include "contract/words.h"
@@ -66,7 +66,7 @@ __device__ __forceinline__ uint32_t over_factor(uint32_t pair, uint32_t exponent
 }
 
 /// Makes two terms of e4m3 of a bf16 row of Q: the row is (high + low) times its factor. bf16 has 8 significant bits,
-/// and a term has 4. So the sum is exact for elements from 2^-10 of the row's largest one on. The others are off by at
+/// and a term has 4. So the sum is exact for elements from 2^-9 of the row's largest one on. The others are off by at
 /// most 2^-17 of the largest one. A row with NaN or an infinity becomes NaN: e4m3 has no infinity, and a softmax over
 /// infinite scores is NaN.
 class QueryTerms {

@@ -34,7 +34,7 @@ double floor_of_p(const AttentionProblem& problem) {
 constexpr double kWidestNarrowTile = 192;
 
 // Two terms of e4m3 that make up a bf16 query (policy/row_scales.cuh): their magnitudes, relative to the query's.
-// Elements below 2^-10 of the row's largest one are off by the floor, relative to the largest one.
+// Elements below 2^-9 of the row's largest one are off by the floor, relative to the largest one.
 constexpr double kTermMagnitudes = 1 + 2 * 0x1p-4, kTermFloor = 0x1p-17;
 
 bool is_narrow(const AttentionProblem& problem) { return problem.dtype.q == DType::kE4m3; }

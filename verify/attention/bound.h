@@ -26,7 +26,7 @@
 ///    both. Tensor cores truncate sums of e4m3 at 2^-13 of the largest addend (verify/gemm/bound.h, term 2). Those of Q
 ///    K^T have L = head_dim, and those of P V the keys of the widest tile, 192. A kernel may multiply fp8 keys by two
 ///    terms of e4m3 of each bf16 query (AttentionOutput::of_terms). Q K^T has such sums then. The magnitudes of both
-///    terms are 1.125 times the query's at most. An element below 2^-10 of the row's largest one is off by 2^-17 of the
+///    terms are 1.125 times the query's at most. An element below 2^-9 of the row's largest one is off by 2^-17 of the
 ///    largest one.
 /// 5. Output: u_out (|O| + what came before) + half_smallest.
 ///

@@ -23,7 +23,8 @@ namespace kernelwright {
 namespace {
 
 enum : bool {  // not a variable, which would be in every binary
-  // Whether warps convert K and V, as TMA brings them, to the type of Q. Only attention_sm90 has such warps.
+  // Whether warps convert V, and K unless Q becomes two terms, as TMA brings them, to f16. Only attention_sm90 has such
+  // warps.
   kConvertsKv = spec::kQDType != spec::kKvDType,
 };
 static_assert(!kConvertsKv || (tile::kBytesOf<spec::kQDType> == 2 && tile::kBytesOf<spec::kKvDType> == 1),

@@ -152,8 +152,8 @@ TEST(PlanRowOp, RefusesSchedulesThatDoNotFitARow) {
   EXPECT_THAT(
       with(8, 40, 1),
       ElementsAre("/schedule/threads_per_row: 40 is no power of two up to 32, and no whole warps; 64 would do"));
-  EXPECT_THAT(with(8, 32, 1),
-              ElementsAre("/schedule/threads_per_row: 32 threads are too few for a row of 4096; 64 would do"));
+  EXPECT_THAT(with(8, 96, 1),
+              ElementsAre("/schedule/threads_per_row: 96 threads are too few for a row of 4096; 128 would do"));
   EXPECT_THAT(with(8, 256, 2),
               ElementsAre("/schedule/rows_per_cta: 2 does not fit rows of more than a warp; 1 would do"));
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.problem.width = 1000, c.schedule.vector = 16; }),

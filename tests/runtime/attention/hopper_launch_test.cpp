@@ -166,10 +166,29 @@ TEST(AttentionTensorMaps, OfARotaryPartForAllHeadsNeedNoFurtherCheck) {
 }
 
 /// Under 16-bit queries, a box has the columns of theirs, in half of the bytes. Under fp8 queries boxes are alike.
+TEST(AttentionTensorMaps, OfFp8KeysUnderBf16QueriesHaveTheSlabsOfATerm) {
+  AttentionProblem problem = prefill_problem();
+  problem.head_dim = {96, 64};
+  problem.dtype = {DType::kBf16, DType::kE4m3, DType::kBf16};
+  for (const auto& [swizzle, of_keys, columns] :
+       {std::tuple{Swizzle::k32B, Swizzle::k32B, 32u}, std::tuple{Swizzle::k64B, Swizzle::k32B, 32u},
+        std::tuple{Swizzle::k128B, Swizzle::k128B, 128u}}) {
+    AttentionSchedule schedule = hopper();
+    schedule.swizzle = swizzle;
+    const AttentionTensorMaps maps = maps_of(
+        problem, [](AttentionTensors&) {}, schedule);
+    EXPECT_EQ(maps.q.swizzle, swizzle);
+    EXPECT_EQ(maps.k.swizzle, of_keys);
+    EXPECT_THAT(box(maps.k), ElementsAre(columns, 128, 1, 1)) << to_string(swizzle);
+    EXPECT_EQ(maps.v.swizzle, half_of(swizzle)) << "V is converted";
+    EXPECT_EQ(box(maps.v)[0], box(maps.q)[0]);
+  }
+}
+
 TEST(AttentionTensorMaps, OfFp8KeysHaveTheColumnsOfTheQueries) {
   AttentionProblem problem = prefill_problem();
   problem.head_dim = {96, 64};
-  problem.dtype.kv = DType::kE4m3;
+  problem.dtype = {DType::kF16, DType::kE4m3, DType::kF16};
   for (const auto& [swizzle, half, columns] :
        {std::tuple{Swizzle::k32B, Swizzle::kNone, 16u}, std::tuple{Swizzle::k64B, Swizzle::k32B, 32u},
         std::tuple{Swizzle::k128B, Swizzle::k64B, 64u}}) {
@@ -186,7 +205,7 @@ TEST(AttentionTensorMaps, OfFp8KeysHaveTheColumnsOfTheQueries) {
       EXPECT_EQ(map->strides_bytes[0], 2 * map->dims[0]) << "two heads of a token";
     }
   }
-  problem.dtype.q = DType::kE4m3;
+  problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
   AttentionSchedule schedule = hopper();
   schedule.block_n = 96;
   const AttentionTensorMaps maps = maps_of(

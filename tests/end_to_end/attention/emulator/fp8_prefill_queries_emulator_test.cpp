@@ -76,7 +76,7 @@ TEST_F(NormalisedQueries, EndWhereF16DoesBehindASinkFarAboveAllScores) {
   }
 }
 
-/// One key that is 1 in one element: the LSE is that element of the query. Elements from 2^-10 of the row's largest one
+/// One key that is 1 in one element: the LSE is that element of the query. Elements from 2^-9 of the row's largest one
 /// on come out to the bit. Those below are off by 2^-17 of the largest one at most.
 TEST_F(NormalisedQueries, HaveTwoTermsThatAddUpToThem) {
   for (const int depth : {64, 96}) {
