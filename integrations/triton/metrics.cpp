@@ -1,6 +1,7 @@
 #include "metrics.h"
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace kernelwright::triton {
@@ -10,6 +11,14 @@ TRITONSERVER_MetricFamily* family(const char* name, const char* description) {
   TRITONSERVER_MetricFamily* made = nullptr;
   check(TRITONSERVER_MetricFamilyNew(&made, TRITONSERVER_METRIC_KIND_GAUGE, name, description));
   return made;
+}
+
+/// Held while a metric is made or deleted. The server gives metrics with the same labels one object, and counts it
+/// behind its lookup. A model that takes over from its former version could get the object that the former one just
+/// deletes.
+std::mutex& metrics_change() {
+  static std::mutex mutex;
+  return mutex;
 }
 
 struct DeleteLabel {
@@ -48,13 +57,16 @@ Gauge::Gauge(TRITONSERVER_MetricFamily* family, const std::string& model, const 
     label("model", model);
     label("version", version);
     if (!of.empty()) label("of", of);
+    const std::lock_guard lock(metrics_change());
     check(TRITONSERVER_MetricNew(&metric_, family, given.data(), given.size()));
   });
   log_failure(error, "TRITONSERVER_MetricNew");
 }
 
 Gauge::~Gauge() {
-  if (metric_) log_failure(TRITONSERVER_MetricDelete(metric_), "TRITONSERVER_MetricDelete");
+  if (!metric_) return;
+  const std::lock_guard lock(metrics_change());
+  log_failure(TRITONSERVER_MetricDelete(metric_), "TRITONSERVER_MetricDelete");
 }
 
 void Gauge::add(double difference) noexcept {
