@@ -18,7 +18,7 @@ constexpr int kMostThreads = 512;      // of a row: 128 registers each
 constexpr int kWarpElements = 512;     // rows of up to so many have no more than a warp
 constexpr int kElementsOfThread = 16;  // so many of them, or a multiple where a CTA is too small
 constexpr int kMostElementsOfThread = 32;
-constexpr int kMostOfWideRows = 64;  // more than kMostThreads have otherwise
+constexpr int kMostOfWideRows = 64;  // of rows that do not fit kMostThreads otherwise
 constexpr int kThreadsOfCta = 128;   // of rows that have a warp or less
 
 int walked(const RowOpSpec& spec) { return contract::walked_elements(spec.width, scale_vector(spec.out)); }

@@ -57,8 +57,8 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kCount], uint32_t q
 }
 
 /// scores = (high + low) K^T, for queries of two terms of e4m3 and K of kKeyType, 8 bits each. The first kTermBytes of
-/// a query's row are the high terms, and as many low ones follow. Low terms come first: the tensor cores keep 14 bits
-/// of a sum, and those of a small sum are worth less. Leaves one group in flight.
+/// a query's row are the high terms, and as many low ones follow. Low terms come first: the tensor cores cut
+/// addends at 2^-13 of the largest one, so a small sum loses less. Leaves one group in flight.
 template <DType kKeyType, int kDepth, int kTermBytes, int kQueryRows, int kKeys, int kSwizzleBytes,
           int kKeySwizzleBytes>
 __device__ __forceinline__ void issue_term_scores(float (&scores)[kKeys / 2], uint32_t queries, uint32_t keys) {

@@ -23,7 +23,7 @@ enum : int { kFirstConvertingWarp = 1 };
 /// Makes the barriers of the rings of K and V.
 __device__ __forceinline__ void init_kv(const Shared& shared) {
   constexpr int kLoading = kGathersKv ? kGatherThreads : 1, kConsumers = kMathWarps * kCluster;
-  if constexpr (kRestagesKv && !kRestagesKeys) {
+  if constexpr (kRestagesOnlyV) {
     using Rings = pipeline::KvRings<Tiles>;
     Rings::KRing::init(Rings::k_barriers(shared.kv_barriers()), kLoading, kConsumers);
     Rings::VRing::init(Rings::v_barriers(shared.kv_barriers()), contract::kConvertingWarps, kConsumers);

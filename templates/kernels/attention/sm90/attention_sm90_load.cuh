@@ -15,7 +15,7 @@ namespace {
 
 template <class Rings>  // dependent: only these rings have such a constructor
 __device__ __forceinline__ Rings load_rings(const Shared& shared) {
-  if constexpr (kRestagesKv && !kRestagesKeys)
+  if constexpr (kRestagesOnlyV)
     return {shared.kv_barriers(), shared.keys(), shared.raw_barriers(), shared.raw()};
   else if constexpr (kRestagesKeys)
     return {shared.raw_barriers(), shared.raw(), shared.raw()};

@@ -30,9 +30,10 @@ enum : bool {  // not variables, which would be in every binary
   kTransposesV = kNarrow && !spec::kVColumns,
   // A bf16 query becomes two terms of fp8. Their products read K as it is stored.
   kSplitsQ = kConvertsKv && spec::kQDType == DType::kBf16,
-  // Whether warps make operands of what TMA brings: of V, or of both.
+  // Whether warps make operands of what TMA brings: of K and V, or of V alone.
   kRestagesKv = kConvertsKv || kTransposesV,
   kRestagesKeys = kConvertsKv && !kSplitsQ,
+  kRestagesOnlyV = kRestagesKv && !kRestagesKeys,
   kKeyScales = scales_differ_by_key(spec::kScales),
   // fp8 products with V add to the output in the tensor cores, for runs of spec::kPvPromote tiles.
   kInRuns = kNarrow && spec::kPvPromote > 1,
@@ -136,11 +137,8 @@ struct RawTiles : Tiles {
 };
 using RawRing = pipeline::StagedPipeline<kRestagesKv ? raw_ring().slots : spec::kQStages>;
 using RawProducer = pipeline::KvProducer<RawTiles>;
-/// A raw tile of K or V, or a part of one: its slabs have the columns of q's, of kKvDType.
-struct RawTile : OwnBoxes {
-  enum : int { kRows = kRestagesKv ? int{raw_ring().keys} : spec::kBlockN, kSlabs = kSlabsV };
-  enum : int { kParts = spec::kBlockN / kRows };
-  enum : uint32_t { row_bytes = kTransposesV ? kRowBytes : kRowBytes / 2, kSlabBytes = kRows * row_bytes };
+/// A tile that a CTA loads for itself alone, or a part of one.
+struct OwnTile : OwnBoxes {
   __device__ static int first_row() { return 0; }
   __device__ static int row_in_slot() { return 0; }
   __device__ static int first_column() { return 0; }
@@ -148,6 +146,12 @@ struct RawTile : OwnBoxes {
   __device__ __forceinline__ static pipeline::TileTarget target(Ring& ring) {
     return ring.template get_tile<kPart>(true);
   }
+};
+/// A raw tile of K or V, or a part of one: its slabs have the columns of q's, of kKvDType.
+struct RawTile : OwnTile {
+  enum : int { kRows = kRestagesKv ? int{raw_ring().keys} : spec::kBlockN, kSlabs = kSlabsV };
+  enum : int { kParts = spec::kBlockN / kRows };
+  enum : uint32_t { row_bytes = kTransposesV ? kRowBytes : kRowBytes / 2, kSlabBytes = kRows * row_bytes };
 };
 static_assert(!kRestagesKv || (spec::kNumQkStages == 1 && kValueStages == 1), "operands are made whole");
 // Values may come together with the keys of their tile, and not one tile late. Warps then have more time to make
@@ -158,20 +162,13 @@ static_assert(!kNarrow || !kSharedRing, "slots of V have rows of ones, and those
 static_assert(!kSplitsQ || !kSharedRing, "TMA fills the slots of K, and warps those of V");
 
 /// K of bytes, an operand as TMA brings it.
-struct StoredKeys : OwnBoxes {
+struct StoredKeys : OwnTile {
   enum : int { kRows = spec::kBlockN };
   enum : uint32_t {
     row_bytes = contract::slab_width(shape().key_swizzle()),
     kSlabBytes = kRows * row_bytes,
     kSlabs = shape().key_row() / row_bytes
   };
-  __device__ static int first_row() { return 0; }
-  __device__ static int row_in_slot() { return 0; }
-  __device__ static int first_column() { return 0; }
-  template <int kPart, class Ring>
-  __device__ __forceinline__ static pipeline::TileTarget target(Ring& ring) {
-    return ring.template get_tile<kPart>(true);
-  }
 };
 struct StoredKeyMap {
   const contract::TensorMap& map;
@@ -197,7 +194,7 @@ class KeysAndRawValues {
 using LoadedKeys = policy::Either<kRestagesKeys, RawTile, policy::Either<kSplitsQ, StoredKeys, KeyShares>::type>::type;
 enum : int { kLoadedKeySlabs = kSplitsQ ? int{StoredKeys::kSlabs} : kSlabsQk };
 using LoadedValues = policy::Either<kRestagesKv, RawTile, ValueShares>::type;
-using LoadRings = policy::Either<kRestagesKv && !kRestagesKeys, KeysAndRawValues<Producer, RawProducer>,
+using LoadRings = policy::Either<kRestagesOnlyV, KeysAndRawValues<Producer, RawProducer>,
                                  policy::Either<kRestagesKeys, RawProducer, Producer>::type>::type;
 
 using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; gatherers wait for its laps
