@@ -1,7 +1,7 @@
 """The rules of a handle's fast calls, for python/fast/rules.h: what each argument of a call may be, made of the problem.
 
 A call that breaks a rule is checked in words by _arguments.py, _gemm.py or _quantize.py. So a rule may refuse what is
-fine, and must not take what those refuse. tests/python/fast_test.py compares the two on random calls. An argument
+fine, and must not take what those refuse. tests/python/fast_rules_test.py compares the two on random calls. An argument
 without a rule is Python's to check, so a new argument works before it has one.
 """
 import ctypes

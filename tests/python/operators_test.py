@@ -404,7 +404,7 @@ class ManyCalls(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        from fast_test import NoKernels
+        from no_kernels import NoKernels
         Operators.no_engine = NoKernels()
 
     def test_nothing_leaks(self):

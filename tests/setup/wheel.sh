@@ -35,7 +35,7 @@ print("version", kernelwright.__version__, kernelwright.version(), importlib.uti
   says '✓ ok'
   cp "$work/said.txt" "$work/run.txt"
   local test
-  for test in kernelwright_test fast_test; do
+  for test in kernelwright_test fast_test fast_rules_test; do
     run HOME="$work" PATH="$PATH" "$python" -B "$root/tests/python/$test.py"
     says '^OK'
     says "^Ran [0-9]+ tests"
