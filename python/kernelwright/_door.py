@@ -79,10 +79,13 @@ class Workspaces:
     def __init__(self, engine):
         self._engine, self._lock = engine, threading.Lock()
         self._held, self._spares, self._kept = {}, {}, []
+        # A server captures by torch.cuda.graph(), which gives a capture memory, and captures steps far smaller than its largest. So
+        # its captures allocate what they need, and no spare as large as the largest step's is kept.
+        self.of_server = False
 
     def get(self, like, device, stream, needed):
-        """(address, bytes) of `needed` bytes or more, from the framework of `like`. While the stream captures nothing is
-        allocated: a spare one of the device is taken over, if it is large enough."""
+        """(address, bytes) of `needed` bytes or more, from the framework of `like`. While the stream captures, a spare one of the
+        device is taken over, if it is large enough. Else a server's captures allocate, and others are refused."""
         with self._lock:
             address, size = self._held.get((device, stream), (0, 0))
             if size >= needed:
@@ -90,6 +93,9 @@ class Workspaces:
                 return address, size
             if frameworks.is_capturing(stream):
                 spare, spare_bytes = self._spares.get(device, (0, 0))
+                if spare_bytes < needed and self.of_server:
+                    self._held[device, stream] = self._new(like, device, needed, captured=True)
+                    return self._held[device, stream]
                 if spare_bytes < needed:
                     raise ConfigError(f"workspace: the launch needs {needed} bytes, and none is allocated while the stream "
                                       "captures; make the same call before the capture, or give workspace")
@@ -108,13 +114,16 @@ class Workspaces:
 
     def _keep_spare(self, like, device, stream, size):
         """One that is as large as the stream's own, for the stream of a graph: what ran once can then be captured."""
-        if self._spares.get(device, (0, 0))[1] < size and frameworks.torch_of(like) and not frameworks.is_capturing(stream):
+        if self.of_server or self._spares.get(device, (0, 0))[1] >= size:
+            return
+        if frameworks.torch_of(like) and not frameworks.is_capturing(stream):
             self._spares[device] = self._new(like, device, size)
 
-    def _new(self, like, device, size):
+    def _new(self, like, device, size, captured=False):
         size = (size + 255) // 256 * 256
         own = frameworks.torch_of(like) is None
-        memory = self._memory(device, size) if own else frameworks.lasting("workspace", like, size)
+        allocate = frameworks.of_capture if captured else frameworks.lasting
+        memory = self._memory(device, size) if own else allocate("workspace", like, size)
         self._kept.append(memory)
         return (memory[0] if own else memory.data_ptr()), size
 

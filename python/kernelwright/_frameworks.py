@@ -45,6 +45,12 @@ def lasting(name, like, size):
         return executor.submit(allocate).result()
 
 
+def of_capture(name, like, size):
+    """Memory of `size` bytes beside `like`, of the graph that torch.cuda.graph() captures in this thread. It lies in the graph's pool
+    for as long as it is kept."""
+    return empty(name, like, (size,), "u8")
+
+
 def current_stream(like, device):
     """The address of the stream on which the framework of `like` works now; None: the default stream."""
     torch = torch_of(like)

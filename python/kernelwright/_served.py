@@ -37,6 +37,11 @@ class Served(Kernels):
                 self._logger.warning("kernelwright: each call costs the host about 0.1 ms: %s", call["why"])
                 return
 
+    def _engine(self, kind):
+        engine = super()._engine(kind)
+        engine._workspaces.of_server = True
+        return engine
+
     def prepare(self, kind, index, problems):
         """Compiles or loads the kernels of all problems side by side. Raises KernelwrightError with the reason of each problem
         that has no kernel: ConfigError if none takes it, or what its compile or its load has said."""

@@ -13,7 +13,9 @@ import random
 import struct
 import subprocess
 import sys
+import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import kernelwright
@@ -154,29 +156,42 @@ class OnTheEmulator(unittest.TestCase):
         again = self.lent(q.shape)
         self.assertEqual(kernel(q, k, v, out=again, workspace=given).owner.read(), out.owner.read())
 
-    def test_a_capture_takes_the_spare_workspace_or_is_refused(self):
-        class Torch:
-            @staticmethod
-            def torch_of(_like):
-                return True
-
-            @staticmethod
-            def is_capturing(stream):
-                return stream == 9
-
-            @staticmethod
-            def lasting(_name, _like, size):
-                return Memory(size)
+    def workspaces(self):
+        """Those of an engine, by a torch that has no GPU: its stream 9 captures. And the allocations: (by a capture?, bytes)."""
+        made = []
 
         class Memory:
-            def __init__(self, size):
+            def __init__(self, captured, size):
                 self.size = size
+                made.append((captured, size))
 
             def data_ptr(self):
                 return 4096 * self.size
-        real, _door.frameworks = _door.frameworks, Torch
-        self.addCleanup(setattr, _door, "frameworks", real)
-        spaces = _door.Workspaces(None)
+        fake = types.SimpleNamespace(torch_of=lambda _like: True, is_capturing=lambda stream: stream == 9,
+                                     lasting=lambda _name, _like, size: Memory(False, size),
+                                     of_capture=lambda _name, _like, size: Memory(True, size))
+        patch = unittest.mock.patch.object(_door, "frameworks", fake)
+        patch.start()
+        self.addCleanup(patch.stop)
+        return _door.Workspaces(None), made
+
+    def test_captures_of_a_server_allocate_what_they_need(self):
+        spaces, made = self.workspaces()
+        spaces.of_server = True
+        spaces.get(None, 0, 1, 1 << 20)  # the largest step, which no graph has
+        self.assertEqual(made, [(False, 1 << 20)])  # and no spare one
+        first = spaces.get(None, 0, 9, 512)
+        self.assertEqual(first[1], 512)
+        self.assertEqual(spaces.get(None, 0, 9, 500), first)
+        self.assertEqual(spaces.get(None, 0, 9, 1024)[1], 1024)
+        self.assertEqual(made[1:], [(True, 512), (True, 1024)])
+        self.assertEqual(len(spaces._kept), 3)  # a graph may use the smaller one
+        spaces.reserve(None, 1, 2048)
+        self.assertEqual(spaces.get(None, 1, 9, 512)[1], 2048)  # what is reserved is taken over
+        self.assertEqual(made[3:], [(False, 2048)])
+
+    def test_a_capture_takes_the_spare_workspace_or_is_refused(self):
+        spaces, _ = self.workspaces()
         with self.assertRaisesRegex(ConfigError, "workspace: the launch needs 512 bytes, and none is allocated while the stream"):
             spaces.get(None, 0, 9, 512)
         first = spaces.get(None, 0, 1, 512)
