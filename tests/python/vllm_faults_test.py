@@ -19,7 +19,7 @@ import vllm_experts_test as of_experts
 import vllm_layers_test as of_layers
 import vllm_modules
 import vllm_registration_test as of_registration
-import vllm_test as of_attention
+import vllm_steps as of_attention
 
 import kernelwright
 import kernelwright.vllm
