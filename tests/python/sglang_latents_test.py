@@ -7,7 +7,7 @@ import types
 import unittest
 import unittest.mock
 
-import sglang_test as contract  # ahead of SGLang, for which it has what this machine lacks
+import sglang_batches as shared  # ahead of SGLang, for which it has what this machine lacks
 import torch
 import sglang
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
@@ -20,18 +20,18 @@ import kernelwright
 import kernelwright.sglang
 from kernelwright.sglang import attention, latent
 
-HEADS, LATENT, ROPE, V, SCALE = contract.HEADS, 512, 64, 128, 192**-0.5
+HEADS, LATENT, ROPE, V, SCALE = shared.HEADS, 512, 64, 128, 192**-0.5
 MODES = {"decode": ForwardMode.DECODE, "verified": ForwardMode.TARGET_VERIFY, "mixed": ForwardMode.MIXED, "prompts": ForwardMode.EXTEND}
 
 
-class Batch(contract.Batch):
+class Batch(shared.Batch):
     """Sequences whose keys are latents."""
 
     def pools(self):
         return (types.SimpleNamespace(k_buffer=self.runner.token_to_kv_pool.kv_buffer, v_buffer=()),)
 
     def randn(self, rows, heads):
-        return torch.randn(rows, heads if heads == HEADS else 1, LATENT + ROPE).to(self.runner.dtype).to(contract.DEVICE)
+        return torch.randn(rows, heads if heads == HEADS else 1, LATENT + ROPE).to(self.runner.dtype).to(shared.DEVICE)
 
     def run(self, layer, batch, first, last, **more):
         k = torch.cat([tokens[a:b] for tokens, a, b in zip(self.keys, first, last)])
@@ -43,7 +43,7 @@ class Batch(contract.Batch):
 class Latents(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.engine = kernelwright.Engine("cuda" if contract.HAS_GPU else "emulator", hazards=not contract.HAS_GPU)
+        cls.engine = kernelwright.Engine("cuda" if shared.HAS_GPU else "emulator", hazards=not shared.HAS_GPU)
         attention.served.use(cls.engine)
         kernelwright.sglang.register()
 
@@ -51,21 +51,21 @@ class Latents(unittest.TestCase):
         torch.manual_seed(31)
 
     def tearDown(self):
-        if not contract.HAS_GPU:
+        if not shared.HAS_GPU:
             self.assertEqual(self.engine.take_hazards(), [])
 
-    def made(self, dtype=torch.bfloat16, kv_dtype=None, page=contract.PAGE, **changes):
+    def made(self, dtype=torch.bfloat16, kv_dtype=None, page=shared.PAGE, **changes):
         """The two layers of a model's layer, a runner, and its backend."""
         layers = RadixAttention(HEADS, LATENT + ROPE, SCALE, 1, 0, v_head_dim=LATENT), RadixAttention(HEADS, 192, SCALE, HEADS, 0, v_head_dim=V)
-        pool = MLATokenToKVPool(contract.SLOTS, page, kv_dtype or dtype, LATENT, ROPE, 1, contract.DEVICE, False)
-        runner = contract.runner_of(layers, dtype, kv_dtype, page, use_mla_backend=True, token_to_kv_pool=pool, **changes)
+        pool = MLATokenToKVPool(shared.SLOTS, page, kv_dtype or dtype, LATENT, ROPE, 1, shared.DEVICE, False)
+        runner = shared.runner_of(layers, dtype, kv_dtype, page, use_mla_backend=True, token_to_kv_pool=pool, **changes)
         return *layers, runner, ATTENTION_BACKENDS["kernelwright"](runner)
 
     def compare(self, batch, layer, out, last, new, tolerance):
         at = 0
         for i, (count, queries) in enumerate(zip(last, new)):
             k, v = batch.stored(layer, i, count)
-            want = contract.reference(batch.queries[at:at + queries], k, v, SCALE)
+            want = shared.reference(batch.queries[at:at + queries], k, v, SCALE)
             off = (out[at:at + queries].double().cpu() - want).abs().max().item()
             self.assertLessEqual(off, tolerance * v.abs().max().item(), f"sequence {i}")
             at += queries
@@ -73,7 +73,7 @@ class Latents(unittest.TestCase):
     def check(self, name, tolerance=2.0**-7, **named):
         layer, _, runner, backend = self.made(**named)
         self.assertIs(type(backend), latent.KernelwrightLatentAttnBackend)
-        sequences = contract.STEPS[name]
+        sequences = shared.STEPS[name]
         batch = Batch(runner, backend, sequences)
         batch.prefill(layer)
         first, last = [ahead for ahead, _ in sequences], [ahead + new for ahead, new in sequences]
@@ -106,11 +106,11 @@ class Latents(unittest.TestCase):
         """SGLang writes their latents itself, and gives keys behind which they lie in chunks."""
         _, layer, runner, backend = self.made()
         lengths, chunks = (21, 1, 40), ((16, 0, 5), (7, 0, 0))
-        batch = contract.Batch.forward_batch(Batch(runner, backend, [(0, each) for each in lengths]), ForwardMode.EXTEND, [0] * 3, lengths)
+        batch = shared.Batch.forward_batch(Batch(runner, backend, [(0, each) for each in lengths]), ForwardMode.EXTEND, [0] * 3, lengths)
         backend.init_forward_metadata(batch)
 
         def drawn(counts, width):
-            return torch.randn(sum(counts), HEADS, 2 * width).to(torch.bfloat16).to(contract.DEVICE)[..., width:]  # a part of a product
+            return torch.randn(sum(counts), HEADS, 2 * width).to(torch.bfloat16).to(shared.DEVICE)[..., width:]  # a part of a product
         q = drawn(lengths, 192).contiguous()
 
         def attend(counts, **more):
@@ -119,14 +119,14 @@ class Latents(unittest.TestCase):
                 return k, v, layer(q.view(len(q), -1), k, v, batch, **more)
         k, v, out = attend(lengths, save_kv_cache=False)
         for part in zip(*(each.split(list(lengths)) for each in (q, k, v, out.view(-1, HEADS, V)))):
-            want = contract.reference(*part[:3], SCALE)
+            want = shared.reference(*part[:3], SCALE)
             self.assertLessEqual((part[3].double().cpu() - want).abs().max().item(), 2.0**-7 * part[2].abs().max().item())
         with self.assertRaisesRegex(NotImplementedError, "where SGLang has written their latents alone"):
             attend(lengths)
         batch.mha_return_lse = True
         batch.set_attn_attend_prefix_cache(True)
         counts = torch.tensor(chunks, dtype=torch.int32)
-        batch.prefix_chunk_cu_seq_lens = torch.nn.functional.pad(counts.cumsum(1), (1, 0)).to(torch.int32).to(contract.DEVICE)
+        batch.prefix_chunk_cu_seq_lens = torch.nn.functional.pad(counts.cumsum(1), (1, 0)).to(torch.int32).to(shared.DEVICE)
         batch.prefix_chunk_max_seq_lens = counts.max(1).values.tolist()
         for i, keys in enumerate(chunks):
             batch.set_prefix_chunk_idx(i)
@@ -153,7 +153,7 @@ class Latents(unittest.TestCase):
                 rows, fill = 4, backend.get_cuda_graph_seq_len_fill_value()  # the last of them fills the graph's batch
 
                 def zeros(count):
-                    return torch.zeros(count, dtype=torch.int64, device=contract.DEVICE)
+                    return torch.zeros(count, dtype=torch.int64, device=shared.DEVICE)
                 held = ForwardBatch(forward_mode=mode, batch_size=rows, input_ids=zeros(rows * new), req_pool_indices=zeros(rows),
                                     seq_lens=zeros(rows) + fill, seq_lens_sum=rows * fill, out_cache_loc=zeros(rows * new),
                                     positions=zeros(rows * new))
@@ -166,7 +166,7 @@ class Latents(unittest.TestCase):
                 backend.init_forward_metadata_out_graph(held, in_capture=True)
                 backend.init_forward_metadata_in_graph(held)
                 out, graph = step(), None
-                if contract.HAS_GPU:
+                if shared.HAS_GPU:
                     graph = torch.cuda.CUDAGraph()
                     with torch.cuda.graph(graph):
                         out = step()
@@ -213,5 +213,5 @@ class Latents(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    print("SGLang", sglang.__version__, "on", torch.cuda.get_device_name() if contract.HAS_GPU else "the emulator")
+    print("SGLang", sglang.__version__, "on", torch.cuda.get_device_name() if shared.HAS_GPU else "the emulator")
     unittest.main(verbosity=2)

@@ -20,13 +20,13 @@ import unittest
 import unittest.mock
 from array import array
 
-import sglang_test as contract
+import sglang_batches as shared
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import serve
 
-if not contract.HAS_GPU:
+if not shared.HAS_GPU:
     for name in ("vllm", "vllm._custom_ops"):
         sys.modules[name] = types.ModuleType(name)
     sys.modules["vllm._custom_ops"].rotary_embedding = None
@@ -50,8 +50,8 @@ import kernelwright.sglang
 from kernelwright.sglang import attention, latent
 
 WORDS = 512
-SMALL = {} if contract.HAS_GPU else {"hidden_size": 256, "intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2,
-                                     "head_dim": 64}
+SMALL = {} if shared.HAS_GPU else {"hidden_size": 256, "intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 2,
+                                   "head_dim": 64}
 # Of each prompt: tokens of its first step, and of the second, behind them.
 PROMPTS, DECODES = ((21, 9), (5, 40), (40, 1)), 3
 
@@ -112,7 +112,7 @@ class PlainLatents(AttentionBackend):
             if absorbed:
                 keys = self.token_to_kv_pool.get_key_buffer(layer.layer_id)[self.slots_of(batch.req_pool_indices[i], batch.seq_lens[i])]
                 values = keys[..., :layer.v_head_dim]
-            found.append(contract.reference(rows[at:at + new], keys, values, layer.scaling))
+            found.append(shared.reference(rows[at:at + new], keys, values, layer.scaling))
             at += new
         return torch.cat(found).flatten(1).to(q)
 
@@ -122,7 +122,7 @@ class PlainLatents(AttentionBackend):
 def setUpModule():
     global engine
     patch = unittest.mock.patch.object
-    if not contract.HAS_GPU:
+    if not shared.HAS_GPU:
         for replaced in (patch(paged, "alloc_extend_kernel", Plain(alloc_extend)), patch(paged, "alloc_decode_kernel", Plain(alloc_decode)),
                          patch(of_chunks, "create_chunked_prefix_cache_kv_indices", Plain(chunk_indices)),
                          patch(allocation, "support_triton", lambda _: False), patch(forward_batch_info, "support_triton", lambda _: False)):
@@ -130,7 +130,7 @@ def setUpModule():
             unittest.addModuleCleanup(replaced.stop)
     kernelwright.sglang.register()
     register_attention_backend("plain")(PlainLatents)
-    engine = kernelwright.Engine("cuda" if contract.HAS_GPU else "emulator", hazards=not contract.HAS_GPU)
+    engine = kernelwright.Engine("cuda" if shared.HAS_GPU else "emulator", hazards=not shared.HAS_GPU)
     attention.served.use(engine)
 
 
@@ -144,7 +144,7 @@ class Models(unittest.TestCase):
         with open(os.path.join(folder, "config.json"), "w", encoding="ascii") as file:
             json.dump(serve.MODELS[name] | SMALL | {"num_hidden_layers": 2, "vocab_size": WORDS} | more.pop("config", {}), file)
         arguments = ServerArgs(**dict(
-            model_path=folder, device=contract.DEVICE, dtype=dtype, load_format="dummy", attention_backend=backend, page_size=contract.PAGE,
+            model_path=folder, device=shared.DEVICE, dtype=dtype, load_format="dummy", attention_backend=backend, page_size=shared.PAGE,
             skip_tokenizer_init=True, max_total_tokens=2048, max_running_requests=8, context_length=256, disable_cuda_graph=True,
             disable_radix_cache=True, mem_fraction_static=0.5) | more)
         set_global_server_args_for_scheduler(arguments)
@@ -181,7 +181,7 @@ class Models(unittest.TestCase):
         _, made, batch = runner.extend(requests)
         found.append(made)
         for i in range(DECODES):
-            found.append(runner.decode(torch.tensor([i + 1, i + 7, i + 99], device=contract.DEVICE), batch)[1])
+            found.append(runner.decode(torch.tensor([i + 1, i + 7, i + 99], device=shared.DEVICE), batch)[1])
         return torch.cat(found).double().cpu()
 
     def check(self, name, plain="torch_native", ours=attention.KernelwrightAttnBackend, **more):
@@ -199,7 +199,7 @@ class Models(unittest.TestCase):
         own, off = ((each - want).norm() / want.norm() for each in others)
         self.assertGreater(own, 0)
         self.assertLess(off, 1.1 * own)
-        if not contract.HAS_GPU:
+        if not shared.HAS_GPU:
             self.assertEqual(engine.take_hazards(), [])
 
     def test_llama(self):
@@ -213,19 +213,19 @@ class Models(unittest.TestCase):
         self.check("gemma-3-12b")
 
     def test_deepseek(self):
-        small = {} if contract.HAS_GPU else {"num_key_value_heads": 4, "q_lora_rank": 128}
+        small = {} if shared.HAS_GPU else {"num_key_value_heads": 4, "q_lora_rank": 128}
         dense = {"config": {"first_k_dense_replace": 2} | small}
         self.check("deepseek-v3-cut", "plain", latent.KernelwrightLatentAttnBackend, **dense)
         merges = unittest.mock.Mock(side_effect=merge_state)
-        given = () if contract.HAS_GPU else (unittest.mock.patch.object(forward_mha, "merge_state_v2", merges, create=True),)
+        given = () if shared.HAS_GPU else (unittest.mock.patch.object(forward_mha, "merge_state_v2", merges, create=True),)
         for patch in (*given, unittest.mock.patch.dict(os.environ, {"SGLANG_CHUNKED_PREFIX_CACHE_THRESHOLD": "0",
                                                                     "SGLANG_MAX_KV_CHUNK_CAPACITY": "48"})):
             self.enterContext(patch)
         self.check("deepseek-v3-cut", "plain", latent.KernelwrightLatentAttnBackend, **dense)
         # Of each of two layers: 40 keys of a sequence in chunks of 48 / 3 tokens.
-        self.assertEqual(merges.call_count, 0 if contract.HAS_GPU else 2 * 3)
+        self.assertEqual(merges.call_count, 0 if shared.HAS_GPU else 2 * 3)
 
 
 if __name__ == "__main__":
-    print("SGLang", sglang.__version__, "on", torch.cuda.get_device_name() if contract.HAS_GPU else "the emulator")
+    print("SGLang", sglang.__version__, "on", torch.cuda.get_device_name() if shared.HAS_GPU else "the emulator")
     unittest.main(verbosity=2)
