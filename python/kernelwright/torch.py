@@ -346,6 +346,9 @@ def _in_c(library, namespace, name, kind, run, backend):
     _stable.implement(overload, in_python, tuple(_kernels).index(kind), names, backend)
 
 
+IN_PYTHON = ("gemm.kv_write",)  # overloads that C++ does not implement: their arguments are no names of a handle's call
+
+
 def _define():
     library = torch.library.Library("kernelwright", "DEF")
     tags = (torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag)
@@ -353,7 +356,7 @@ def _define():
         library.define(schema, tags=tags)
     for name in SCHEMAS:
         kind = KINDS[name.partition(".")[0]]
-        if _stable.served()["stable"] and name != "gemm.kv_write":  # its arguments are no names of a handle's call
+        if _stable.served()["stable"] and name not in IN_PYTHON:
             _in_c(library, "kernelwright", name, kind, _on_cuda(name, kind), _stable.cuda())
         else:
             library.impl(name, _on_cuda(name, kind), "CUDA")

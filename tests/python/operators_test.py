@@ -59,7 +59,11 @@ def define(namespace):
     for name, schema in kernelwright.torch.SCHEMAS.items():
         library.define(schema, tags=(torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag))
         kind = kernelwright.torch.KINDS[name.partition(".")[0]]
-        kernelwright.torch._in_c(library, namespace, name, kind, kernelwright.torch._on_cpu(name, kind), backend)
+        in_python = kernelwright.torch._on_cpu(name, kind)
+        if name in kernelwright.torch.IN_PYTHON:
+            library.impl(name, in_python, "CPU")
+        else:
+            kernelwright.torch._in_c(library, namespace, name, kind, in_python, backend)
         library.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"{namespace}::{name}", kernelwright.torch._fake(name, kind), lib=library)
     for operator in kernelwright.torch.KINDS:
