@@ -89,9 +89,13 @@ def quantised(number, rows, width, scales="per_block", residual=None, total=None
     return elements, scale
 
 
-def interleaved(gate_up):
-    """Rows [..., 2 n, k] of gates and behind them ups, in runs of 8 that take turns, as epilogues with gates read them."""
-    gate, up = gate_up.chunk(2, -2)
-    k = gate_up.shape[-1]
-    pairs = torch.stack([half.reshape(*half.shape[:-2], -1, 8, k) for half in (gate, up)], -3)
-    return pairs.reshape(gate_up.shape)
+def interleave(gate_up):
+    """Rows [..., 2 n, k] of gates and behind them ups, contiguous, in runs of 8 that take turns, as epilogues with gates read them.
+    They are written in place, one matrix after the other. All that can fail comes ahead of the first write, so that a failure, as
+    for lack of memory, leaves every row where it is."""
+    matrices = gate_up.view(-1, *gate_up.shape[-2:])
+    runs = matrices.view(len(matrices), 2, -1, 8, gate_up.shape[-1])
+    pairs = matrices.view(len(matrices), -1, 2, 8, gate_up.shape[-1])
+    spare = torch.empty_like(runs[0])
+    for given, made in zip(runs, pairs):
+        made.copy_(spare.copy_(given).transpose(0, 1))

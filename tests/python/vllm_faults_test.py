@@ -5,6 +5,7 @@ serves, and a compiler that is not there stands for all faults of a compile.
 
 Tests of layers are skipped where vLLM is not one whose layers are served.
 """
+import contextlib
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import vllm_layers_test as of_layers
 import vllm_modules
 import vllm_registration_test as of_registration
 import vllm_steps as of_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import kernelwright
 import kernelwright.vllm
@@ -42,6 +44,23 @@ def setUpModule():
         from kernelwright.vllm import experts
 
         of_experts.experts = experts
+
+
+class MemoryFor(TorchDispatchMode):
+    """A device that has memory for so many new tensors."""
+
+    NEW = ("empty", "cat", "stack", "clone", "_to_copy")
+
+    def __init__(self, tensors):
+        super().__init__()
+        self.tensors = tensors
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.__name__.startswith(self.NEW):
+            if not self.tensors:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            self.tensors -= 1
+        return function(*args, **(kwargs or {}))
 
 
 class Served(unittest.TestCase):
@@ -221,6 +240,55 @@ class Layers(Served):
             products.take(layer)
         self.assertIs(layer.W_UK_T, absorbing)
         self.served.seal()
+
+    def test_gates_are_fused_whole_or_not_at_all(self):
+        """Whichever of the tensors that it allocates finds no memory."""
+        self.use(engine(compiles=True))
+        x, fused, tensors = torch.randn(3, 64).to(torch.bfloat16), False, 0
+        while not fused:
+            mlp = self.mlp()
+            before, want = mlp.gate_up_proj.weight.clone(), mlp(x)
+            with MemoryFor(tensors), contextlib.suppress(torch.OutOfMemoryError):
+                of_layers.model.take_over(mlp, ("linears", "gates"))
+            fused, tensors = isinstance(mlp.act_fn, torch.nn.Identity), tensors + 1
+            self.assertEqual(fused, isinstance(mlp.gate_up_proj.quant_method, self.linears.KernelwrightGatesMethod))
+            self.assertEqual(fused, not torch.equal(mlp.gate_up_proj.weight, before))
+            self.assertLessEqual((mlp(x) - want).abs().max().item(), 2.0**-5 * want.abs().max().item())
+        self.assertGreater(tensors, 1, "nothing was allocated")
+
+    def test_experts_are_taken_whole_or_not_at_all(self):
+        self.use(engine(compiles=True))
+        for fp8 in (False, True):
+            ours, tensors = False, 0
+            while not ours:
+                layer, _ = of_experts.Experts().layer(fp8=fp8)
+                before = layer.w13_weight.view(torch.uint8).clone()
+                with MemoryFor(tensors), contextlib.suppress(torch.OutOfMemoryError):
+                    of_layers.model.take_over(torch.nn.ModuleDict({"experts": layer}), ("experts",))
+                ours, tensors = isinstance(layer.quant_method, of_experts.experts.KernelwrightMoEMethod), tensors + 1
+                self.assertEqual(ours, not torch.equal(layer.w13_weight.view(torch.uint8), before), f"{tensors - 1} tensors")
+            self.assertGreater(tensors, 1, "nothing was allocated")
+
+    def test_weights_that_layers_share_are_not_interleaved(self):
+        """For one of them they would be interleaved again."""
+        self.use(engine(compiles=True))
+        x = torch.randn(3, 64).to(torch.bfloat16)
+        for shares in ("the layer", "its weight"):
+            one, other = self.mlp(), self.mlp()
+            if shares == "the layer":
+                other.gate_up_proj = one.gate_up_proj
+            else:
+                other.gate_up_proj.weight = one.gate_up_proj.weight
+            want = one(x), other(x)
+            of_layers.model.take_over(torch.nn.ModuleDict({"one": one, "other": other}), ("linears", "gates"))
+            for mlp, result in zip((one, other), want):
+                self.assertLessEqual((mlp(x) - result).abs().max().item(), 2.0**-5 * result.abs().max().item(), shares)
+        layers = [of_experts.Experts().layer()[0] for _ in range(2)]
+        layers[1].w13_weight = layers[0].w13_weight
+        before = layers[0].w13_weight.clone()
+        taken, left = of_experts.experts.serve_experts(torch.nn.ModuleList(layers))
+        self.assertEqual((taken, set(left.values())), ({}, {"another layer has the same weights"}))
+        self.assertTrue(torch.equal(layers[0].w13_weight, before))
 
     def test_a_compiled_model_is_kept_for_the_layers_that_it_has(self):
         from vllm import envs

@@ -1,9 +1,10 @@
 """Who gets what a layer of a model makes, read from the source of forward(). What takes the place of a tensor between two layers
-must meet nothing else.
+must meet nothing else. And who holds a layer or a weight.
 """
 import ast
 import inspect
 import textwrap
+from collections import Counter
 
 
 def function_of(forward):
@@ -107,3 +108,9 @@ def begins_with(forward, layer, argument):
         return False
     given = body[0].value
     return (not given.keywords and [ast.unparse(each) for each in given.args] == [argument] and ends(body[0], body[1:], argument))
+
+
+def held_twice(model):
+    """The ids of layers and weights that several modules hold. To interleave such a weight for one would change it for all."""
+    times = Counter(id(held) for module in model.modules() for held in (*module._modules.values(), *module._parameters.values()))
+    return {held for held, count in times.items() if count > 1}

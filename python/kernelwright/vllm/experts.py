@@ -13,8 +13,9 @@ from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
 
 from .._attention import DTYPES, OPS
 from .._errors import ConfigError, KernelwrightError
-from .._product import FP8, GROUP, interleaved, rows_of
+from .._product import FP8, GROUP, interleave, rows_of
 from .attention import is_invariant, served
+from .chains import held_twice
 from .linears import device_of, refuse_to_load
 
 try:
@@ -103,8 +104,7 @@ class KernelwrightMoEMethod(FusedMoEMethodBase, torch.nn.Module):
 
     def process_weights_after_loading(self, layer):
         """Also called by vLLM when it reloads all weights of the layer."""
-        for expert in layer.w13_weight.data:  # one after the other, so that little memory is needed
-            expert.copy_(interleaved(expert))
+        interleave(layer.w13_weight.data)
         layer.w13_weight.weight_loader = refuse_to_load
 
     def apply(self, layer, x, topk_weights, topk_ids, shared_experts, shared_experts_input):
@@ -116,7 +116,7 @@ class KernelwrightMoEMethod(FusedMoEMethodBase, torch.nn.Module):
 def serve_experts(model):
     """Gives each layer of experts of a loaded model a method of ours. Returns ({name: layer}, {name: reason of those that are left
     to vLLM})."""
-    begun, taken, left = {}, {}, {}
+    begun, taken, left, shared = {}, {}, {}, held_twice(model)
     for name, layer in model.named_modules():
         if not isinstance(layer, RoutedExperts) or isinstance(layer.quant_method, KernelwrightMoEMethod):
             continue
@@ -124,6 +124,8 @@ def serve_experts(model):
         try:
             if type(given) not in (UnquantizedFusedMoEMethod, Fp8MoEMethod) or given.is_monolithic:
                 raise ConfigError(f"its method is vLLM's {type(given).__name__}")
+            if id(layer.w13_weight) in shared:
+                raise ConfigError("another layer has the same weights")
             ours = KernelwrightMoEMethod(layer, given)
             begun[name] = (ours.number,), (layer, ours)
         except KernelwrightError as error:

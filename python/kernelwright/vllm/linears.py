@@ -16,10 +16,10 @@ from vllm.model_executor.utils import replace_parameter
 
 from .._attention import DTYPES, OPS
 from .._errors import ConfigError, KernelwrightError
-from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleaved, quantised, rows_of
+from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleave, quantised, rows_of
 from . import warn_once
 from .attention import here, is_invariant, served
-from .chains import feeds
+from .chains import feeds, held_twice
 
 try:
     from vllm.model_executor.layers.fusion.quant_activation import QuantizedActivation, as_quantized_activation
@@ -92,7 +92,7 @@ class KernelwrightGatesMethod(UnquantizedLinearMethod):
 
     def process_weights_after_loading(self, layer):
         """Also called by vLLM when it reloads all weights of the layer."""
-        layer.weight.data.copy_(interleaved(layer.weight.data))
+        interleave(layer.weight.data)
         layer.weight.weight_loader = refuse_to_load
 
     def apply(self, layer, x, bias=None):
@@ -139,13 +139,15 @@ def fuse_gates(model, layers):
     """Lets layers of gates and ups among `layers` (serve_linears()) also compute the activation behind them. Returns their
     names."""
     begun, fused = {}, []
-    ours = {id(layer) for layer in layers.values()}
+    ours, shared = {id(layer) for layer in layers.values()}, held_twice(model)
     for name, module in model.named_modules():
         layer, activation = getattr(module, "gate_up_proj", None), getattr(module, "act_fn", None)
         word = activation_of(activation)
         if not word or not isinstance(layer, MergedColumnParallelLinear) or id(layer) not in ours:
             continue
         sizes = layer.output_partition_sizes
+        if id(layer) in shared or id(layer.weight) in shared:
+            continue
         if layer.bias is not None or layer.gather_output or len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] % 8:
             continue
         if not feeds(type(module).forward, "gate_up_proj", "act_fn"):
@@ -154,9 +156,8 @@ def fuse_gates(model, layers):
             method = KernelwrightGatesMethod(layer, f"{word}(gate) * up")
             begun[f"{name}.gate_up_proj".lstrip(".")] = method.product.numbers, (module, layer, method)
     for name, (module, layer, method) in served.ready(begun, {}):
-        layer.quant_method = method
-        method.process_weights_after_loading(layer)
-        module.act_fn = torch.nn.Identity()
+        method.process_weights_after_loading(layer)  # first, because it may find no memory
+        layer.quant_method, module.act_fn = method, torch.nn.Identity()
         fused.append(name)
     return fused
 
