@@ -469,7 +469,7 @@ class Norms(Layers):
         self.assertEqual(given(x, norm.weight, 1e-5).provider, norms.PROVIDER)
         taken, left = norms.serve_norms(torch.nn.ModuleDict({
             "gemma": made(lambda: GemmaRMSNorm(64), BF16), "part": made(lambda: RMSNorm(64, var_hidden_size=32), BF16),
-            "bare": made(lambda: RMSNorm(64, has_weight=False), BF16), "wide": made(lambda: RMSNorm(32768), BF16),
+            "bare": made(lambda: RMSNorm(64, has_weight=False), BF16), "wide": made(lambda: RMSNorm(32776), BF16),
             "f32": made(lambda: RMSNorm(64), torch.float32)}))
         self.assertEqual(taken, [])
         self.assertEqual(sorted(left), ["bare", "f32", "part", "wide"])
