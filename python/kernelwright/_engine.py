@@ -6,6 +6,7 @@ import json
 import math
 import os
 import operator
+import threading
 import weakref
 from ctypes import byref, c_char_p, c_int32, c_size_t, c_uint64, c_void_p
 
@@ -343,9 +344,17 @@ def _prepare_options(device, on_miss, background, allow_when_sealed):
                                   allow_when_sealed=allow_when_sealed)
 
 
-def _destroy(library, handle, lives, _callback):
+def _destroy(library, handle, lives, callback):
+    """Also called by Python's collector, on any thread. Inside on_event that may be a thread of this very engine, which must not wait
+    for itself. Python did not start such threads, so one of its own waits there. It keeps the callback as long."""
     lives.value = 0
-    library.dll.kernelwright_engine_destroy(handle)
+    destroy = library.dll.kernelwright_engine_destroy
+    if not isinstance(threading.current_thread(), threading._DummyThread):
+        return destroy(handle)
+    try:
+        threading.Thread(target=lambda _: destroy(handle), args=(callback,)).start()
+    except RuntimeError:  # the interpreter ends, and so does the engine
+        pass
 
 
 _engines = weakref.WeakSet()

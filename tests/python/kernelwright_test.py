@@ -444,6 +444,27 @@ class OnTheEmulator(unittest.TestCase):
         done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stdout, "compiled False\n", done.stderr)
 
+    def test_an_engine_may_be_collected_on_its_own_thread(self):
+        """Python's collector runs on any thread, and so inside on_event on one that compiles for the engine."""
+        program = (
+            "import gc, threading, kernelwright\n"
+            "gc.disable()\n"
+            "dropped, collected = threading.Event(), threading.Event()\n"
+            "def told(event):\n"
+            "    if not collected.is_set() and dropped.wait(20):\n"
+            "        gc.collect()\n"
+            "        collected.set()\n"
+            "engine = kernelwright.Engine('emulator', memory_only_cache=True, on_event=told)\n"
+            "engine.prepare({'kind': 'row_op', 'problem': {'width': 256, 'norm': {'kind': 'rms'}}}, background=True)\n"
+            "closed = engine._close\n"
+            "del engine\n"
+            "dropped.set()\n"
+            "assert collected.wait(20)\n"
+            "print(closed.alive)\n")
+        done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60,
+                              env=os.environ | {"MALLOC_PERTURB_": "165"})  # what is freed has no old contents
+        self.assertEqual((done.returncode, done.stdout), (0, "False\n"), done.stderr)
+
     def test_configs_come_as_dicts_text_and_paths(self):
         path = HEADER.parents[2] / "configs" / "problems" / "causal-d64.json"
         keys = {self.engine.prepare(config).key for config in (path, str(path), path.read_text())}
