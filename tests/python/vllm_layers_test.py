@@ -7,6 +7,8 @@ The reference is fp64, over the weights and tokens as they are stored. What a te
 methods are ours.
 """
 import os
+import pathlib
+import tempfile
 import types
 import unittest
 import unittest.mock
@@ -130,6 +132,24 @@ class Gates(Layers):
         x = randn(3, 64)
         gate, up = (x.double() @ half.double().t() for half in new.chunk(2))
         self.near(layer(x)[0], torch.nn.functional.silu(gate) * up, 2.0**-8)
+
+    def test_interleaved_weights_are_not_saved(self):
+        from safetensors.torch import load_file
+        from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+        from vllm.model_executor.models.llama import LlamaMLP
+
+        mlp = made(lambda: LlamaMLP(64, 96, "silu"), BF16)
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(ShardedStateLoader, "save_model", ShardedStateLoader.save_model):
+            model.refuse_to_save_what_is_interleaved(ShardedStateLoader)
+            model.take_over(mlp, ("linears",))
+            ShardedStateLoader.save_model(mlp, folder)
+            (file,) = pathlib.Path(folder).iterdir()
+            self.assertTrue(torch.equal(load_file(file)["gate_up_proj.weight"], mlp.gate_up_proj.weight.cpu()))
+            file.unlink()
+            linears.fuse_gates(mlp, {"gate_up_proj": mlp.gate_up_proj})
+            with self.assertRaisesRegex(RuntimeError, "has interleaved 1 weights, gate_up_proj.weight ..., so the model cannot be saved"):
+                ShardedStateLoader.save_model(model=mlp, path=folder)
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
 
     def test_lora_keeps_the_activation(self):
         from vllm.model_executor.models.llama import LlamaMLP

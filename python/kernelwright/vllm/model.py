@@ -5,6 +5,8 @@ import logging
 from collections import Counter
 
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 
 logger = logging.getLogger("vllm.kernelwright")
 
@@ -23,7 +25,24 @@ def serve_loaded_models(parts):
             logger.warning("kernelwright leaves layers of this model to vLLM: %s", error)
         return model
     load_model.of_kernelwright = True
+    for loader in (ShardedStateLoader, TensorizerLoader):
+        refuse_to_save_what_is_interleaved(loader)
     BaseModelLoader.load_model = load_model
+
+
+def refuse_to_save_what_is_interleaved(loader):
+    """A loader of vLLM's writes weights as they lie. Whoever loads such a file takes their rows for the model's own."""
+    given = loader.save_model
+
+    def save_model(model, *more, **named):
+        from .linears import refuse_to_load
+
+        weights = [name for name, weight in model.named_parameters() if getattr(weight, "weight_loader", None) is refuse_to_load]
+        if weights:
+            raise RuntimeError(f"kernelwright has interleaved {len(weights)} weights, {weights[0]} ..., so the model cannot be saved; load "
+                               'it without "gates", "experts" and "all" in KERNELWRIGHT_VLLM')
+        return given(model, *more, **named)
+    loader.save_model = staticmethod(save_model)
 
 
 def take_over(model, parts, has_lora=False):
