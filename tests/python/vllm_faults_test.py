@@ -299,6 +299,23 @@ class Layers(Served):
             self.served.failed.update({7, 5})
             self.assertEqual(envs.compile_factors()["KERNELWRIGHT_VLLM"], f"{kernelwright.__version__} experts 5 7")
 
+    def test_a_model_that_is_taken_in_part_meets_no_compiled_one(self):
+        from vllm import envs
+
+        self.use(engine(compiles=True))
+        of_model, mlp = of_layers.model, self.mlp()
+        for loader in (of_model.ShardedStateLoader, of_model.TensorizerLoader):
+            self.enterContext(unittest.mock.patch.object(loader, "save_model", loader.save_model))
+        self.enterContext(unittest.mock.patch.object(of_model.BaseModelLoader, "load_model", lambda *_: mlp))
+        self.enterContext(unittest.mock.patch.dict(envs.environment_variables))
+        kernelwright.vllm._serve_layers(["linears", "gates"], None)
+        before = envs.compile_factors()["KERNELWRIGHT_VLLM"]
+        with MemoryFor(0), self.assertLogs("vllm.kernelwright", "WARNING") as log:
+            of_model.BaseModelLoader.load_model(None, types.SimpleNamespace(lora_config=None), None)
+        self.assertRegex(log.output[0], "kernelwright leaves layers of this model to vLLM: CUDA out of memory")
+        self.assertNotEqual(envs.compile_factors()["KERNELWRIGHT_VLLM"], before)
+        self.served.seal()
+
 
 class Registration(unittest.TestCase):
     """register(), in processes of its own."""

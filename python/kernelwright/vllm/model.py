@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
 from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
+
+from .attention import served
 
 logger = logging.getLogger("vllm.kernelwright")
 
@@ -23,6 +26,7 @@ def serve_loaded_models(parts):
             take_over(model, parts, has_lora=vllm_config.lora_config is not None)
         except Exception as error:  # layers that were taken over serve, the others are vLLM's
             logger.warning("kernelwright leaves layers of this model to vLLM: %s", error)
+            served.failed.add(time.time_ns())  # no model that vLLM has compiled and kept is this one
         return model
     load_model.of_kernelwright = True
     for loader in (ShardedStateLoader, TensorizerLoader):
