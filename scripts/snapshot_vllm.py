@@ -51,6 +51,8 @@ LAYER_NAMES = {
     "vllm/platforms/cuda.py": ("CudaPlatformBase",),
     "vllm/envs.py": ("compile_factors", "environment_variables"),
     "vllm/model_executor/model_loader/base_loader.py": ("BaseModelLoader",),
+    "vllm/model_executor/model_loader/sharded_state_loader.py": ("ShardedStateLoader.save_model",),
+    "vllm/model_executor/model_loader/tensorizer_loader.py": ("TensorizerLoader.save_model",),
     "vllm/model_executor/utils.py": ("replace_parameter",),
     "vllm/model_executor/warmup/deep_gemm_warmup.py": ("_fp8_linear_may_use_deep_gemm",),
     KERNELS + "__init__.py": ("_POSSIBLE_FP8_BLOCK_KERNELS", "_POSSIBLE_FP8_KERNELS"),

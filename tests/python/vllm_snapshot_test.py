@@ -162,6 +162,8 @@ class Snapshots(unittest.TestCase):
                     checked += 1
             self.assertEqual(files["vllm/model_executor/model_loader/base_loader.py"]["BaseModelLoader"]["methods"]["load_model"][:3],
                              ["self", "vllm_config", "model_config"])
+            for file, loader in (("sharded_state_loader.py", "ShardedStateLoader"), ("tensorizer_loader.py", "TensorizerLoader")):
+                self.assertEqual(files[f"vllm/model_executor/model_loader/{file}"][f"{loader}.save_model"][0], "model", version)
             self.assertEqual(files["vllm/model_executor/warmup/deep_gemm_warmup.py"]["_fp8_linear_may_use_deep_gemm"], ["module"])
             ours = {node.name: node for node in parsed("norms.py").body if isinstance(node, ast.FunctionDef)}
             for norm in ("rms_norm", "fused_add_rms_norm"):
