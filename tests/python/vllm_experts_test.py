@@ -140,6 +140,15 @@ class Experts(Layers):
         # Tokens and inner rows are rounded to e4m3: by 2^-4 at most, in sums of 128 elements whose errors have both signs.
         self.check(BF16, True, 2.0**-4)
 
+    def test_lora_keeps_experts_vllms(self):
+        layer, _ = self.layer()
+        before, method = layer.w13_weight.clone(), layer.quant_method
+        with self.assertLogs("vllm.kernelwright", "INFO") as log:
+            model.take_over(torch.nn.ModuleDict({"experts": layer}), ("experts",), has_lora=True)
+        self.assertIs(layer.quant_method, method)
+        self.assertTrue(torch.equal(layer.w13_weight, before))
+        self.assertIn("LoRA", log.output[-1])
+
     def test_what_is_left_to_vllm(self):
         from vllm.model_executor.layers.fused_moe.activation import MoEActivation
         from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend

@@ -113,7 +113,7 @@ class KernelwrightMoEMethod(FusedMoEMethodBase, torch.nn.Module):
                              topk_weights.float().contiguous(), layer.w13_weight, layer.w2_weight, **scales)
 
 
-def serve_experts(model):
+def serve_experts(model, has_lora=False):
     """Gives each layer of experts of a loaded model a method of ours. Returns ({name: layer}, {name: reason of those that are left
     to vLLM})."""
     begun, taken, left, shared = {}, {}, {}, held_twice(model)
@@ -124,6 +124,8 @@ def serve_experts(model):
         try:
             if type(given) not in (UnquantizedFusedMoEMethod, Fp8MoEMethod) or given.is_monolithic:
                 raise ConfigError(f"its method is vLLM's {type(given).__name__}")
+            if has_lora:  # vLLM's layer of it runs a kernel of vLLM's in the method's place
+                raise ConfigError("LoRA adds to what is between its products")
             if id(layer.w13_weight) in shared:
                 raise ConfigError("another layer has the same weights")
             ours = KernelwrightMoEMethod(layer, given)

@@ -74,7 +74,7 @@ def take_over(model, parts, has_lora=False):
     if "experts" in parts:
         from .experts import serve_experts
 
-        experts, others = serve_experts(model)
+        experts, others = serve_experts(model, has_lora)
         left |= others
         logger.info("kernelwright serves %d layers of experts", len(experts))
     if "products" in parts:
