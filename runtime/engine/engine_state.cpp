@@ -33,6 +33,7 @@ namespace {
 /// threads. Compilers and the emulator bring stacks of their own.
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 constexpr std::size_t kMostRememberedMisses = 1024;
+constexpr const char* kStoppedTooEarly = ": the engine was stopped before it was ready";  // behind a kernel's name
 
 /// The architecture to plan for: the schedule's if the device runs its binaries, else the device's own.
 template <class Schedule>
@@ -214,7 +215,9 @@ KernelSlot<Kind>* Engine::State::prepare_here(const typename Kind::Problem& prob
   if (options_of.background) return &slot;
 
   std::unique_lock lock(shared.mutex);
-  shared.changed.wait(lock, [&] { return slot.state != KernelState::kPending; });
+  // stop() drops jobs that have not begun, and waits for this call before it fails their kernels.
+  shared.changed.wait(lock, [&] { return slot.state != KernelState::kPending || stopped; });
+  if (slot.state == KernelState::kPending) throw InterruptedError(slot.name + kStoppedTooEarly);
   const bool fallback_will_do = slot.sealed_miss && slot.serving.load(std::memory_order_relaxed);
   if (slot.state == KernelState::kFailed && !fallback_will_do) std::rethrow_exception(slot.failure);
   return &slot;
@@ -226,13 +229,13 @@ void Engine::State::stop() {
     std::lock_guard lock(shared.mutex);
     stopped = true;
   }
+  shared.changed.notify_all();
   pool.stop();
   std::unique_lock lock(shared.mutex);
   shared.changed.wait(lock, [&] { return calls_of_prepare == 0; });
-  const std::string error = "the engine was stopped before it was ready";
   each_slot([&](auto& slot) {  // whose jobs were dropped
     if (slot.state != KernelState::kPending) return;
-    slot.error = slot.name + ": " + error;
+    slot.error = slot.name + kStoppedTooEarly;
     slot.failure = std::make_exception_ptr(InterruptedError(slot.error));
     slot.failed_at = Clock::now();
     slot.fallback_pending = false;

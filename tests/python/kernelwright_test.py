@@ -444,6 +444,28 @@ class OnTheEmulator(unittest.TestCase):
         done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stdout, "compiled False\n", done.stderr)
 
+    def test_stop_wakes_a_prepare_that_waits_for_a_dropped_kernel(self):
+        """In a process of its own, because a stop that hangs takes its process along."""
+        program = (
+            "import threading, time, kernelwright\n"
+            "configs = [{'kind': 'row_op', 'problem': {'width': 256 * k, 'norm': {'kind': 'rms'}}} for k in range(1, 9)]\n"
+            "engine = kernelwright.Engine('emulator', memory_only_cache=True, compile_threads=1)\n"
+            "for config in configs:\n"
+            "    engine.prepare(config, background=True)\n"
+            "def wait():\n"
+            "    try:\n"
+            "        engine.prepare(configs[-1])\n"
+            "    except kernelwright.KernelwrightError as error:\n"
+            "        print(error)\n"
+            "thread = threading.Thread(target=wait, daemon=True)\n"
+            "thread.start()\n"
+            "time.sleep(0.1)\n"
+            "engine.stop()\n"
+            "thread.join(10)\n")
+        done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("stopped", done.stdout)
+
     def test_an_engine_may_be_collected_on_its_own_thread(self):
         """Python's collector runs on any thread, and so inside on_event on one that compiles for the engine."""
         program = (

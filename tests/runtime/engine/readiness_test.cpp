@@ -163,6 +163,23 @@ TEST_F(Readiness, StopWakesWhoWaitsForAKernelThatIsDropped) {
   EXPECT_THAT(said, HasSubstr("stopped"));
 }
 
+TEST_F(Readiness, StopWakesAPrepareThatWaitsForAKernelThatIsDropped) {
+  Engine engine(options());
+  store->hold("");
+  for (int i = 0; i < 4; ++i) engine.prepare(problem_with_window(i), {}, {.background = true});
+  std::string said;
+  std::thread waiter([&] { said = message_of<InterruptedError>([&] { engine.prepare(problem_with_window(3)); }); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that it is inside, rather than refused
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    store->release();
+  });
+  engine.stop();
+  opener.join();
+  waiter.join();
+  EXPECT_THAT(said, HasSubstr("stopped"));
+}
+
 TEST(Interruption, AScopeEndsTheWorkOfItsThreadAlone) {
   std::atomic<bool> stop{true};
   EXPECT_FALSE(interrupted());
