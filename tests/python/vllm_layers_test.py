@@ -139,7 +139,8 @@ class Gates(Layers):
         from vllm.model_executor.models.llama import LlamaMLP
 
         mlp = made(lambda: LlamaMLP(64, 96, "silu"), BF16)
-        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(ShardedStateLoader, "save_model", ShardedStateLoader.save_model):
+        self.enterContext(unittest.mock.patch.object(ShardedStateLoader, "save_model", ShardedStateLoader.save_model))
+        with tempfile.TemporaryDirectory() as folder:
             model.refuse_to_save_what_is_interleaved(ShardedStateLoader)
             model.take_over(mlp, ("linears",))
             ShardedStateLoader.save_model(mlp, folder)
