@@ -53,6 +53,8 @@ LAYER_NAMES = {
     "vllm/model_executor/model_loader/base_loader.py": ("BaseModelLoader",),
     "vllm/model_executor/model_loader/sharded_state_loader.py": ("ShardedStateLoader.save_model",),
     "vllm/model_executor/model_loader/tensorizer_loader.py": ("TensorizerLoader.save_model",),
+    "vllm/v1/worker/gpu_model_runner.py": ("GPUModelRunner.get_model", "GPUModelRunner.reload_weights"),
+    "vllm/v1/worker/gpu_worker.py": ("Worker.start_weight_update",),
     "vllm/model_executor/utils.py": ("replace_parameter",),
     "vllm/model_executor/warmup/deep_gemm_warmup.py": ("_fp8_linear_may_use_deep_gemm",),
     KERNELS + "__init__.py": ("_POSSIBLE_FP8_BLOCK_KERNELS", "_POSSIBLE_FP8_KERNELS"),

@@ -8,6 +8,7 @@ methods are ours.
 """
 import os
 import pathlib
+import sys
 import tempfile
 import types
 import unittest
@@ -151,6 +152,40 @@ class Gates(Layers):
             with self.assertRaisesRegex(RuntimeError, "has interleaved 1 weights, gate_up_proj.weight ..., so the model cannot be saved"):
                 ShardedStateLoader.save_model(model=mlp, path=folder)
             self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_weights_are_not_written_over_interleaved_ones(self):
+        """As they come; in a checkpoint's format vLLM loads them anew."""
+        from vllm.model_executor.models.llama import LlamaMLP
+
+        class Runner:
+            def __init__(self, model):
+                self.model, self.model_runner, self.written = model, self, []
+
+            def get_model(self):
+                return self.model
+
+            def reload_weights(self, weights=None, path=None, is_checkpoint_format=True):
+                self.written.append(is_checkpoint_format)
+
+            def receive_weights(self, update):
+                self.written.append(update)
+
+        mlp = made(lambda: LlamaMLP(64, 96, "silu"), BF16)
+        runner = Runner(mlp)
+        with unittest.mock.patch.dict(sys.modules, {"runners": types.SimpleNamespace(Runner=Runner)}):
+            for _ in range(2):  # the second finds the method refusing already
+                model.refuse_to_write_what_is_interleaved("runners", "Runner", "reload_weights", Runner.get_model, False)
+                model.refuse_to_write_what_is_interleaved("runners", "Runner", "receive_weights", Runner.get_model, True)
+            model.refuse_to_write_what_is_interleaved("runners", "Runner", "no_such_method", Runner.get_model, True)
+        model.refuse_to_write_what_is_interleaved("no.such.module", "Runner", "reload_weights", Runner.get_model, True)
+        runner.reload_weights(is_checkpoint_format=False)
+        runner.receive_weights("sparse")
+        model.take_over(mlp, ("linears", "gates"))
+        runner.reload_weights()
+        for write in (lambda: runner.reload_weights(None, None, False), lambda: runner.receive_weights("sparse")):
+            with self.assertRaisesRegex(RuntimeError, "has interleaved 1 weights, gate_up_proj.weight ..., so others cannot be written"):
+                write()
+        self.assertEqual(runner.written, [False, "sparse", True])
 
     def test_lora_keeps_the_activation(self):
         from vllm.model_executor.models.llama import LlamaMLP

@@ -164,6 +164,11 @@ class Snapshots(unittest.TestCase):
                              ["self", "vllm_config", "model_config"])
             for file, loader in (("sharded_state_loader.py", "ShardedStateLoader"), ("tensorizer_loader.py", "TensorizerLoader")):
                 self.assertEqual(files[f"vllm/model_executor/model_loader/{file}"][f"{loader}.save_model"][0], "model", version)
+            runner = files["vllm/v1/worker/gpu_model_runner.py"]
+            self.assertIn("is_checkpoint_format", runner["GPUModelRunner.reload_weights"], version)
+            self.assertEqual(runner["GPUModelRunner.get_model"], ["self"])
+            self.assertEqual(files["vllm/v1/worker/gpu_worker.py"]["Worker.start_weight_update"],
+                             ["self"] + ["is_checkpoint_format"] * (version < "0.25"))
             self.assertEqual(files["vllm/model_executor/warmup/deep_gemm_warmup.py"]["_fp8_linear_may_use_deep_gemm"], ["module"])
             ours = {node.name: node for node in parsed("norms.py").body if isinstance(node, ast.FunctionDef)}
             for norm in ("rms_norm", "fused_add_rms_norm"):

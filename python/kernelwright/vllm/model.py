@@ -1,6 +1,9 @@
 """Layers of a model that vLLM has loaded, beside its attention."""
 from __future__ import annotations
 
+import functools
+import importlib
+import inspect
 import logging
 import time
 from collections import Counter
@@ -13,6 +16,13 @@ from .attention import served
 
 logger = logging.getLogger("vllm.kernelwright")
 
+# Methods of vLLM's that may write weights as they come: (module, class, name, how an object of the class tells its model, whether they
+# do so always, or where the argument is_checkpoint_format is false). Some versions have not all of them.
+WRITERS = (("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "reload_weights", lambda runner: runner.get_model(), False),
+           ("vllm.v1.worker.gpu_worker", "Worker", "start_weight_update", lambda worker: worker.model_runner.get_model(), False),
+           ("vllm.distributed.weight_transfer.sparse_nccl_engine", "SparseNCCLWeightTransferEngine", "receive_weights",
+            lambda engine: engine.model, True))
+
 
 def serve_loaded_models(parts):
     """From here on each model that vLLM loads is taken over. `parts`: which of "linears", "gates", "norms", "experts" and "products"."""
@@ -21,6 +31,8 @@ def serve_loaded_models(parts):
         return
 
     def load_model(self, vllm_config, model_config, *more, **named):
+        for writer in WRITERS:  # a process that loads a model has most of their modules by then
+            refuse_to_write_what_is_interleaved(*writer)
         model = given(self, vllm_config, model_config, *more, **named)
         try:
             take_over(model, parts, has_lora=vllm_config.lora_config is not None)
@@ -34,19 +46,44 @@ def serve_loaded_models(parts):
     BaseModelLoader.load_model = load_model
 
 
+def refuse_where_interleaved(model, what):
+    """Raises RuntimeError if rows of the model's weights are interleaved. what: what is refused then, for the message."""
+    from .linears import refuse_to_load
+
+    weights = [name for name, weight in model.named_parameters() if getattr(weight, "weight_loader", None) is refuse_to_load]
+    if weights:
+        raise RuntimeError(f"kernelwright has interleaved {len(weights)} weights, {weights[0]} ..., so {what}; load the model "
+                           'without "gates", "experts" and "all" in KERNELWRIGHT_VLLM')
+
+
 def refuse_to_save_what_is_interleaved(loader):
     """A loader of vLLM's writes weights as they lie. Whoever loads such a file takes their rows for the model's own."""
     given = loader.save_model
 
     def save_model(model, *more, **named):
-        from .linears import refuse_to_load
-
-        weights = [name for name, weight in model.named_parameters() if getattr(weight, "weight_loader", None) is refuse_to_load]
-        if weights:
-            raise RuntimeError(f"kernelwright has interleaved {len(weights)} weights, {weights[0]} ..., so the model cannot be saved; load "
-                               'it without "gates", "experts" and "all" in KERNELWRIGHT_VLLM')
+        refuse_where_interleaved(model, "the model cannot be saved")
         return given(model, *more, **named)
     loader.save_model = staticmethod(save_model)
+
+
+def refuse_to_write_what_is_interleaved(module, owner, name, model_of, always):
+    """vLLM copies weights that are not in a checkpoint's format over the model's own, as they come. Their rows are not in our order."""
+    try:
+        owner = getattr(importlib.import_module(module), owner, None)
+    except ImportError:
+        return
+    given = getattr(owner, name, None)
+    if given is None or hasattr(given, "of_kernelwright"):
+        return
+
+    @functools.wraps(given)
+    def write(self, *more, **named):
+        as_they_come = always or not inspect.signature(given).bind(self, *more, **named).arguments.get("is_checkpoint_format", True)
+        if as_they_come:
+            refuse_where_interleaved(model_of(self), "others cannot be written over them")
+        return given(self, *more, **named)
+    write.of_kernelwright = True
+    setattr(owner, name, write)
 
 
 def take_over(model, parts, has_lora=False):
