@@ -21,9 +21,9 @@ With `--together GIB`, both arms start at the same time, side by side on the GPU
 started, they measure in turn: a round of one, the same round of the other. That takes half the time, but start-up times are longer
 than those of one arm alone.
 
-same_first_tokens is the share of prompts whose first token is that of vLLM's own arm. Where all weights are of 16 bits, their size
-makes each layer count, so that a wrong one shows. Rounding changes some tokens. Models with other weights or with tied embeddings, and
-models on several GPUs, have no such column.
+same_first_tokens is the share of prompts whose first token is that of vLLM's own arm. Weights have a size that makes each layer count,
+so that a wrong one shows. Rounding changes some tokens, and so does a router's choice. Models with tied embeddings and models on several
+GPUs have no such column. On several GPUs weights are vLLM's dummies, of which nearly all are 0 in fp8.
 
 sealed_misses counts kernels of ours that were missing while a row was measured, and jit_compiles those that Triton compiled then,
 on all ranks. vLLM's own monitor of such compiles can only warn. With `--gpus`, the model lies on several GPUs by tensor parallelism.
@@ -103,7 +103,7 @@ def serve(given):
         file.write(told)
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # so that the counters of kernels can be read here
     from vllm import LLM, SamplingParams
-    if comparable(given):
+    if given.gpus == 1:
         from vllm.model_executor.model_loader import dummy_loader
         dummy_loader.initialize_dummy_weights = fill
     start = time.perf_counter()
@@ -343,8 +343,12 @@ def child(given, arm, turns=""):
     words += [f"--{name}={path}" for name, path in (("profile", given.profile), ("profile-online", given.profile_online)) if path]
     words += (["--layers", str(given.layers)] if given.layers else []) + (["--eager"] if given.eager else [])
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return [json.loads(line) for line in lines], done.returncode == 0 and bool(lines)
+    lines = done.stdout.splitlines()
+    for line in lines:
+        if not line.startswith("{"):
+            print(f"{arm}: {line}", file=sys.stderr)  # of vLLM's log
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    return rows, done.returncode == 0 and bool(rows)
 
 
 def main():

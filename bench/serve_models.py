@@ -1,5 +1,6 @@
 """Shapes of the models that bench/serve.py loads with random weights, as their config.json has them, and the weights."""
 import itertools
+import math
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5,
          "torch_dtype": "bfloat16", "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
@@ -47,26 +48,55 @@ MODELS = {
 }
 
 SEEDS = itertools.count()
+E2M1_RMS = 2.926  # of all 16 values of fp4
+CACHE_SCALES = ("q_scale", "k_scale", "v_scale", "prob_scale")  # of an attention layer
 
 
 def fill(model, config=None):
     """In place of vLLM's initialize_dummy_weights(): of its dummies, which are tiny and the same in all layers, logits show the last
-    token alone. It may be called for each module of a model as well as for the whole. Two arms get the same weights."""
+    token alone, and nearly all are 0 in fp8. It may be called for each module of a model as well as for the whole. Two arms get the
+    same weights. A row of weights has a norm of about 1, with its scales where it is quantised."""
     import torch
     from vllm.model_executor.model_loader import weight_utils
 
     weight_utils.initialize_dummy_weights(model, config)
     for module in model.modules():
-        for weight in (parameter.data for parameter in module.parameters(recurse=False)):
+        given = {name: parameter.data for name, parameter in module.named_parameters(recurse=False)}
+        for name, weight in given.items():
             generator = torch.Generator(weight.device).manual_seed(next(SEEDS))
+            scaled = given.get(name.removesuffix("_inv").removesuffix("_scale"))
             if "Norm" in type(module).__name__:
                 weight.uniform_(0.5, 1.5, generator=generator)
+            elif scaled is not None and scaled is not weight and scaled.element_size() == 1:
+                fill_scales(weight, scaled)
+            elif name in CACHE_SCALES:
+                weight.fill_(-1)  # as in a model without them
+            elif weight.element_size() == 1:
+                fill_quantised(weight, generator)
             elif weight.dim() > 1:
                 weight.normal_(0, weight.shape[-1] ** -0.5, generator=generator)
 
 
+def fill_quantised(weight, generator):
+    """weight: of fp8, or pairs of fp4 in bytes. Other bytes stay as they are."""
+    import torch
+
+    if weight.dtype == torch.uint8:
+        weight.random_(0, 256, generator=generator)
+    elif weight.is_floating_point() and weight.dim() > 1:
+        for matrix in weight.flatten(0, -3) if weight.dim() > 2 else [weight]:  # one after the other, so that little memory is needed
+            matrix.copy_(torch.empty(matrix.shape, dtype=torch.float16, device=weight.device).normal_(generator=generator))
+
+
+def fill_scales(scale, weight):
+    """scale: in floats, or in bytes that are exponents of 2 above -127, of pairs of fp4."""
+    if scale.is_floating_point():
+        scale.fill_(weight.shape[-1] ** -0.5)
+    else:
+        scale.fill_(127 + round(math.log2((2 * weight.shape[-1]) ** -0.5 / E2M1_RMS)))
+
+
 def comparable(given):
-    """Whether first tokens tell of all layers: fill() serves, which knows weights of 16 bits and this process alone, and logits do not
-    come from the embeddings, which would name the last token again. given: the options of bench/serve.py."""
-    model = MODELS[given.model]
-    return given.weights == "bf16" and given.gpus == 1 and "quantization_config" not in model and not model["tie_word_embeddings"]
+    """Whether first tokens tell of all layers: fill() serves, which knows this process alone, and logits do not come from the
+    embeddings, which would name the last token again. given: the options of bench/serve.py."""
+    return given.gpus == 1 and not MODELS[given.model]["tie_word_embeddings"]

@@ -2,6 +2,7 @@
 """What bench/serve.py tells of steps and of compiles, with a scheduler, ranks and a Triton that are made up. Needs neither vLLM nor a
 GPU."""
 import csv
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -133,11 +134,36 @@ class TurnsOfArms(unittest.TestCase):
 
 
 class Weights(unittest.TestCase):
-    def test_quantised_weights_tied_embeddings_and_other_processes_are_not_compared(self):
+    def test_tied_embeddings_and_other_processes_are_not_compared(self):
         def comparable(model="qwen3-8b", weights="bf16", gpus=1):
             return serve_models.comparable(types.SimpleNamespace(model=model, weights=weights, gpus=gpus))
         self.assertTrue(comparable())
-        self.assertFalse(comparable(weights="fp8") or comparable("gpt-oss-20b") or comparable("gemma-3-12b") or comparable(gpus=2))
+        self.assertTrue(comparable("deepseek-v3-cut", "fp8-blocks") and comparable("gpt-oss-20b"))
+        self.assertFalse(comparable("gemma-3-12b") or comparable(gpus=2))
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")
+    def test_rows_of_weights_have_a_norm_of_one(self):
+        import torch
+
+        def parameter(*shape, dtype):
+            return torch.nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
+        scales = {"weight_scale_inv": parameter(2, 2, dtype=torch.float32), "w2_weight_scale": parameter(3, 5, dtype=torch.uint8)}
+        weights = {"weight": parameter(200, 256, dtype=torch.float8_e4m3fn), "w2_weight": parameter(3, 64, 80, dtype=torch.uint8),
+                   "bias": parameter(64, dtype=torch.float32), "k_scale": parameter(dtype=torch.float32)}
+        layer, plain = torch.nn.Module(), torch.nn.Linear(512, 100, dtype=torch.bfloat16)
+        for name, each in (scales | weights).items():
+            layer.register_parameter(name, each)
+        loader = types.SimpleNamespace(weight_utils=types.SimpleNamespace(initialize_dummy_weights=lambda *_: None))
+        with unittest.mock.patch.dict(sys.modules, {name: loader for name in ("vllm", "vllm.model_executor", "vllm.model_executor.model_loader")}):
+            serve_models.fill(torch.nn.ModuleList([layer, plain]))
+        stored = layer.w2_weight.int()
+        e2m1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+        fp4 = torch.stack([e2m1[stored & 15], e2m1[stored >> 4]], -1).flatten(-2) * 2.0 ** (layer.w2_weight_scale[0, 0].item() - 127)
+        for rows in (layer.weight.float() * layer.weight_scale_inv[0, 0], fp4, plain.weight.float()):
+            norm = rows.norm(dim=-1).mean().item()
+            self.assertTrue(0.7 < norm < 1.4, norm)  # exponents of 2 are off by half a step at most
+        self.assertTrue((layer.weight_scale_inv == layer.weight_scale_inv[0, 0]).all() and (layer.bias == 0).all() and layer.k_scale == -1)
+        self.assertFalse(torch.equal(layer.w2_weight[0], layer.w2_weight[1]))
 
     def test_rows_of_ours_get_the_share_of_equal_first_tokens(self):
         def rows():
