@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <functional>
 #include <thread>
 
 #include "kernelwright/generator/attention/planner.h"
@@ -146,38 +147,35 @@ TEST_F(Readiness, StopDropsWhatIsQueuedAndLeavesWhatIsReady) {
   engine.stop();
 }
 
-TEST_F(Readiness, StopWakesWhoWaitsForAKernelThatIsDropped) {
-  Engine engine(options());
-  store->hold("");
+/// What an InterruptedError of wait() says, on a thread of its own, once the engine stops. `wait` gets the kernels of
+/// four jobs; one compiles, and stop() drops the others.
+std::string said_at_stop(Engine& engine, FakeStore& store,
+                         const std::function<void(std::vector<AttentionKernel>&)>& wait) {
+  store.hold("");
   std::vector<AttentionKernel> pending;
   for (int i = 0; i < 4; ++i) pending.push_back(engine.prepare(problem_with_window(i), {}, {.background = true}));
   std::string said;
-  std::thread waiter([&] { said = message_of<InterruptedError>([&] { pending.back().wait(); }); });
+  std::thread waiter([&] { said = message_of<InterruptedError>([&] { wait(pending); }); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that it waits already
   std::thread opener([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    store->release();
+    store.release();
   });
   engine.stop();
   opener.join();
   waiter.join();
-  EXPECT_THAT(said, HasSubstr("stopped"));
+  return said;
+}
+
+TEST_F(Readiness, StopWakesWhoWaitsForAKernelThatIsDropped) {
+  Engine engine(options());
+  EXPECT_THAT(said_at_stop(engine, *store, [](auto& pending) { pending.back().wait(); }), HasSubstr("stopped"));
 }
 
 TEST_F(Readiness, StopWakesAPrepareThatWaitsForAKernelThatIsDropped) {
   Engine engine(options());
-  store->hold("");
-  for (int i = 0; i < 4; ++i) engine.prepare(problem_with_window(i), {}, {.background = true});
-  std::string said;
-  std::thread waiter([&] { said = message_of<InterruptedError>([&] { engine.prepare(problem_with_window(3)); }); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that it is inside, rather than refused
-  std::thread opener([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    store->release();
-  });
-  engine.stop();
-  opener.join();
-  waiter.join();
-  EXPECT_THAT(said, HasSubstr("stopped"));
+  EXPECT_THAT(said_at_stop(engine, *store, [&](auto&) { engine.prepare(problem_with_window(3)); }),
+              HasSubstr("stopped"));
 }
 
 TEST(Interruption, AScopeEndsTheWorkOfItsThreadAlone) {
