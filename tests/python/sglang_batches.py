@@ -34,6 +34,7 @@ from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
 
+from attention_reference import reference  # noqa: F401, tests read it here
 from kernelwright.sglang import attention
 
 torch.library.Library.impl = library_impl
@@ -79,25 +80,6 @@ def runner_of(layers, dtype, kv_dtype=None, page=PAGE, sinks=None, windows=False
         req_to_token_pool=ReqToTokenPool(8, CONTEXT, DEVICE, False), is_draft_worker=False, prefill_aware_swa=False,
         ps=types.SimpleNamespace(attn_cp_size=1), server_args=arguments or arguments_of(),
         model_config=types.SimpleNamespace(context_len=CONTEXT, is_encoder_decoder=False, is_local_attention_model=False)) | changes)
-
-
-def reference(q, k, v, scale, window=-1, softcap=0.0, sinks=None):
-    """q [queries, heads, head_dim] are the last of the sequence's tokens, k and v [keys, kv_heads, head_dim]. window: keys left of
-    its own that a query sees."""
-    n, m = len(q), len(k)
-    q, k, v = (tensor.double().cpu() for tensor in (q, k, v))
-    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
-    scores = torch.einsum("qhd,khd->hqk", q, k) * scale
-    if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
-    at, keys = torch.arange(m - n, m)[:, None], torch.arange(m)
-    seen = keys <= at
-    if window >= 0:
-        seen = seen & (keys >= at - window)
-    scores = scores.masked_fill(~seen, -math.inf)
-    if sinks is not None:
-        scores = torch.cat([scores, sinks.double().cpu()[:, None, None].expand(-1, n, 1)], -1)
-    return torch.einsum("hqk,khd->qhd", scores.softmax(-1)[..., :m], v)
 
 
 class Batch:

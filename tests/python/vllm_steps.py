@@ -12,6 +12,7 @@ import vllm
 from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
+from attention_reference import reference  # noqa: F401, tests read it here
 from kernelwright.vllm import attention, caches
 from kernelwright.vllm.attention import KernelwrightBackend, KernelwrightMetadataBuilder
 
@@ -41,26 +42,6 @@ def builder_of(layers, block_size=PAGE):
                                    scheduler_config=types.SimpleNamespace(max_num_seqs=4), speculative_config=None,
                                    model_config=types.SimpleNamespace(max_model_len=MOST_KEYS, dtype=torch.bfloat16))
     return KernelwrightMetadataBuilder(types.SimpleNamespace(block_size=block_size), list(layers), config, torch.device(DEVICE))
-
-
-def reference(q, k, v, scale, window=None, softcap=0.0, sinks=None, slopes=None):
-    """q [queries, heads, head_dim] are the last of the sequence's tokens, k and v [keys, kv_heads, head_dim]."""
-    n, m = len(q), len(k)
-    q, k, v = (tensor.double().cpu() for tensor in (q, k, v))
-    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
-    scores = torch.einsum("qhd,khd->hqk", q, k) * scale
-    if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
-    at, keys = torch.arange(m - n, m)[:, None], torch.arange(m)
-    if slopes is not None:
-        scores = scores + torch.tensor(slopes, dtype=torch.float64)[:, None, None] * (keys - at)
-    seen = keys <= at
-    if window:
-        seen = seen & (keys > at - window)
-    scores = scores.masked_fill(~seen, -math.inf)
-    if sinks is not None:
-        scores = torch.cat([scores, sinks.double().cpu()[:, None, None].expand(-1, n, 1)], -1)
-    return torch.einsum("hqk,khd->qhd", scores.softmax(-1)[..., :m], v)
 
 
 def cache_of(stored, layout="NHD", page=PAGE, heads=KV_HEADS, layers=None):

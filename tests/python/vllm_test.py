@@ -47,7 +47,7 @@ class Contract(unittest.TestCase):
         at = 0
         for i, (_, new) in enumerate(sequences):
             k, v = step.stored(i)
-            want = reference(step.queries[at:at + new], k, v, scale, features.get("sliding_window"),
+            want = reference(step.queries[at:at + new], k, v, scale, (features.get("sliding_window") or 0) - 1,
                              features.get("logits_soft_cap") or 0.0, features.get("sinks"), features.get("alibi_slopes"))
             off = (out[at:at + new].double().cpu() - want).abs().max().item()
             self.assertLessEqual(off, tolerance * v.abs().max().item(), f"sequence {i}")
