@@ -8,7 +8,8 @@ namespace {
 using namespace detail;
 using Violations = std::vector<Violation>;
 
-constexpr int kVectorElements = 8;  // 16 bytes of what is read
+constexpr int kVectorElements = 8;                  // 16 bytes of what is read
+constexpr int kLaneElements = 2 * kVectorElements;  // of a head
 constexpr const char* kLeaveOut = " has no meaning here; leave it out";
 
 void check_dtypes(const KvWriteDTypes& dtype, Violations& violations) {
@@ -145,9 +146,10 @@ std::vector<Violation> contradictions(const KvWriteConfig& config) {
   check_norm(problem.qk_norm, violations);
   check_rope(problem, violations);
   check_scales(problem, violations);
-  if (const int qk = problem.head_dim.qk; problem.hadamard && !is_one_of(qk, {64, 128, 256}))
+  if (const int qk = problem.head_dim.qk; problem.hadamard && qk % kLaneElements != 0)
     violations.push_back({"/problem/hadamard", "true does not fit heads of " + std::to_string(qk) +
-                                                   " elements; head_dim.qk is 64, 128 or 256"});
+                                                   " elements; it takes a multiple of " +
+                                                   std::to_string(kLaneElements)});
   if (!problem.v_out && problem.qk_norm.v)
     violations.push_back({"/problem/qk_norm/v", "true has no meaning without values; leave it out"});
   if (problem.v_layout == VLayout::kKeyPrefix)

@@ -78,6 +78,9 @@ constexpr bool is_negated(uint32_t element) {
   return (hash * 0x85ebca77u) >> 31 != 0;
 }
 
+/// Elements of a block of the Hadamard transform: the largest power of two that divides head_dim, a multiple of 16.
+constexpr int32_t hadamard_block(int32_t head_dim) { return head_dim & -head_dim; }
+
 /// Lanes that share a head: a power of two, so that shuffles add over them.
 constexpr int32_t lanes_of_head(int32_t head_dim) {
   int32_t lanes = 1;

@@ -6,6 +6,7 @@
 
 #include "kernels/kv_write_operands.cuh"
 #include "policy/cache_place.cuh"
+#include "policy/hadamard.cuh"
 #include "policy/head_store.cuh"
 #include "policy/head_vector.cuh"
 #include "policy/lane_vectors.cuh"
@@ -59,7 +60,7 @@ struct HeadSteps {
   using Halves = policy::LaneVectors<T::kHeadDim, 0, (kVectors + 1) / 2>;
   using Turning = policy::LaneVectors<T::kHeadDim, spec::kRopeBegin / kLaneElements, spec::kRopeWidth / kHeadElements>;
   using Read = typename policy::Either<kTurns && spec::kRope == RopeStyle::kNeox, Turning, Halves>::type;
-  using Written = typename policy::Either<kTransforms, Halves, Read>::type;
+  using Written = typename policy::Either<kTransforms, policy::HadamardVectors<T::kHeadDim>, Read>::type;
   using Turn =
       policy::Rotation<kTurns ? spec::kRope : RopeStyle::kNone, spec::kRopeWidth, spec::kRopeBegin, spec::kSectionFirst,
                        spec::kSectionSecond, spec::kSectionThird, spec::kInterleaved, Read, kLanes>;
@@ -114,7 +115,7 @@ struct HeadSteps {
     if constexpr (kTurns) turn.apply(x);
     if constexpr (kNorm && !kIsV && !spec::kNormBeforeRope) inverse = weigh(params, weights, inverse, x);
     if constexpr (kTransforms) {
-      if constexpr (int{Read::kDistance} != int{Written::kDistance}) policy::deal_again<Read, Written>(x, leader, part);
+      if constexpr (!policy::Same<Read, Written>::value) policy::deal_again<kLanes, Read, Written>(x, leader, part);
       policy::hadamard<spec::kHeadDimQk, spec::kHadamardSigns>(x, part);
     }
     uint32_t largest = 0;

@@ -1,4 +1,4 @@
-/// One of two types, by a constant.
+/// One of two types, by a constant; and whether two types are the same.
 #pragma once
 
 namespace kernelwright::policy {
@@ -10,6 +10,15 @@ struct Either {
 template <class A, class B>
 struct Either<false, A, B> {
   using type = B;
+};
+
+template <class A, class B>
+struct Same {
+  enum : bool { value = false };
+};
+template <class A>
+struct Same<A, A> {
+  enum : bool { value = true };
 };
 
 }  // namespace kernelwright::policy

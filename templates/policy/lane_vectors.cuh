@@ -64,18 +64,19 @@ __device__ __forceinline__ void exchange(bool upper, uint32_t* first, uint32_t* 
 }
 
 /// Moves the vectors of a head from the lanes where kFrom has them to those where kTo does. Every lane of the warp
-/// calls it. `leader`: the first lane of the head in the warp.
-template <class From, class To>
+/// calls it. `leader`: the first lane of the head in the warp. Vectors that a lane lacks become 0.
+template <int kLanes, class From, class To>
 __device__ __forceinline__ void deal_again(HeadVector (&x)[2], int leader, int lane) {
   HeadVector dealt[2];
 #pragma unroll
   for (int v = 0; v < 2; ++v) {
-    const int vector = To::at(lane, v) % From::kCount;  // lanes without a vector read any
+    const bool has = To::template has<kLanes>(lane, v);
+    const int vector = has ? To::at(lane, v) : 0;
     const int from = leader + From::lane_of(vector), index = From::index_of(vector);
 #pragma unroll
     for (int i = 0; i < kLaneElements; ++i) {
       const float first = __shfl_sync(kAllLanes, x[0][i], from), second = __shfl_sync(kAllLanes, x[1][i], from);
-      dealt[v][i] = index == 0 ? first : second;
+      dealt[v][i] = !has ? 0.f : index == 0 ? first : second;
     }
   }
 #pragma unroll

@@ -80,23 +80,26 @@ void normalise(const KvWriteCase& call, HeadsOf of, int index, const Squares& sq
   }
 }
 
-/// The matrix of Sylvester: an element is -1 where its row and its column share an odd number of bits.
+/// The matrix of Sylvester in each block: an element is -1 where its row and its column share an odd number of bits.
 void transform(KvWriteHead& head, bool has_signs) {
-  const std::size_t size = head.value.size();
-  const double scale = 1 / std::sqrt(static_cast<double>(size));
+  const std::size_t size = head.value.size(), block = size & -size;  // the largest power of two that divides it
+  const double scale = 1 / std::sqrt(static_cast<double>(block));
   KvWriteHead changed{std::vector<double>(size), std::vector<double>(size)};
   for (std::size_t i = 0; has_signs && i < size; ++i) {  // docs/kv-write.md has the formula
     auto hash = static_cast<std::uint32_t>((i + 1) * 2654435761u);
     hash = (hash ^ hash >> 15) * 2246822519u;
     if (hash & 0x80000000u) head.value[i] = -head.value[i];
   }
-  double magnitude = 0, error = 0;
-  for (std::size_t i = 0; i < size; ++i) magnitude += std::fabs(head.value[i]), error += head.error[i];
-  for (std::size_t row = 0; row < size; ++row) {
-    for (std::size_t column = 0; column < size; ++column)
-      changed.value[row] += std::popcount(row & column) % 2 != 0 ? -head.value[column] : head.value[column];
-    changed.value[row] *= scale;
-    changed.error[row] = scale * (error + (std::log2(static_cast<double>(size)) + 2) * kUnit * magnitude);
+  for (std::size_t begin = 0; begin < size; begin += block) {
+    double magnitude = 0, error = 0;
+    for (std::size_t i = begin; i < begin + block; ++i) magnitude += std::fabs(head.value[i]), error += head.error[i];
+    for (std::size_t row = 0; row < block; ++row) {
+      double& value = changed.value[begin + row];
+      for (std::size_t column = 0; column < block; ++column)
+        value += std::popcount(row & column) % 2 != 0 ? -head.value[begin + column] : head.value[begin + column];
+      value *= scale;
+      changed.error[begin + row] = scale * (error + (std::log2(static_cast<double>(block)) + 2) * kUnit * magnitude);
+    }
   }
   head = std::move(changed);
 }

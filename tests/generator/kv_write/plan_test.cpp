@@ -97,8 +97,8 @@ TEST(PlanKvWrite, NamesWhatDoesNotFit) {
   EXPECT_THAT(
       refusals([](auto& p) { p.scales.k = ScaleKind::kPerHead; }),
       ElementsAre("/problem/scales/k: \"per_head\" has no meaning for bf16; leave it out, or make them e4m3 or e5m2"));
-  EXPECT_THAT(refusals([](auto& p) { p.hadamard = true, p.head_dim.qk = 192; }),
-              ElementsAre("/problem/hadamard: true does not fit heads of 192 elements; head_dim.qk is 64, 128 or 256"));
+  EXPECT_THAT(refusals([](auto& p) { p.hadamard = true, p.head_dim.qk = 136; }),
+              ElementsAre("/problem/hadamard: true does not fit heads of 136 elements; it takes a multiple of 16"));
   EXPECT_THAT(refusals([](auto& p) { p.scales.ue8m0 = true, p.scales.least = 0.5; }),
               ElementsAre("/problem/scales/ue8m0: true needs power_of_two: a byte has an exponent alone",
                           "/problem/scales/least: is for scales that the kernel makes: per_token"));

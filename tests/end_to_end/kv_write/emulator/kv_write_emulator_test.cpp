@@ -59,10 +59,10 @@ TEST_P(KvWriteOnTheEmulator, QuantisesWithScalesOfEachKind) {
 }
 
 TEST_P(KvWriteOnTheEmulator, RotatesNormalisesAndTransformsHeadsOfEverySize) {
-  for (const int head_dim : {64, 96, 128, 256}) {
+  for (const int head_dim : {64, 80, 96, 128, 192, 256}) {
     SCOPED_TRACE(head_dim);
     KvWriteProblem problem = rotating(RopeStyle::kNeox, head_dim, 32, head_dim - 64);
-    problem.hadamard = head_dim != 96;
+    problem.hadamard = true;
     problem.qk_norm = {.kind = NormKind::kRms, .weight_offset = 1, .before_rope = head_dim != 96, .v = head_dim == 256};
     expect_right_for(problem, 9);
   }
@@ -83,6 +83,18 @@ class KvWrite : public test::OnTheEmulator<int> {
   Engine engine_ = make_checking_engine(4, emulator::Completion::kRandom, 1);
 };
 INSTANTIATE_TEST_SUITE_P(, KvWrite, testing::Values(0));
+
+TEST_P(KvWrite, TransformsHeadsThatLeaveLanesFree) {
+  for (const auto& [qk, v] : {std::pair{64, 128}, {80, 80}, {192, 128}}) {
+    SCOPED_TRACE(qk);
+    KvWriteProblem problem = rotating(RopeStyle::kNeox, qk, 32, qk - 64);
+    problem.head_dim.v = v;
+    problem.hadamard = problem.hadamard_signs = true;
+    problem.dtype = {DType::kBf16, DType::kE4m3, DType::kE4m3};
+    problem.scales = {ScaleKind::kPerToken, ScaleKind::kPerToken, ScaleKind::kPerToken};
+    expect_right_for(problem, 9);
+  }
+}
 
 TEST_P(KvWrite, TurnsAnyPartOfAHead) {
   for (const RopeStyle style : {RopeStyle::kNeox, RopeStyle::kGptj})
