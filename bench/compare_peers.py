@@ -46,6 +46,7 @@ def parse_arguments():
     parser.add_argument("--flashmla", metavar="PATH", help="vLLM's _flashmla_C.abi3.so, where vLLM is not installed")
     parser.add_argument("--inputs", choices=("normal", "paper"), default="normal",
                         help="of attention: N(0, 1); or that with N(0, 100) added to one element in a thousand")
+    parser.add_argument("--seed", type=int, default=0, help="of the data")
     parser.add_argument("--hadamard", action="store_true",
                         help="our arms also after kv_write's Hadamard transform with random signs, where q is fp8")
     parser.add_argument("--former", metavar="FOLDER", help="an earlier build of ours, as a peer named former: python/kernelwright and "
@@ -118,7 +119,7 @@ class Run:
         self.args, self.out, self.torch, self.arms, self.timing = args, out, torch, arms, timing
         self.kinds = {"attention": arms, "gemm": gemm, "grouped": grouped, "batched": batched, "layers": layers, "latent": latent,
                       "kv_write": kv_writes}
-        torch.manual_seed(0)
+        torch.manual_seed(args.seed)
         self.engine = arms.kernelwright.Engine("cuda", library=args.library)
         self.former_engine, self.former_kernels = None, {}
         if args.former:

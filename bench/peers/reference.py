@@ -11,10 +11,10 @@ are rounded so, too. The largest of a row is 2^5 at least, so a small one is off
 of itself. Inputs with outliers have rows whose largest probability meets a value of 0, where only that term counts. The
 fp32 here, without TF32, errs by 2^-23 a step, and needs no term.
 
-Prompts of bf16 queries over fp8 keys are products of fp8 in two terms of each query. An instruction adds 32 products to a
-sum. The tensor cores cut each of these 33 addends at 2^-13 of the largest one. So a score is off by as much for each
-instruction, and 1/8 more for the low terms. A probability is off by its score's exponential, and the sum that divides by
-as much. Only outliers make that a large share.
+An instruction adds 32 products of fp8 to a sum. The tensor cores cut each of these 33 addends at 2^-13 of the largest
+one. So a score is off by as much for each instruction. A probability is off by its score's exponential, and the sum that
+divides by as much. Only outliers make that a large share. Prompts of bf16 queries over fp8 keys are products of fp8 too,
+in two terms of each query: the low terms are off by 1/8 more.
 """
 import functools
 
@@ -26,24 +26,25 @@ E4M3_LEAST_ROUNDING = 2.0**-10  # of an element below 2^-6
 LEAST_PROBABILITY = E4M3_LEAST_ROUNDING / 2.0**5  # of the largest of its row
 SCORE_BYTES = 512 << 20  # of one chunk of scores
 CORE_DEPTH = 32  # products of fp8 that an instruction adds
-CORE_ERROR = (CORE_DEPTH + 1) * 2.0**-13 * (1 + 1 / 8)  # of its sum, relative to the largest addend
+CORE_ERROR = (CORE_DEPTH + 1) * 2.0**-13  # of its sum, relative to the largest addend
+LOW_TERMS = 1 / 8  # of that error, where queries are two terms
 
 
 def cut_by_cores(queries, keys):
-    """How far products of fp8 may be off: queries [H, n, D] times keys [H, D, S], [H, n, S] fp32."""
+    """How far products of fp8 may be off, over CORE_ERROR: queries [H, n, D] times keys [H, D, S], [H, n, S] fp32."""
     off = sums = 0
     for begin in range(0, queries.shape[-1], CORE_DEPTH):
         q, k = queries[..., begin:begin + CORE_DEPTH], keys[:, begin:begin + CORE_DEPTH]
         sums = torch.bmm(q, k) + sums
         largest = torch.bmm(q.abs().amax(-1, keepdim=True), k.abs().amax(1, keepdim=True))
         off = torch.maximum(sums.abs(), largest) + off
-    return off * CORE_ERROR
+    return off
 
 
-def attention(q, k, v, causal=False, window=-1, sinks=None, least=0.0, cut=False):
+def attention(q, k, v, causal=False, window=-1, sinks=None, least=0.0, cut=0.0):
     """q [n, H, D], k [S, Hk, D] and v [S, Hk, E], with the last query at the last key. Returns o, sum p |v|, sum
     min(p, least) |v| and how far o moves where cores cut scores, all [n, H, E] fp32. `least` is a share of the row's largest
-    p. If it is 0, so is the third result. Without `cut` the last one is 0."""
+    p, `cut` the error of an instruction's sum. Where one of them is 0, so is its result, the third or the last one."""
     n, heads, dim = q.shape
     length, kv_heads, _ = k.shape
     group = heads // kv_heads
@@ -79,7 +80,8 @@ def attention(q, k, v, causal=False, window=-1, sinks=None, least=0.0, cut=False
             target[begin:begin + rows] = found.view(kv_heads, group, rows, v_dim).permute(2, 0, 1, 3).reshape(rows, heads, v_dim)
 
         if cut:
-            weights = (cut_by_cores(part, keys[:, :, first:last]) * dim**-0.5).clamp_(max=80).expm1_().mul_(scores).div_(total)
+            off = cut_by_cores(part, keys[:, :, first:last]) * (cut * dim**-0.5)
+            weights = off.clamp_(max=80).expm1_().mul_(scores).div_(total)
             share = weights.sum(-1, keepdim=True)
             off = torch.bmm(weights, sizes[:, first:last]) + share * torch.bmm(scores, values[:, first:last]).div_(total).abs_()
             keep(moved, off / (1 - share).clamp_(min=0.1))
@@ -92,7 +94,7 @@ def attention(q, k, v, causal=False, window=-1, sinks=None, least=0.0, cut=False
     return out, size, small if least else none, moved if cut else none
 
 
-def whole(case, least=0.0, cut=False):
+def whole(case, least=0.0, cut=0.0):
     """attention() of all sequences of a case."""
     row = case.row
     parts = [attention(q, k, v, row.causal, row.window, case.sinks, least, cut) for q, k, v in case.sequences()]
@@ -116,13 +118,14 @@ class Truth:
         self.case, row = case, case.row
         narrow, narrow_out = row.q_dtype == "e4m3", row.out_dtype == "e4m3"
         terms = row.set == "fp8-prefill" and row.q_dtype == "bf16" and row.kv_dtype == "e4m3"
-        self.out, size, small, moved = whole(case, LEAST_PROBABILITY if narrow else 0.0, terms)
+        cut = CORE_ERROR * (1 + LOW_TERMS) if terms else CORE_ERROR if narrow else 0.0
+        self.out, size, small, moved = whole(case, LEAST_PROBABILITY if narrow else 0.0, cut)
         rounding = 3 * BF16_ROUNDING + E4M3_ROUNDING * (2 * narrow + narrow_out)
         least = E4M3_LEAST_ROUNDING * case.out_scale.item() if narrow_out else 0
         self.bound = size.mul_(rounding).add_(1e-6 + least)
         if narrow:
             self.bound.add_(small, alpha=2)
-        if terms:
+        if cut:
             self.bound.add_(moved)
 
     @functools.cached_property
