@@ -63,6 +63,7 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative, 1, false, 1, Form:
                            {64, 64, 1, Roles::kCooperative, 2, false, 1, Form::kNotOfBlocks},
                            {64, 64, 1, Roles::kCooperative, 2, true, 1, Form::kOfBlocks},
                            {128, 32, 2, Roles::kCooperative, 2, true, 1, Form::kOf8BitGroups},
+                           {128, 16, 2, Roles::kCooperative, 2, true, 1, Form::kOf8BitGroups},
                            {64, 32, 1, Roles::kCooperative, 2, true},
                            {64, 16, 1, Roles::kCooperative, 2, true},
                            {64, 8, 1, Roles::kCooperative, 2, true, 1, Form::kOfGroups},

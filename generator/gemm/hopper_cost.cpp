@@ -119,7 +119,11 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
   const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
   // Where each SM has one tile of a batch, no tile loads while another one is stored: 2 % on an H100.
   const bool one_way = spec.is_batched() && !spec.swap_ab && rounds <= 1;
-  const double memory_us = bytes / (machine.bytes_per_us * busy) * (one_way ? 1.02 : 1);
+  // Slots have room for tokens beside the weights, so that fewer weights are on their way. An H200 took 1.3 % longer
+  // for 16 columns more: bench/results/gemm/2026-11-29-h200-few-tokens.md.
+  constexpr double kSlotOfTokens = 0.0007;
+  const double on_its_way = few && spec.swap_ab ? 1 + kSlotOfTokens * spec.block_n : 1;
+  const double memory_us = bytes / (machine.bytes_per_us * busy) * (one_way ? 1.02 : 1) * on_its_way;
   return not_for_few * (machine.launch_us + std::max(sm_us, memory_us));
 }
 

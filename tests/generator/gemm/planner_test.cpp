@@ -273,7 +273,8 @@ TEST(GemmPlan, TilesOfGatesAndGroupsAreTheMeasuredOnes) {
   deepseek.n = 7168, deepseek.k = 256, deepseek.scales = ScaleKind::kPerBlock;
   deepseek.dtype.a = deepseek.dtype.b = DType::kE4m3;
   deepseek.groups = {GroupKind::kRows, 256, GroupBounds::kStarts, false};
-  for (const int rows : {1, 4}) EXPECT_EQ(tile(deepseek, rows), (std::tuple{128, 32, true})) << rows;
+  EXPECT_EQ(tile(deepseek, 1), (std::tuple{128, 16, true}));
+  EXPECT_EQ(tile(deepseek, 4), (std::tuple{128, 32, true}));
 }
 
 TEST(GemmPlan, AModelsDenseLayersShareKernels) {
