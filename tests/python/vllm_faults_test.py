@@ -306,12 +306,14 @@ class Layers(Served):
         of_model, mlp = of_layers.model, self.mlp()
         for loader in (of_model.ShardedStateLoader, of_model.TensorizerLoader):
             self.enterContext(unittest.mock.patch.object(loader, "save_model", loader.save_model))
+        self.enterContext(unittest.mock.patch.object(of_model.TensorizerLoader, "load_model", of_model.TensorizerLoader.load_model))
         self.enterContext(unittest.mock.patch.object(of_model.BaseModelLoader, "load_model", lambda *_: mlp))
         self.enterContext(unittest.mock.patch.dict(envs.environment_variables))
         kernelwright.vllm._serve_layers(["linears", "gates"], None)
         before = envs.compile_factors()["KERNELWRIGHT_VLLM"]
         with MemoryFor(0), self.assertLogs("vllm.kernelwright", "WARNING") as log:
-            of_model.BaseModelLoader.load_model(None, types.SimpleNamespace(lora_config=None), None)
+            parallel = types.SimpleNamespace(enable_elastic_ep=False)
+            of_model.BaseModelLoader.load_model(None, types.SimpleNamespace(lora_config=None, parallel_config=parallel), None)
         self.assertRegex(log.output[0], "kernelwright leaves layers of this model to vLLM: CUDA out of memory")
         self.assertNotEqual(envs.compile_factors()["KERNELWRIGHT_VLLM"], before)
         self.served.seal()

@@ -23,6 +23,9 @@ WRITERS = (("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "reload_weights
            ("vllm.distributed.weight_transfer.sparse_nccl_engine", "SparseNCCLWeightTransferEngine", "receive_weights",
             lambda engine: engine.model, True))
 
+# Parts that change a model's parameters: they interleave rows in place, or keep matrices that are parameters from vLLM 0.26 on.
+CHANGING = ("gates", "experts", "products")
+
 
 def serve_loaded_models(parts):
     """From here on each model that vLLM loads is taken over. `parts`: which of "linears", "gates", "norms", "experts" and "products"."""
@@ -35,7 +38,7 @@ def serve_loaded_models(parts):
             refuse_to_write_what_is_interleaved(*writer)
         model = given(self, vllm_config, model_config, *more, **named)
         try:
-            take_over(model, parts, has_lora=vllm_config.lora_config is not None)
+            take_over(model, parts_beside(vllm_config.parallel_config, parts), has_lora=vllm_config.lora_config is not None)
         except Exception as error:  # layers that were taken over serve, the others are vLLM's
             logger.warning("kernelwright leaves layers of this model to vLLM: %s", error)
             served.failed.add(time.time_ns())  # no model that vLLM has compiled and kept is this one
@@ -44,6 +47,16 @@ def serve_loaded_models(parts):
     for loader in (ShardedStateLoader, TensorizerLoader):
         refuse_to_save_what_is_interleaved(loader)
     BaseModelLoader.load_model = load_model
+
+
+def parts_beside(parallel_config, parts):
+    """Those of `parts` that serve with a ParallelConfig of vLLM's. The log tells of the others."""
+    if not parallel_config.enable_elastic_ep:
+        return parts
+    if left := [part for part in parts if part in CHANGING]:
+        logger.warning("kernelwright leaves %s to vLLM: with elastic expert parallelism (enable_elastic_ep) ranks send each other "
+                       "parameters as they lie in memory, so these stay as vLLM has them", ", ".join(left))
+    return [part for part in parts if part not in CHANGING]
 
 
 def refuse_where_interleaved(model, what):

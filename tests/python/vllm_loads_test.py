@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Models that vLLM loads while layers are to be ours, and what of them stays vLLM's: on the GPU if there is one, else on the emulator.
+Run by hand where vLLM's Python files and torch are installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module
+and the library, unless the package is installed.
+"""
+import types
+import unittest
+import unittest.mock
+
+import torch
+import vllm
+import vllm_layers_test as of_layers
+
+from vllm_modules import BF16, DEVICE, HAS_GPU, Layers, made, randn
+
+ALL = ["linears", "gates", "norms", "experts", "products"]
+
+
+def setUpModule():
+    global linears, model
+    of_layers.setUpModule()
+    from kernelwright.vllm import linears, model
+
+
+class Loads(Layers):
+    def setUp(self):
+        super().setUp()
+        from vllm.model_executor.models.llama import LlamaMLP
+
+        self.mlp = made(lambda: LlamaMLP(64, 96, "silu"), BF16)
+        self.weight = self.mlp.gate_up_proj.weight.clone()
+        given = model.TensorizerLoader.load_model, model.TensorizerLoader.save_model, model.ShardedStateLoader.save_model
+        patch = unittest.mock.patch.object
+        self.enterContext(patch(model.TensorizerLoader, "load_model", given[0]))
+        self.enterContext(patch(model.TensorizerLoader, "save_model", given[1]))
+        self.enterContext(patch(model.ShardedStateLoader, "save_model", given[2]))
+        self.enterContext(patch(model.BaseModelLoader, "load_model", lambda *_: self.mlp))
+        self.enterContext(patch(model, "WRITERS", ()))
+
+    def config(self, elastic=False):
+        return types.SimpleNamespace(lora_config=None, device_config=types.SimpleNamespace(device=DEVICE),
+                                     model_config=types.SimpleNamespace(dtype=BF16),
+                                     parallel_config=types.SimpleNamespace(enable_elastic_ep=elastic, tensor_parallel_size=1))
+
+    def is_vllms(self):
+        """Whether the weights lie as vLLM has them, behind its own activation."""
+        kept = torch.equal(self.mlp.gate_up_proj.weight, self.weight)
+        self.assertEqual(type(self.mlp.act_fn) is torch.nn.Identity, not kept)
+        return kept
+
+    def load(self, parts, elastic):
+        """What the log says beside how many layers are served."""
+        model.serve_loaded_models(parts)
+        with self.assertLogs("vllm.kernelwright", "INFO") as log:
+            self.assertIs(model.BaseModelLoader.load_model(None, self.config(elastic), None), self.mlp)
+        return [line for line in log.output if "kernelwright serves" not in line]
+
+    def test_ranks_send_each_other_what_they_can_read(self):
+        """By elastic expert parallelism. The rows of 16-bit layers stay where they are, so these are ours."""
+        x = randn(3, 64)
+        want = self.mlp(x)
+        line, = self.load(ALL, elastic=True)
+        self.assertIn("kernelwright leaves gates, experts, products to vLLM: with elastic expert parallelism", line)
+        self.assertTrue(self.is_vllms())
+        self.assertIs(type(self.mlp.gate_up_proj.quant_method), linears.KernelwrightLinearMethod)
+        self.near(self.mlp(x), want.double(), 2.0**-6)
+
+    def test_other_models_are_ours(self):
+        self.assertEqual(self.load(ALL, elastic=False), [])
+        self.assertFalse(self.is_vllms())
+
+    def test_nothing_is_said_of_parts_that_nobody_asked_for(self):
+        self.assertEqual(self.load(["linears", "norms"], elastic=True), [])
+
+
+if __name__ == "__main__":
+    print("vLLM", vllm.__version__, "on", torch.cuda.get_device_name() if HAS_GPU else "the emulator")
+    unittest.main(verbosity=2)
