@@ -52,7 +52,7 @@ LAYER_NAMES = {
     "vllm/envs.py": ("compile_factors", "environment_variables"),
     "vllm/model_executor/model_loader/base_loader.py": ("BaseModelLoader",),
     "vllm/model_executor/model_loader/sharded_state_loader.py": ("ShardedStateLoader.save_model",),
-    "vllm/model_executor/model_loader/tensorizer_loader.py": ("TensorizerLoader.save_model",),
+    "vllm/model_executor/model_loader/tensorizer_loader.py": ("TensorizerLoader.load_model", "TensorizerLoader.save_model"),
     "vllm/config/parallel.py": ("ParallelConfig.enable_elastic_ep",),
     "vllm/v1/worker/gpu_model_runner.py": ("GPUModelRunner.get_model", "GPUModelRunner.reload_weights"),
     "vllm/v1/worker/gpu_worker.py": ("Worker.start_weight_update",),

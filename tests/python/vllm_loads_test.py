@@ -17,9 +17,9 @@ ALL = ["linears", "gates", "norms", "experts", "products"]
 
 
 def setUpModule():
-    global linears, model
+    global attention, linears, model
     of_layers.setUpModule()
-    from kernelwright.vllm import linears, model
+    from kernelwright.vllm import attention, linears, model
 
 
 class Loads(Layers):
@@ -36,6 +36,7 @@ class Loads(Layers):
         self.enterContext(patch(model.ShardedStateLoader, "save_model", given[2]))
         self.enterContext(patch(model.BaseModelLoader, "load_model", lambda *_: self.mlp))
         self.enterContext(patch(model, "WRITERS", ()))
+        self.addCleanup(attention.served.failed.discard, 0)
 
     def config(self, elastic=False):
         return types.SimpleNamespace(lora_config=None, device_config=types.SimpleNamespace(device=DEVICE),
@@ -71,6 +72,36 @@ class Loads(Layers):
 
     def test_nothing_is_said_of_parts_that_nobody_asked_for(self):
         self.assertEqual(self.load(["linears", "norms"], elastic=True), [])
+
+    def test_a_loader_with_steps_of_its_own(self):
+        """vLLM's TensorizerLoader does not call BaseModelLoader.load_model()."""
+        from vllm.model_executor.model_loader import tensorizer_loader
+
+        whole = (-1, -1)
+        fp8, asked = of_layers.Fp8().config(whole, True, whole), []
+
+        def initialize_model(**_):
+            asked.append(linears.KernelwrightFp8LinearKernel.can_implement(fp8)[0])
+            return self.mlp
+        loader = model.TensorizerLoader.__new__(model.TensorizerLoader)
+        loader.tensorizer_config, self.mlp.load_weights = unittest.mock.Mock(), unittest.mock.Mock()
+        patch = unittest.mock.patch.object
+        with patch(tensorizer_loader, "is_vllm_tensorized", lambda _: False), patch(loader, "_get_weights_iterator", list), \
+                patch(tensorizer_loader, "initialize_model", initialize_model):
+            loader.load_model(vllm_config=self.config(), model_config=self.config().model_config)
+            self.assertNotIn(0, attention.served.failed)
+            model.serve_loaded_models(["linears", "gates"])
+            model.leave_what_it_loads(model.TensorizerLoader.__module__, "TensorizerLoader", ["norms"])  # which it is told already
+            with self.assertLogs("vllm.kernelwright", "INFO") as log:
+                found = loader.load_model(vllm_config=self.config(), model_config=self.config().model_config)
+        self.assertIs(found, self.mlp)
+        self.assertEqual(len(log.output), 1, log.output)
+        self.assertIn("WARNING:vllm.kernelwright:kernelwright leaves linears, gates to vLLM: its TensorizerLoader makes", log.output[0])
+        self.assertTrue(self.is_vllms())
+        self.assertNotIsInstance(self.mlp.gate_up_proj.quant_method, linears.KernelwrightLinearMethod)
+        self.assertIn(0, attention.served.failed, "what vLLM has compiled and kept may have layers of ours")
+        self.assertEqual(asked, [True, False], "its fp8 layers are vLLM's")
+        self.assertTrue(linears.KernelwrightFp8LinearKernel.can_implement(fp8)[0])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ captures graphs, and the engine is sealed. Layers alike share them.
 from __future__ import annotations
 
 import logging
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,6 +34,7 @@ FP8_TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 
 served = Served(logger, "vLLM", lambda: seal_behind_warm_up(served))
+leaving = ContextVar("leaving", default=False)  # whether layers that vLLM makes are its own
 
 
 def here():

@@ -18,7 +18,7 @@ from .._attention import DTYPES, OPS
 from .._errors import ConfigError, KernelwrightError
 from .._product import FP8, GROUP, GemmProblem, RowsProblem, interleave, quantised, rows_of
 from . import warn_once
-from .attention import here, is_invariant, served
+from .attention import here, is_invariant, leaving, served
 from .chains import feeds, held_twice
 
 try:
@@ -235,6 +235,8 @@ def rows_problem(config):
 
 def implements(config, blocks):
     """What vLLM's can_implement() returns. Kernels that serve are ready then: once a layer is made, vLLM has no other for it."""
+    if leaving.get():
+        return False, "the whole model is vLLM's"
     try:
         problem = of_config(config)
         if (problem.scales == "per_block") != blocks:

@@ -12,7 +12,7 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
 from vllm.model_executor.model_loader.tensorizer_loader import TensorizerLoader
 
-from .attention import served
+from .attention import leaving, served
 
 logger = logging.getLogger("vllm.kernelwright")
 
@@ -22,6 +22,10 @@ WRITERS = (("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "reload_weights
            ("vllm.v1.worker.gpu_worker", "Worker", "start_weight_update", lambda worker: worker.model_runner.get_model(), False),
            ("vllm.distributed.weight_transfer.sparse_nccl_engine", "SparseNCCLWeightTransferEngine", "receive_weights",
             lambda engine: engine.model, True))
+
+# Loaders of vLLM's whose load_model() does not call BaseModelLoader's: (module, class). Some versions have not both of them.
+LOADERS_OF_THEIR_OWN = (("vllm.model_executor.model_loader.tensorizer_loader", "TensorizerLoader"),
+                        ("vllm.model_executor.model_loader.gguf_loader", "GGUFModelLoader"))
 
 # Parts that change a model's parameters: they interleave rows in place, or keep matrices that are parameters from vLLM 0.26 on.
 CHANGING = ("gates", "experts", "products")
@@ -46,6 +50,8 @@ def serve_loaded_models(parts):
     load_model.of_kernelwright = True
     for loader in (ShardedStateLoader, TensorizerLoader):
         refuse_to_save_what_is_interleaved(loader)
+    for loader in LOADERS_OF_THEIR_OWN:
+        leave_what_it_loads(*loader, parts)
     BaseModelLoader.load_model = load_model
 
 
@@ -57,6 +63,30 @@ def parts_beside(parallel_config, parts):
         logger.warning("kernelwright leaves %s to vLLM: with elastic expert parallelism (enable_elastic_ep) ranks send each other "
                        "parameters as they lie in memory, so these stay as vLLM has them", ", ".join(left))
     return [part for part in parts if part not in CHANGING]
+
+
+def leave_what_it_loads(module, owner, parts):
+    """Lets the log say that models of this loader of vLLM's stay vLLM's. Some are in another state than the one that we take over:
+    TensorizerLoader does not call what processes weights behind a load."""
+    try:
+        loader = getattr(importlib.import_module(module), owner, None)
+    except ImportError:
+        return
+    given = getattr(loader, "load_model", None)
+    if given is None or hasattr(given, "of_kernelwright"):
+        return
+
+    @functools.wraps(given)
+    def load_model(self, *more, **named):
+        logger.warning("kernelwright leaves %s to vLLM: its %s makes a model by steps of its own", ", ".join(parts), owner)
+        served.failed.add(0)  # no handle; models that vLLM has compiled and kept with layers of ours have another key
+        before = leaving.set(True)
+        try:
+            return given(self, *more, **named)
+        finally:
+            leaving.reset(before)
+    load_model.of_kernelwright = True
+    loader.load_model = load_model
 
 
 def refuse_where_interleaved(model, what):
