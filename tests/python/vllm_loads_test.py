@@ -3,6 +3,8 @@
 Run by hand where vLLM's Python files and torch are installed; it is no part of CI. PYTHONPATH and KERNELWRIGHT_LIBRARY name the module
 and the library, unless the package is installed.
 """
+import contextlib
+import importlib
 import types
 import unittest
 import unittest.mock
@@ -29,11 +31,14 @@ class Loads(Layers):
 
         self.mlp = made(lambda: LlamaMLP(64, 96, "silu"), BF16)
         self.weight = self.mlp.gate_up_proj.weight.clone()
-        given = model.TensorizerLoader.load_model, model.TensorizerLoader.save_model, model.ShardedStateLoader.save_model
+        given = model.TensorizerLoader.save_model, model.ShardedStateLoader.save_model
         patch = unittest.mock.patch.object
-        self.enterContext(patch(model.TensorizerLoader, "load_model", given[0]))
-        self.enterContext(patch(model.TensorizerLoader, "save_model", given[1]))
-        self.enterContext(patch(model.ShardedStateLoader, "save_model", given[2]))
+        for module, owner in model.LOADERS_OF_THEIR_OWN:
+            with contextlib.suppress(ImportError):
+                loader = getattr(importlib.import_module(module), owner)
+                self.enterContext(patch(loader, "load_model", loader.load_model))
+        self.enterContext(patch(model.TensorizerLoader, "save_model", given[0]))
+        self.enterContext(patch(model.ShardedStateLoader, "save_model", given[1]))
         self.enterContext(patch(model.BaseModelLoader, "load_model", lambda *_: self.mlp))
         self.enterContext(patch(model, "WRITERS", ()))
         self.addCleanup(attention.served.failed.discard, 0)
@@ -102,6 +107,26 @@ class Loads(Layers):
         self.assertIn(0, attention.served.failed, "what vLLM has compiled and kept may have layers of ours")
         self.assertEqual(asked, [True, False], "its fp8 layers are vLLM's")
         self.assertTrue(linears.KernelwrightFp8LinearKernel.can_implement(fp8)[0])
+
+    def test_a_loader_that_hands_over(self):
+        """vLLM's ModelExpressModelLoader hands over to a package's loader, which has steps of its own, or calls vLLM's."""
+        try:
+            from vllm.model_executor.model_loader.modelexpress_loader import ModelExpressModelLoader
+        except ImportError:
+            self.skipTest(f"vLLM {vllm.__version__} has no such loader")
+        ways = ("steps of its own", lambda **_: self.mlp), \
+            ("vLLM's steps", lambda vllm_config, model_config, prefix: model.BaseModelLoader.load_model(None, vllm_config, model_config))
+        model.serve_loaded_models(["linears", "gates"])
+        for way, load_model in ways:
+            with self.subTest(way=way):
+                loader = ModelExpressModelLoader.__new__(ModelExpressModelLoader)
+                loader._loader = types.SimpleNamespace(load_model=load_model)
+                with self.assertLogs("vllm.kernelwright", "INFO") as log:
+                    loader.load_model(vllm_config=self.config(), model_config=self.config().model_config)
+                self.assertEqual(len(log.output), 1, log.output)
+                self.assertIn("kernelwright leaves linears, gates to vLLM: its ModelExpressModelLoader makes", log.output[0])
+                self.assertTrue(self.is_vllms())
+                self.assertIn(0, attention.served.failed, "what vLLM has compiled and kept may have layers of ours")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ WRITERS = (("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "reload_weights
            ("vllm.distributed.weight_transfer.sparse_nccl_engine", "SparseNCCLWeightTransferEngine", "receive_weights",
             lambda engine: engine.model, True))
 
-# Loaders of vLLM's whose load_model() does not call BaseModelLoader's: (module, class). Some versions have not both of them.
+# Loaders of vLLM's whose load_model() does not call BaseModelLoader's: (module, class). Some versions have not all of them.
 LOADERS_OF_THEIR_OWN = (("vllm.model_executor.model_loader.tensorizer_loader", "TensorizerLoader"),
+                        ("vllm.model_executor.model_loader.modelexpress_loader", "ModelExpressModelLoader"),
                         ("vllm.model_executor.model_loader.gguf_loader", "GGUFModelLoader"))
 
 # Parts that change a model's parameters: they interleave rows in place, or keep matrices that are parameters from vLLM 0.26 on.
@@ -41,6 +42,8 @@ def serve_loaded_models(parts):
         for writer in WRITERS:  # a process that loads a model has most of their modules by then
             refuse_to_write_what_is_interleaved(*writer)
         model = given(self, vllm_config, model_config, *more, **named)
+        if leaving.get():  # a loader with steps of its own may hand over to another one, and the log has said what is left
+            return model
         try:
             take_over(model, parts_beside(vllm_config.parallel_config, parts), has_lora=vllm_config.lora_config is not None)
         except Exception as error:  # layers that were taken over serve, the others are vLLM's
