@@ -173,7 +173,7 @@ TEST(RandomKernels, SayWhatTheyAreOf) {
   Random random(1, 2);
   std::set<std::string> written;
   bool columns = false, signs = false, small_pages = false, no_q = false, no_v = false;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 150; ++i) {
     const KvWriteProblem problem = test::draw_kv_write(random, Arch::kSm90a).problem;
     for (const auto& [dtype, scales] :
          {std::pair{problem.dtype.q, problem.scales.q}, std::pair{problem.dtype.kv, problem.scales.k}})
