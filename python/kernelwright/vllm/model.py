@@ -75,7 +75,7 @@ def leave_what_it_loads(module, owner, parts):
         loader = getattr(importlib.import_module(module), owner, None)
     except ImportError:
         return
-    given = getattr(loader, "load_model", None)
+    given = vars(loader).get("load_model") if loader else None  # not one that it inherits: we serve behind that
     if given is None or hasattr(given, "of_kernelwright"):
         return
 
