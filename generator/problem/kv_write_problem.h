@@ -121,7 +121,8 @@ void visit_fields(KvWriteProblem& problem, Visitor&& field) {
   field("index", problem.index, any{}, "slots: a slot of the cache for each token; positions: sequence and position");
   field("qk_norm", problem.qk_norm, any{}, "norm of queries and keys");
   field("rope", problem.rope, any{}, "rotation of queries and keys");
-  field("hadamard", problem.hadamard, any{}, "a Hadamard transform of query and key heads, in blocks of the largest power of two that divides head_dim.qk");
+  field("hadamard", problem.hadamard, any{},
+        "a Hadamard transform of query and key heads, in blocks of the largest power of two that divides head_dim.qk");
   field("hadamard_signs", problem.hadamard_signs, any{}, "elements get fixed random signs ahead of that transform");
   field("scales", problem.scales, any{}, "granularity of the scales of what is quantised");
   field("q_out", problem.q_out, any{}, "queries are written too; false: keys and values alone");
