@@ -274,13 +274,11 @@ class MathWarpgroup {
         if (number >= kBusy) read_scales();
         if (number > kLag) settle((number - kLag - 1) % kPieces);  // before the products that take these registers
         const uint64_t columns = b + piece % kShares * (kBSlab.row_offset(kProductColumns) / 16);
-        if constexpr (kHoldsRows) {
-          ptx::wgmma_fence();
+        ptx::wgmma_fence();
+        if constexpr (kHoldsRows)
           rows.issue(products[number % kSets], columns);
-        } else {
-          ptx::wgmma_fence();
+        else
           issue(products[number % kSets], a + piece / kShares * (kASlab.row_offset(64) / 16), columns, 0);
-        }
         ptx::wgmma_commit_group();
         if (number < kBusy) {
           meanwhile(piece);
