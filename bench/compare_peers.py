@@ -53,6 +53,8 @@ def parse_arguments():
                         "lib/libkernelwright_c.so in FOLDER; alone with --peers ''")
     parser.add_argument("--anchors", action="store_true", help="add ours/FA3 through cuDNN, from the recorded rows")
     parser.add_argument("--seconds-per-row", type=float, default=1.5, help="of timing; setting up comes on top")
+    parser.add_argument("--sustained", type=float, default=0.0, metavar="SECONDS",
+                        help="each arm runs SECONDS at a time without a pause, four times, at the power limit; the L2 is not flushed")
     parser.add_argument("--hang-seconds", type=float, default=10, help="a kernel that takes longer is given up, and the run with it")
     parser.add_argument("--library", help="libkernelwright_c.so; else as the Python module finds it")
     parser.add_argument("--output", metavar="FILE.csv", help="instead of standard output")
@@ -125,7 +127,7 @@ class Run:
         if args.former:
             library = str(pathlib.Path(args.former, "lib", "libkernelwright_c.so"))
             self.former_engine = former_module(args.former).Engine("cuda", library=library)
-        self.flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+        self.flush = None if args.sustained else torch.empty(256 << 20, dtype=torch.int8, device="cuda")
         self.clock = timing.SmClock()
         self.recorded = anchors.read() if args.anchors else {}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -163,7 +165,10 @@ class Run:
                 self.out.failure(row, "", peer, "cannot", refuses)
             else:
                 self.add(row, "", peer, lambda: arms.peer(peer, case, self.engine, self.args.fa3), truth, graphs, made)
-        times, clocks = self.timing.measure(graphs, self.args.seconds_per_row, self.clock)
+        if self.args.sustained:
+            times, clocks = self.timing.measure_sustained(graphs, self.args.sustained, self.clock)
+        else:
+            times, clocks = self.timing.measure(graphs, self.args.seconds_per_row, self.clock)
         peers = [name for name in graphs if name not in ours]
         for name in ours:
             mine = report.Timed(name, times[name], *made[name])

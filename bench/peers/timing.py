@@ -24,7 +24,7 @@ def wait(seconds):
 
 
 class Graph:
-    """One arm as a graph: flush the L2, event, the call, event."""
+    """One arm as a graph: flush the L2, event, the call, event. Without `flush` the L2 is as the call before left it."""
 
     def __init__(self, call, flush, hang_seconds):
         # The graph holds only addresses. The call owns the memory (a workspace, for example). Capturing the next graph
@@ -40,7 +40,8 @@ class Graph:
         self.graph = torch.cuda.CUDAGraph()
         # thread_local: calls by the engine's own threads do not break the capture.
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            flush.zero_()
+            if flush is not None:
+                flush.zero_()
             self.start.record()
             self.out = call()
             self.end.record()
@@ -66,6 +67,27 @@ def measure(graphs, seconds, clock, min_rounds=7, max_rounds=300):
             times[name].append(graphs[name].run())
         number += 1
     return times, (first_clock, busy_clock(graphs, clock))
+
+
+def measure_sustained(graphs, seconds, clock, rounds=4):
+    """As measure(). Each arm runs `seconds` at a time without a pause, so that the power limit sets the clock. A round's
+    time is the mean of its calls. The clock is that of the first and the last arm at the end of their last calls."""
+    times, clocks = {name: [] for name in graphs}, []
+    for number in range(rounds):
+        for name in order(list(graphs), number):
+            graph = graphs[name]
+            calls = max(1, round(1000 * seconds / max(graph.run(), 1e-3)))
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin = time.monotonic()
+            start.record()
+            for _ in range(calls):
+                graph.graph.replay()
+            end.record()
+            time.sleep(max(0.0, begin + 0.9 * seconds - time.monotonic()))
+            clocks.append(clock())
+            wait(graph.hang_seconds + 2 * seconds)
+            times[name].append(start.elapsed_time(end) / calls)
+    return times, (clocks[0], clocks[-1])
 
 
 def busy_clock(graphs, clock):
