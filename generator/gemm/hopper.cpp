@@ -19,9 +19,8 @@ constexpr int kMostParts = 16;  // parts that take turns
 
 // Never destroyed: a thread may read a config while the process exits.
 const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
-    "arch",          "family",  "block_m", "block_n",    "block_k", "stages",
-    "store_stages",  "k_group", "cluster", "swizzle",    "roles",   "math_warpgroups",
-    "mma_in_flight", "swap_ab", "split_k", "split_mode", "raster",  "a_in_registers"};
+    "arch",    "family", "block_m",         "block_n",       "block_k", "stages",  "store_stages", "k_group", "cluster",
+    "swizzle", "roles",  "math_warpgroups", "mma_in_flight", "swap_ab", "split_k", "split_mode",   "raster"};
 
 /// Accumulators that a thread has room for beside its other registers, by math warpgroups. Measured on ptxas' output.
 /// With two warpgroups of 208 each, ptxas waits for every product before it issues the next. With 192 and an epilogue
@@ -185,28 +184,6 @@ int gemm_scale_bytes(const GemmSpec& spec) {
   return contract::gemm_scale_bytes(spec.swap_ab ? spec.block_n : spec.block_m, spec.has_bounds());
 }
 
-/// Products from registers pay where several of them have the same rows. Other forms of them are not built.
-void check_rows_in_registers(const GemmSpec& spec, Violations& violations) {
-  if (!spec.a_in_registers) return;
-  const auto refuse = [&](std::string message) {
-    violations.push_back({"/schedule/a_in_registers", std::move(message)});
-  };
-  if (spec.scales != ScaleKind::kPerBlock || spec.a != DType::kE4m3 || spec.b != DType::kE4m3)
-    refuse("true is for operands in e4m3 with scales of blocks; false would do");
-  else if (spec.roles != Roles::kCooperative || spec.block_m != 64 * spec.math_warpgroups)
-    refuse(fmt::format("true needs \"cooperative\" warpgroups with 64 rows each; block_m {} would do",
-                       64 * spec.math_warpgroups));
-  else if (spec.mma_in_flight > 0 || spec.product_columns() == spec.block_n)
-    refuse(
-        fmt::format("true: {} columns are one product, and no other takes the rows; block_n 256 and mma_in_flight 0 "
-                    "would do",
-                    spec.product_columns()));
-  else if (spec.copies())
-    refuse("true leaves threads that copy rows or matrices no registers; false would do");
-  else if (spec.swizzle != Swizzle::k128B || spec.slab_bytes != 128)
-    refuse("true needs slots of 128 bytes of k with swizzle \"128B\"");
-}
-
 void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
@@ -226,7 +203,6 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
   if (spec.block_n % shares != 0)
     refuse("block_n", fmt::format("{} columns are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
                                   spec.block_n, spec.cluster_m, (spec.block_n + shares - 1) / shares * shares));
-  check_rows_in_registers(spec, violations);
   const contract::SharedSlab columns_slab = shared_slab(spec, TileSide::kColumns);
   check_shares(spec, TileSide::kColumns, spec.cluster_m, violations);
   if (const int box = columns_slab.width_elements(); columns_slab.mn_major && spec.block_n % box != 0)
@@ -337,7 +313,6 @@ void add_hopper_changes(std::vector<GemmChange>& changes, const GemmProblem& pro
   add_values(changes, &S::swap_ab, {false, true});
   add_values(changes, &S::mma_in_flight, {0, 1});
   add_values(changes, &S::store_stages, {1, 2, 3});
-  if (problem.scales == ScaleKind::kPerBlock) add_values(changes, &S::a_in_registers, {false, true});
   // With parts of k, a row's sums would depend on the number of rows.
   if (!problem.batch_invariant) {
     add_values(changes, &S::split_k, {1, 2, 4});

@@ -194,7 +194,6 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, con
   spec.store_stages = schedule.store_stages.value_or(std::max(form.store_stages, least));
   spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
   if (schedule.mma_in_flight.is_auto() && !has_room_for_two_products(spec)) spec.mma_in_flight = 0;
-  spec.a_in_registers = schedule.a_in_registers.value_or(false);
   const int most = most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta);
   spec.stages = schedule.stages.value_or(spec.is_batched() ? batch_stages(spec, problem.k, most) : most);
   return spec;
@@ -300,9 +299,6 @@ void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, con
   resolve(
       "swap_ab", schedule.swap_ab, spec.swap_ab,
       spec.quantizes ? "a warp has all columns of d that share a scale" : "rows of the result are rows of the tile");
-  if (spec.scales == ScaleKind::kPerBlock)
-    resolve("a_in_registers", schedule.a_in_registers, spec.a_in_registers,
-            "products from registers are not timed yet");
 }
 
 }  // namespace kernelwright::detail

@@ -88,7 +88,7 @@ struct GemmSchedule {
   Auto<Swizzle> swizzle;
   Auto<Roles> roles;
   Auto<int> math_warpgroups, mma_in_flight;
-  Auto<bool> swap_ab, a_in_registers;
+  Auto<bool> swap_ab;
   Auto<int> split_k;
   Auto<SplitMode> split_mode;
   Auto<Raster> raster;
@@ -112,7 +112,6 @@ void visit_fields(GemmSchedule& schedule, Visitor&& field) {
   field("math_warpgroups", schedule.math_warpgroups, range{1, 4}, "warpgroups that multiply");
   field("mma_in_flight", schedule.mma_in_flight, range{0, 4}, "MMA groups left in flight before a slot is released");
   field("swap_ab", schedule.swap_ab, any{}, "multiply B by A, so that a small m lands on the narrow side");
-  field("a_in_registers", schedule.a_in_registers, any{}, "products take rows of a tile from registers");
   field("split_k", schedule.split_k, range{1, 256}, "parts that the reduction is cut into");
   field("split_mode", schedule.split_mode, any{}, "how the parts are added");
   field("raster", schedule.raster, any{}, "direction in which tiles are walked");

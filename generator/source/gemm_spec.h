@@ -40,7 +40,6 @@ struct GemmSpec {
   Roles roles = Roles::kCooperative;
   int math_warpgroups = 2;
   int mma_in_flight = 1;
-  bool a_in_registers = false;          // rows of a tile go to registers, and several products take them from there
   int cluster_m = 1;                    // CTAs of a cluster, which share columns of the tile's right operand
   int split_k = 1;                      // parts of k
   GroupKind groups = GroupKind::kNone;  // of rows, each with a matrix b of its own
@@ -175,7 +174,6 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
   field("split_k", spec.split_k, any{}, "parts of k, of a CTA each");
   field("split_mode", spec.split_mode, any{}, "whether these are a cluster's or take turns");
-  if (spec.a_in_registers) field("a_in_registers", spec.a_in_registers, any{}, "products take rows from registers");
 }
 
 }  // namespace kernelwright

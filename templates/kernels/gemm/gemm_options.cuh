@@ -21,8 +21,7 @@ enum : bool {
   kWritesKv = false,
   kGather = false,
   kScatter = false,
-  kPointers = false,
-  kAInRegisters = false
+  kPointers = false
 };
 enum : int { kMostGroups = 0, kHeadDimQk = 1 };
 // Of Blackwell's kernels without groups. An enumerator has no type of another enum, so readers cast to it.

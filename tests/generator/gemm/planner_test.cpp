@@ -277,33 +277,6 @@ TEST(GemmPlan, TilesOfGatesAndGroupsAreTheMeasuredOnes) {
   EXPECT_EQ(tile(deepseek, 4), (std::tuple{128, 32, true}));
 }
 
-TEST(GemmPlan, RowsGoToRegistersOnlyWhereSeveralProductsTakeThem) {
-  GemmProblem problem;
-  problem.n = 4096, problem.k = 7168, problem.scales = ScaleKind::kPerBlock;
-  problem.dtype.a = problem.dtype.b = DType::kE4m3;
-  GemmSchedule schedule;
-  schedule.block_m = 128, schedule.block_n = 256, schedule.math_warpgroups = 2, schedule.a_in_registers = true;
-  const auto refusal = [&] {
-    try {
-      plan_gemm(problem, schedule, Arch::kSm90a);
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  EXPECT_EQ(refusal(), "");
-  EXPECT_TRUE(plan_gemm(problem, schedule, Arch::kSm90a).variants.back().spec.a_in_registers);
-  schedule.block_n = 128;
-  EXPECT_THAT(refusal(), HasSubstr("/schedule/a_in_registers: true: 128 columns are one product"));
-  schedule.block_m = 256;
-  EXPECT_THAT(refusal(), HasSubstr("/schedule/a_in_registers: true needs \"cooperative\" warpgroups with 64 rows"));
-  schedule.block_m = 128, schedule.block_n = 256;
-  problem.groups = {GroupKind::kRows, 8, GroupBounds::kStarts, true};
-  EXPECT_THAT(refusal(), HasSubstr("/schedule/a_in_registers: true leaves threads that copy rows"));
-  problem.groups = {}, problem.scales = ScaleKind::kPerToken;
-  EXPECT_THAT(refusal(), HasSubstr("/schedule/a_in_registers: true is for operands in e4m3 with scales of blocks"));
-}
-
 TEST(GemmPlan, AModelsDenseLayersShareKernels) {
   std::set<std::string> kernels;
   for (const auto& [n, k] : {std::pair{2112, 7168},

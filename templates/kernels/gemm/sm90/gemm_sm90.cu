@@ -233,8 +233,6 @@ class MathWarpgroup {
     const uint64_t first_b = descriptor_b(payload.b(0));
     Products products[kSets];
     SlabScales::Factors factors[kSlabs][kWaves];
-    constexpr bool kHoldsRows = spec::kAInRegisters && kBusy == 0;  // storing a tile leaves them no registers
-    HeldRows rows;
     pipeline::HeldSlot slots[kSlabs / spec::kKGroup] = {};
     const auto finish = [&](int number) {  // for piece `number` of the round
       ptx::pin_registers(products[number % kSets]);
@@ -266,19 +264,15 @@ class MathWarpgroup {
           const int wave = piece / kShares;
           if (wave == 0) slab_scales_.next();
           slab_scales_.read(payload.scales(static_cast<int>(tile)), row, wave, factors[slab][wave]);
-          // All lanes have read the slot's scales, and its rows, before the arrival that releases the slot.
+          // All lanes have read the slot's scales before the arrival that releases the slot.
           if (kBlockScales && !SlabScales::kReadsSlot && wave + 1 == kWaves && (slab + 1) % spec::kKGroup == 0)
             __syncwarp();
         };
-        if (kHoldsRows && piece == 0) rows.load(payload.a(static_cast<int>(tile)) + row / 64 * kASlab.row_offset(64));
         if (number >= kBusy) read_scales();
         if (number > kLag) settle((number - kLag - 1) % kPieces);  // before the products that take these registers
-        const uint64_t columns = b + piece % kShares * (kBSlab.row_offset(kProductColumns) / 16);
         ptx::wgmma_fence();
-        if constexpr (kHoldsRows)
-          rows.issue(products[number % kSets], columns);
-        else
-          issue(products[number % kSets], a + piece / kShares * (kASlab.row_offset(64) / 16), columns, 0);
+        issue(products[number % kSets], a + piece / kShares * (kASlab.row_offset(64) / 16),
+              b + piece % kShares * (kBSlab.row_offset(kProductColumns) / 16), 0);
         ptx::wgmma_commit_group();
         if (number < kBusy) {
           meanwhile(piece);
@@ -286,7 +280,6 @@ class MathWarpgroup {
         }
         if (number < kLag) continue;
         ptx::wgmma_wait_group<kLag>();
-        if constexpr (kHoldsRows) rows.pin();
         finish(number - kLag);
       }
     }

@@ -39,39 +39,6 @@ __device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_
   }
 }
 
-/// A warpgroup's rows of a slab in registers: operands of a product for each 32 bytes of k. Several products take them.
-class HeldRows {
-  static_assert(!spec::kAInRegisters || (spec::kSwizzleBytes == 128 && kASlab.width() == 128));
-
- public:
-  /// `rows`: the address of the 64 rows. A lane gives the address of a row of two of the four matrices of 8 rows and 16
-  /// bytes that an operand is made of.
-  __device__ __forceinline__ void load(uint32_t rows) {
-    const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
-#pragma unroll
-    for (uint32_t step = 0; step < kSteps; ++step)
-      ptx::ldmatrix_x4(words_[step], rows + row * 128 + ((2 * step + lane / 16) ^ row % 8) * contract::kPieceBytes);
-  }
-  /// Issues the products of the rows and columns of b.
-  template <int kCount>
-  __device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t b) const {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step)
-      ptx::wgmma_rs<DType::kE4m3, false>(sums, words_[step], b + kBSlab.step_offset(step) / 16, step > 0);
-  }
-  /// Keeps the compiler from other uses of the registers ahead of this point.
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step)
-#pragma unroll
-      for (uint32_t& word : words_[step]) word = ptx::opaque(word);
-  }
-
- private:
-  enum : int { kSteps = 4 };  // of 32 bytes
-  uint32_t words_[kSteps][4];
-};
-
 /// Writes zeros over a slab's rows of k from `rows` on. The swizzle moves pieces within a row.
 template <int kParts, int kPartBytes, int kRowBytes>
 __device__ __forceinline__ void clear_rows(uint32_t slab, int rows, int thread) {

@@ -95,15 +95,10 @@ using Release = pipeline::WarpRelease<kCluster>;
 // take registers from the loading one.
 constexpr bool kMovesRegisters = spec::kMathWarpgroups > 1;
 constexpr bool kCopiesBoth = kGathers && spec::kPointers;
-constexpr int kLoadRegisters = kCopiesBoth                  ? 72
-                               : kCopies                    ? 56
-                               : spec::kAInRegisters        ? 24
-                               : spec::kMathWarpgroups == 2 ? 40
-                                                            : 32;
-constexpr int kMathRegisters = spec::kMathWarpgroups == 2 ? (kCopiesBoth           ? 216
-                                                             : kCopies             ? 224
-                                                             : spec::kAInRegisters ? 240
-                                                                                   : 232)
+constexpr int kLoadRegisters = kCopiesBoth ? 72 : kCopies ? 56 : spec::kMathWarpgroups == 2 ? 40 : 32;
+constexpr int kMathRegisters = spec::kMathWarpgroups == 2 ? (kCopiesBoth ? 216
+                                                             : kCopies   ? 224
+                                                                         : 232)
                                                           : (kCopiesBoth ? 144
                                                              : kCopies   ? 152
                                                                          : 160);

@@ -147,25 +147,6 @@ TEST_F(GemmGroups, OneIsTheDenseProductToTheBit) {
   }
 }
 
-TEST_F(GemmGroups, RowsFromRegistersHaveTheBitsOfThoseFromSharedMemory) {
-  const GemmProblem dense = gemm_problem(DType::kE4m3, DType::kBf16, 392, 784, "acc", ScaleKind::kPerBlock);
-  for (const bool swap_ab : {false, true}) {
-    SCOPED_TRACE(swap_ab);
-    GemmSchedule schedule = schedule_of({"", Family::kHopper, 128, 256, 2, Roles::kCooperative, swap_ab});
-    schedule.mma_in_flight = 0, schedule.stages = 2;
-    for (const GemmCase& call :
-         {make_gemm_inputs(dense, {"", 140, true}, {.seed = 3}),
-          make_gemm_inputs(grouped(dense, GroupBounds::kStarts, 4), rows_of({130, 0, 40, 3}, 180), {.seed = 4})}) {
-      schedule.a_in_registers = false;
-      const GemmOutput shared = run(call, schedule);
-      schedule.a_in_registers = true;
-      const GemmOutput held = run(call, schedule);
-      test::expect_right(call, held);
-      EXPECT_EQ(held.d, shared.d);
-    }
-  }
-}
-
 TEST_F(GemmGroups, AResultDoesNotDependOnTheSmsOrOnOtherGroups) {
   for (const Tile& tile : test::kGroupTiles) {
     SCOPED_TRACE(tile.name);
