@@ -8,7 +8,8 @@
 #   --filter      only tests whose name matches         --label       only tests with such a label (generator, runtime, ...)
 #   --sanitize    in a build folder of its own          --fuzz        each fuzz target that long as well (needs clang)
 #   --sanitize-smoke  after the tests, the emulator's most exposed ones under address,undefined as well: a build of that
-#                 binary in DIR/asan and less than a minute of tests, which count like the others; none after --sanitize
+#                 binary in DIR/asan, where only the emulator and its tests are watched, and less than a minute of tests,
+#                 which count like the others; none after --sanitize
 #   --kill-loops  rounds of the kill -9 tests of the cache, instead of 200
 #   --hide-toolkit  as on a machine without a CUDA toolkit: headers and NVRTC from PyPI, in build/wheels
 #   --wheel       also builds the wheel (scripts/wheel.sh) and tests it in new venvs; with --label wheel, that alone
@@ -24,7 +25,7 @@ smoke_filter+='|^Files/Conformance\..*/(bulk|tensor|mbarrier|matrix)_'
 preset=ci build_dir='' fuzz_seconds=0 smoke=0 wheel=OFF jobs=$(nproc) select=() cmake_options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --hide-toolkit) export KERNELWRIGHT_HIDE_TOOLKIT=1 && shift && continue ;;
     --sanitize-smoke) smoke=1 && shift && continue ;;
     --wheel) wheel=ON && shift && continue ;;
@@ -129,7 +130,8 @@ run_tests test "$build_dir" "${select[@]}"
 
 if [ "$smoke" -ne 0 ] && [ "$preset" = ci ]; then
   build_smoke() {
-    cmake --preset asan -B "$build_dir/asan" "${cmake_options[@]}" &&
+    cmake --preset asan -B "$build_dir/asan" "${cmake_options[@]}" \
+      -DKERNELWRIGHT_SANITIZE_TARGETS="kernelwright_emulator;kernelwright_conformance_cases;kernelwright_test_headers;kernelwright_emulator_tests" &&
       cmake --build "$build_dir/asan" --target kernelwright_emulator_tests -j "$jobs"
   }
   if stage "asan build" "$logs/asan-build.log" build_smoke; then
