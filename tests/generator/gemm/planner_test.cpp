@@ -277,6 +277,19 @@ TEST(GemmPlan, TilesOfGatesAndGroupsAreTheMeasuredOnes) {
   EXPECT_EQ(tile(deepseek, 4), (std::tuple{128, 32, true}));
 }
 
+TEST(GemmPlan, SlotsOfAWideTileHaveABarrierEach) {
+  GemmProblem problem;
+  problem.n = 4096, problem.k = 7168, problem.scales = ScaleKind::kPerBlock;
+  problem.dtype.a = problem.dtype.b = DType::kE4m3;
+  problem.groups = {GroupKind::kRows, 4, GroupBounds::kStarts};
+  const auto slabs_of_a_slot = [&](int block_n) {
+    GemmSchedule schedule;
+    schedule.block_m = 128, schedule.block_n = block_n, schedule.mma_in_flight = 0;
+    return plan_gemm(problem, schedule, Arch::kSm90a).variants.back().spec.k_group;
+  };
+  for (const int block_n : {128, 192, 256}) EXPECT_EQ(slabs_of_a_slot(block_n), 1) << block_n;
+}
+
 TEST(GemmPlan, AModelsDenseLayersShareKernels) {
   std::set<std::string> kernels;
   for (const auto& [n, k] : {std::pair{2112, 7168},
