@@ -150,9 +150,10 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
 }
 
 /// Whether products can run while others are added: those need registers of their own. With scales of blocks, a product
-/// may need fewer columns for that. A product of 64 columns already reads shared memory at its full rate.
+/// may need fewer columns for that. A product of 64 columns already reads shared memory at its full rate, and one of 96
+/// nearly so.
 bool has_room_for_two_products(GemmSpec spec) {
-  constexpr int kNarrow = 64;
+  constexpr int kNarrow = 96;
   const int columns = spec.product_columns();
   spec.mma_in_flight = 0;
   const bool narrowed = spec.scales == ScaleKind::kPerBlock && columns < spec.product_columns();
@@ -175,6 +176,17 @@ int batch_stages(const GemmSpec& spec, int k, int most) {
   return std::max(std::min(stages, most) / spec.k_group, 2) * spec.k_group;  // a slot has whole groups of slabs
 }
 
+/// Store stages for all results of a tile, where the kernel stores them at once while the next tile's first product
+/// runs. That is so with scales of blocks, if a slab is one product for each warpgroup.
+int stages_of_tile(const GemmSpec& spec) {
+  constexpr int kMost = 3;
+  const bool one_product = spec.scales == ScaleKind::kPerBlock && spec.roles == Roles::kCooperative && !spec.swap_ab &&
+                           spec.mma_in_flight == 0 && spec.block_m == 64 * spec.math_warpgroups &&
+                           spec.product_columns() == spec.block_n;
+  const int stages = ceil_div(spec.block_n, contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns()));
+  return one_product && stages <= kMost ? stages : 1;
+}
+
 /// The form, with the schedule's fields put in.
 GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, const GemmSchedule& schedule) {
   spec.roles = schedule.roles.value_or(form.roles);
@@ -193,10 +205,10 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, con
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
   if (spec.split_k > 1) spec.split_mode = schedule.split_mode.value_or(SplitMode::kCluster);
   spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
-  const int least = spec.writes_kv ? slabs_of_heads(spec) : 1;
-  spec.store_stages = schedule.store_stages.value_or(std::max(form.store_stages, least));
   spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
   if (schedule.mma_in_flight.is_auto() && !has_room_for_two_products(spec)) spec.mma_in_flight = 0;
+  const int least = spec.writes_kv ? slabs_of_heads(spec) : stages_of_tile(spec);
+  spec.store_stages = schedule.store_stages.value_or(std::max(form.store_stages, least));
   const int most = most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta);
   spec.stages = schedule.stages.value_or(spec.is_batched() ? batch_stages(spec, problem.k, most) : most);
   return spec;

@@ -97,6 +97,7 @@ struct GemmLayout {
   int32_t scales;    // per_block: `stages` rows of scales, for the k of each slot; each row is aligned to 128 bytes
   int32_t barriers;  // [stages / k_group] full, then as many empty
   int32_t item;      // takes_turns: 4 bytes, which part of which tile this CTA has
+  int32_t dealt;     // with groups: kGemmDealtTiles tiles, then their barriers
   int32_t groups;    // GemmGroupTable
   int32_t total;
 };
@@ -107,6 +108,9 @@ constexpr int32_t kGemmScaleShift = 4;
 constexpr int32_t gemm_scale_bytes(int32_t rows, bool of_groups = false) {
   return ((rows + (of_groups ? kGemmScaleShift : 0)) * 4 + 127) / 128 * 128;
 }
+
+// A warp looks up a CTA's tiles of groups, and this many may wait for the roles that read them.
+constexpr int32_t kGemmDealtTiles = 4, kGemmDealtTileBytes = 32;
 
 /// `scale_bytes`: gemm_scale_bytes(); 0 without block scales. `takes_turns`: whether parts of k take turns.
 /// `slab_bytes`: bytes of k in a slot. `groups`: for which the table has room.
@@ -121,7 +125,8 @@ constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stage
   layout.scales = layout.output + math_warpgroups * 4 * store_stages * kGemmStoreSlabBytes;
   layout.barriers = layout.scales + stages * scale_bytes;
   layout.item = layout.barriers + stages / k_group * 16;
-  layout.groups = layout.item + (takes_turns ? 16 : 0);
+  layout.dealt = layout.item + (takes_turns ? 16 : 0);
+  layout.groups = layout.dealt + (groups > 0 ? kGemmDealtTiles * (kGemmDealtTileBytes + 16) : 0);
   layout.total = layout.groups + gemm_group_table(groups).total;
   return layout;
 }

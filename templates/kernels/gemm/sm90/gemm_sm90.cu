@@ -38,7 +38,7 @@ class MathWarpgroup {
   using Turns = policy::Turns<kPingPong, spec::kMathWarpgroups>;
 
  public:
-  __device__ __forceinline__ MathWarpgroup(const EntryParams& params, const WarpWork& work, uint32_t base,
+  __device__ __forceinline__ MathWarpgroup(const EntryParams& params, const MathWork& work, uint32_t base,
                                            uint32_t barriers, const Payload& payload, uint32_t warpgroup)
       : work_(work),
         input_(barriers, payload),
@@ -68,20 +68,19 @@ class MathWarpgroup {
   __device__ __forceinline__ void run_and_store_behind() {
     const Part part = work_.part();
     const int groups = (part.end - part.begin + spec::kKGroup - 1) / spec::kKGroup, rank = rank_in_cluster();
-    Tile next = work_.at(work_.first, rank), stored{};
+    Tile next = next_tile(work_, work_.first, rank), stored{};
     bool landed = false, stores = false;
-    begin_scales(work_.first, next, part);
 #pragma unroll 1
     for (int t = work_.first; t < work_.count(); t += work_.step) {
       const Tile tile = next;
       multiply_and_add_round<0, spec::kKGroup, kPieces>(landed, [&](int piece) {
+        if (piece == 0) begin_scales(t, tile, part);
         if (stores) store_.template store_piece<kPieces>(sums_, stored, piece);
         clear(piece);
-        if (piece == kPieces - 1) next = work_.at(t + work_.step, rank);
+        if (piece == kPieces - 1) next = next_tile(work_, t + work_.step, rank);
       });
       multiply_and_add<0>(groups - 1, landed);
       stored = tile, stored.row += first_row(), stores = true;
-      begin_scales(t + work_.step, next, part);
     }
     if (stores) store_(sums_, stored, true);
     store_.finish();
@@ -96,14 +95,20 @@ class MathWarpgroup {
     // Groups: a tile is looked up an item ahead of its use, and never behind a condition. The lookup calls uniform()
     // (ptx/barrier.cuh).
     Tile next{};
-    if constexpr (kHasBounds) next = work_.at(work_.first + mine * work_.step, rank);
+    if constexpr (kHasBounds) {
+      for (int i = 0; i < mine; ++i) pass_tile(work_);
+      next = next_tile(work_, work_.first + mine * work_.step, rank);
+    }
     begin_scales(work_.first + mine * work_.step, next, rank, part);
 #pragma unroll 1
     for (int t = work_.first; t < work_.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
       const bool works = own < work_.count();  // else it only passes the turn
       Tile tile = next;
-      if constexpr (kHasBounds) next = work_.at(own + work_.step * sharers, rank);
+      if constexpr (kHasBounds) {
+        for (int i = 1; i < sharers; ++i) pass_tile(work_);
+        next = next_tile(work_, own + work_.step * sharers, rank);
+      }
       const int groups = kSlicesK ? groups_of(tile.depth) : groups_of_part;
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
@@ -130,6 +135,7 @@ class MathWarpgroup {
       input_.skip(groups_of_part * (sharers - 1));
     }
     turns.finish();
+    pass_last_tiles(work_, 0);
     store_.finish();
   }
 
@@ -210,7 +216,10 @@ class MathWarpgroup {
   /// is known to have landed, here and at the end.
   template <int kLag>
   __device__ __forceinline__ void multiply_and_add(int groups, bool& landed) {
-    constexpr int kRound = kLag > 0 || kBlockScales ? 4 / spec::kKGroup : 1;
+    // A single slab takes a hundred clocks more than one of a round. Behind the first slab of a tile, rounds of five
+    // leave no single ones where k is 2048 or 7168. Rounds of ten products or more would be slower again.
+    constexpr int kSlabs = kStoresBehind && kWaves * kShares == 1 && spec::kKGroup == 1 ? 5 : 4;
+    constexpr int kRound = kLag > 0 || kBlockScales ? kSlabs / spec::kKGroup : 1;
     int group = 0;
     if constexpr (kRound > 1) {
 #pragma unroll 1
@@ -234,6 +243,7 @@ class MathWarpgroup {
     Products products[kSets];
     SlabScales::Factors factors[kSlabs][kWaves];
     pipeline::HeldSlot slots[kSlabs / spec::kKGroup] = {};
+    if constexpr (kBusy == 0) slab_scales_.template reach<kSlabs>();
     const auto finish = [&](int number) {  // for piece `number` of the round
       ptx::pin_registers(products[number % kSets]);
       const bool ends = (number + 1) % kGroupPieces == 0;  // ends a slot
@@ -268,16 +278,15 @@ class MathWarpgroup {
           if (kBlockScales && !SlabScales::kReadsSlot && wave + 1 == kWaves && (slab + 1) % spec::kKGroup == 0)
             __syncwarp();
         };
-        if (number >= kBusy) read_scales();
+        const bool reads_behind = SlabScales::kHeldByLanes || number < kBusy;
+        if (!reads_behind) read_scales();
         if (number > kLag) settle((number - kLag - 1) % kPieces);  // before the products that take these registers
         ptx::wgmma_fence();
         issue(products[number % kSets], a + piece / kShares * (kASlab.row_offset(64) / 16),
               b + piece % kShares * (kBSlab.row_offset(kProductColumns) / 16), 0);
         ptx::wgmma_commit_group();
-        if (number < kBusy) {
-          meanwhile(piece);
-          read_scales();
-        }
+        if (number < kBusy) meanwhile(piece);
+        if (reads_behind) read_scales();
         if (number < kLag) continue;
         ptx::wgmma_wait_group<kLag>();
         finish(number - kLag);
@@ -328,7 +337,7 @@ class MathWarpgroup {
     return reinterpret_cast<Products&>(sums_[piece / kShares][piece % kShares * kProductColumns / 2]);
   }
 
-  const WarpWork work_;
+  MathWork work_;
   pipeline::InputConsumer<Input> input_;
   const EndScales scales_;
   SlabScales slab_scales_;
@@ -336,14 +345,6 @@ class MathWarpgroup {
   const uint32_t warpgroup_, lane_;
   Sums sums_;
 };
-
-/// Copies of scales end where those of all rows do. What a slot has behind them is read, and is used for no row that is
-/// stored.
-__device__ __forceinline__ void clear_scales(uint32_t base) {
-  for (uint32_t at = threadIdx.x * 4; at < spec::kStages * kScalePitch; at += kThreads * 4)
-    ptx::st_shared_u32(base + kLayout.scales + at, 0);
-  ptx::fence_proxy_async_shared();  // copies write there next
-}
 
 }  // namespace
 }  // namespace kernelwright
@@ -356,6 +357,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   const Payload payload{{base + kLayout.a, base + kLayout.b}, base + kLayout.scales};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
+    if constexpr (kDeals) DealtTiles::init(base);
     Input::init(barriers, kCopies ? kSomeMapped + kLoadThreads : 1, 4 * kTileWarpgroups * kCluster);
   } else if (threadIdx.x == 32) {
     if constexpr (kMapsRows) ptx::prefetch_tensormap(params.a);
@@ -379,13 +381,19 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   }
   if (warp < 4) {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<kLoadRegisters>();
-    if constexpr (kCopies)
+    if constexpr (kCopies) {
       CopyLoader(params, work_of<WarpWork>(params, base), barriers, payload).run();
-    else if (warp == 0 && ptx::elect_one())
-      Loader(params, work_of<ThreadWork>(params, base), barriers, payload).run();
+    } else {
+      if constexpr (kDeals) {
+        if (warp == 1) return Dealer<WarpWork>(work_of<WarpWork>(params, base), base).run();
+      }
+      // Nothing follows. Else ptxas would keep the loader's addresses out of uniform registers, and a slab of a tile of
+      // 128 x 192 would take 875 clocks on an H200, not 810.
+      if (warp == 0 && ptx::elect_one()) Loader(params, work_of<LoadWork>(params, base), barriers, payload).run();
+    }
   } else {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<kMathRegisters>();
     if constexpr (!kWaitsAtStart) ptx::griddepcontrol_wait();
-    MathWarpgroup(params, work_of<WarpWork>(params, base), base, barriers, payload, warp / 4 - 1).run();
+    MathWarpgroup(params, work_of<MathWork>(params, base), base, barriers, payload, warp / 4 - 1).run();
   }
 }

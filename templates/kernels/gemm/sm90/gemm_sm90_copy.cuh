@@ -99,6 +99,7 @@ class CopyLoader {
       const Tile tile = work_.at(t, 0);
       if constexpr (kGathers) look_up(tile);
       if constexpr (spec::kPointers) matrix_.begin(params_, tile, lines_);
+      row_scales_.begin(params_, tile);
 #pragma unroll 1
       for (int slab = part.begin; slab < part.end; slab += spec::kKGroup) {
         const auto stage = input_.acquire();
@@ -139,17 +140,16 @@ class CopyLoader {
     }
   }
   /// What TMA brings of a group of slabs: one operand, and if that is a its scales of blocks.
-  __device__ __forceinline__ void load_mapped(const pipeline::ProducerStage<Input>& stage, int slab,
-                                              const Tile& tile) const {
+  __device__ __forceinline__ void load_mapped(const pipeline::ProducerStage<Input>& stage, int slab, const Tile& tile) {
     constexpr bool kScales = kBlockScales && !kGathers;
-    stage.expect_bytes(kMappedBytes + (kScales ? group_scale_bytes(params_, tile) * spec::kKGroup : 0));
+    stage.expect_bytes(kMappedBytes + (kScales ? row_scales_.bytes() * spec::kKGroup : 0));
 #pragma unroll
     for (int j = 0; j < spec::kKGroup; ++j) {
       const auto to = stage.get_tile(j);
       const int k = (slab + j) * kSlabDepth;  // TMA brings zeros past the end
       if constexpr (kMapsRows) load_a(params_, to.a(), k, tile, stage.full());
       if constexpr (kMapsColumns) load_b(params_, to.b(), k, tile, 0, stage.full());
-      if constexpr (kScales) load_scales(params_, to.scales(), slab + j, tile, stage.full());
+      if constexpr (kScales) row_scales_.load(params_, to.scales(), slab + j, tile, stage.full());
     }
   }
   template <class SlotTile>
@@ -187,6 +187,7 @@ class CopyLoader {
   const int thread_;
   const CopyLines lines_;
   MatrixCopies matrix_;
+  RowScales row_scales_;
   const unsigned char* rows_[kPasses];  // the thread's piece of each row, of the next slab
   bool exist_[kPasses];
   int scales_[kBlockScales ? kScalesOfThread : 1];

@@ -81,8 +81,9 @@ constexpr int greatest_power_of_two(int number, int most) {
   return most;
 }
 
-/// Scales of blocks, slab by slab. Scales of single rows lie in the slot. Scales of 128 x 128 elements are few: a
-/// thread reads them from memory, a slab ahead of their use.
+/// Scales of blocks, slab by slab. Scales of single rows lie in the slot. Scales of 128 x 128 elements are few, and
+/// come from memory. Each lane reads that of another slab, so that a warp reads once for 32 slabs, and its lanes tell
+/// each other. Where several products take a slab's columns, that did not pay on an H200: a thread reads a slab ahead.
 ///
 /// With gates, 128 gates and the ups between them are a block of 256 that has a scale for each kind. The scales of all
 /// gates lie first, those of all ups behind them. So weights may be interleaved, and their scales need not.
@@ -92,8 +93,11 @@ class BlockScales {
   static constexpr int kExtent = spec::kSwapAb ? kWaves * 64 : spec::kBlockN;
   static constexpr int kStep = spec::kSwapAb ? 64 : greatest_power_of_two(spec::kBlockN, kBlock);
   static constexpr int kBlocks = (kBlock - kStep + kExtent - 1) / kBlock + 1;
+  static constexpr int kLanes = 32;
 
  public:
+  /// Whether scales of blocks are held by lanes, and all scales are read while the slab's first product runs.
+  static constexpr bool kHeldByLanes = kProductColumns == spec::kBlockN;
   /// The factors of the products of one slab and 64 rows.
   struct Factors {
     float of[2][kKinds][kBlocks];  // rows lane / 4, and 8 more; blocks of columns
@@ -122,14 +126,23 @@ class BlockScales {
       for (int i = 0; i < kBlocks; ++i)
         at_[kind][i] = blocks + (kind * (last_block_ + 1) + min(first / kBlock + i, last_block_)) * stride_;
     slab_ = slab;
-    read_ahead();
+    hold();
   }
-  /// Called before the next slab begins.
+  /// Called before a round of kSlabs slabs: lanes hold their scales from here on.
+  template <int kSlabs>
+  __device__ __forceinline__ void reach() {
+    static_assert(kSlabs <= kLanes);
+    if (kHeldByLanes && slab_ + kSlabs > first_held_ + kLanes) hold();
+  }
+  /// Called for each slab, in order. All lanes call it together.
   __device__ __forceinline__ void next() {
 #pragma unroll
-    for (int i = 0; i < kKinds * kBlocks; ++i) block_[i / kBlocks][i % kBlocks] = ahead_[i / kBlocks][i % kBlocks];
+    for (int i = 0; i < kKinds * kBlocks; ++i) {
+      const float held = held_[i / kBlocks][i % kBlocks];
+      block_[i / kBlocks][i % kBlocks] = kHeldByLanes ? __shfl_sync(0xffffffff, held, slab_ - first_held_) : held;
+    }
     ++slab_;
-    read_ahead();
+    if constexpr (!kHeldByLanes) hold();
   }
   /// Reads the slab's factors for wave `wave` of the warpgroup, whose first row in the tile is `row`. Scales of single
   /// rows are at `scales`.
@@ -177,11 +190,14 @@ class BlockScales {
   }
 
  private:
-  __device__ __forceinline__ void read_ahead() {
+  /// Reads the scales of slab slab_, or lane by lane of that and the next ones.
+  __device__ __forceinline__ void hold() {
+    first_held_ = slab_;
+    const int ahead = kHeldByLanes ? static_cast<int>(threadIdx.x % kLanes) : 0;
+    const int slab = min(slab_ + ahead, last_slab_);
 #pragma unroll
     for (int i = 0; i < kKinds * kBlocks; ++i)
-      ahead_[i / kBlocks][i % kBlocks] =
-          ptx::ld_global_settled_f32(at_[i / kBlocks][i % kBlocks] + min(slab_, last_slab_));
+      held_[i / kBlocks][i % kBlocks] = ptx::ld_global_settled_f32(at_[i / kBlocks][i % kBlocks] + slab);
   }
   /// The scale of the block that row or column `at` of the tile is in. The tile's first row or column decides which of
   /// two known blocks that is.
@@ -195,8 +211,9 @@ class BlockScales {
   const int64_t stride_;
   const int last_block_, last_slab_;
   const float* at_[kKinds][kBlocks];
-  float block_[kKinds][kBlocks], ahead_[kKinds][kBlocks];
-  int slab_, offset_;
+  float block_[kKinds][kBlocks];  // of the slab
+  float held_[kKinds][kBlocks];   // of slab first_held_ + lane, or of first_held_
+  int slab_, first_held_, offset_;
   uint32_t shift_ = 0;  // bytes ahead of the tile's first scale of a single row
 };
 
@@ -204,9 +221,11 @@ class BlockScales {
 class NoBlockScales {
  public:
   struct Factors {};
-  static constexpr bool kReadsSlot = false;
+  static constexpr bool kReadsSlot = false, kHeldByLanes = false;
   __device__ __forceinline__ explicit NoBlockScales(const GemmParams&) {}
   __device__ __forceinline__ void begin(const Tile&, int) {}
+  template <int kSlabs>
+  __device__ __forceinline__ void reach() {}
   __device__ __forceinline__ void next() {}
   __device__ __forceinline__ void read(uint32_t, uint32_t, int, Factors&) const {}
   __device__ __forceinline__ void add(float (&sums)[spec::kBlockN / 2], int first, const Products& products,
@@ -226,6 +245,14 @@ struct SlabScalesOf<true> {
 };
 /// The scales that the products of a slab are multiplied by as they are added.
 using SlabScales = SlabScalesOf<kBlockScales>::Type;
+
+/// Copies of scales end where those of all rows do. What a slot has behind them is read, and is used for no row that is
+/// stored.
+__device__ __forceinline__ void clear_scales(uint32_t base) {
+  for (uint32_t at = threadIdx.x * 4; at < spec::kStages * kScalePitch; at += kThreads * 4)
+    ptx::st_shared_u32(base + kLayout.scales + at, 0);
+  ptx::fence_proxy_async_shared();  // copies write there next
+}
 
 }  // namespace
 }  // namespace kernelwright

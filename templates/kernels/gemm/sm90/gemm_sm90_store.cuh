@@ -76,7 +76,11 @@ class TileStore {
   template <int kPieces>
   __device__ __forceinline__ void store_piece(const Sums& sums, const Tile& tile, int piece) const {
     static_assert(stores_in_pieces(kPieces));
-    store<0, spec::kBlockN, kPieces>(sums, tile, piece);
+    constexpr int kSlabs = kWaves * ((spec::kBlockN + kStoreColumns - 1) / kStoreColumns);
+    if constexpr (kWaves == 1 && kSlabs <= spec::kStoreStages)
+      store_at_once<kSlabs>(sums[0], tile);
+    else
+      store<0, spec::kBlockN, kPieces>(sums, tile, piece);
   }
   /// Waits until TMA has read shared memory, which must not go before that.
   __device__ __forceinline__ void finish() const {
@@ -147,6 +151,39 @@ class TileStore {
         send(slab, tile, row, column, whole, places);
       }
   }
+
+  /// The same where shared memory has room for all slabs of the tile. They share a wait and a fence, which cost as much
+  /// as the conversion of a slab. A template, so that other kernels do not compile it.
+  template <int kSlabs>
+  __device__ __forceinline__ void store_at_once(const float (&sums)[spec::kBlockN / 2], const Tile& tile) const {
+    const int row = first_row(tile, 0);
+    const bool inside = !kGrouped || ptx::uniform(row + kRowsOfWarp > tile.row_end) == 0;
+    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();
+    __syncwarp();
+#pragma unroll
+    for (int chunk = 0; chunk < kSlabs; ++chunk) {
+      if (is_whole(chunk))
+        put<kStoreColumns>(slab_of(chunk), sums, chunk, {});
+      else
+        put<kTailColumns>(slab_of(chunk), sums, chunk, {});
+    }
+    if (inside) ptx::fence_proxy_async_shared();
+    __syncwarp();
+#pragma unroll
+    for (int chunk = 0; chunk < kSlabs; ++chunk) {
+      const int column = tile.column + chunk * kStoreColumns;
+      if (inside) {
+        if (lane_ == 0) send_by_tma(slab_of(chunk), tile, row, column, is_whole(chunk));
+      } else if (is_whole(chunk)) {
+        copy_rows<kStoreColumns>(slab_of(chunk), row, column, tile, {});
+      } else {
+        copy_rows<kTailColumns>(slab_of(chunk), row, column, tile, {});
+      }
+    }
+    if (lane_ == 0) ptx::cp_async_bulk_commit_group();
+  }
+  /// Whether slab `chunk` of a wave is no shorter one at the end of the tile.
+  __device__ __forceinline__ static constexpr bool is_whole(int chunk) { return chunk < spec::kBlockN / kStoreColumns; }
 
   /// The same of results that are quantised. All results that share scales are made before the first one is stored: a
   /// thread has some of two rows, and four lanes have the rest of them.
@@ -241,14 +278,18 @@ class TileStore {
     ptx::fence_proxy_async_shared();
     __syncwarp();
     if (lane_ == 0) {
-      if constexpr (kStacked)
-        ptx::cp_async_bulk_tensor_3d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
-                                           spec::kSwapAb ? column : row, tile.group, slab);
-      else
-        ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
-                                           spec::kSwapAb ? column : row, slab);
+      send_by_tma(slab, tile, row, column, whole);
       ptx::cp_async_bulk_commit_group();
     }
+  }
+  /// Called by one lane, which commits the group.
+  __device__ __forceinline__ void send_by_tma(uint32_t slab, const Tile& tile, int row, int column, bool whole) const {
+    if constexpr (kStacked)
+      ptx::cp_async_bulk_tensor_3d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
+                                         spec::kSwapAb ? column : row, tile.group, slab);
+    else
+      ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
+                                         spec::kSwapAb ? column : row, slab);
   }
 
   static constexpr int kRowsOfWarp = contract::kGemmStoreRows;

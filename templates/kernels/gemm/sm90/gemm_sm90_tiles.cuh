@@ -189,9 +189,9 @@ struct BatchedWork : Work {
 /// The same of groups of kind k, each of which has a slice of k. kWarp: as below.
 template <bool kWarp>
 struct SlicedWork : BatchedWork {
-  /// The table of groups must have been made, and the CTA synchronised.
-  __device__ __forceinline__ SlicedWork(const EntryParams& params, uint32_t table)
-      : BatchedWork(params, 0), groups_(table, params.groups), last_(batch_of(params).count - 1) {
+  /// The table of groups must have been made, and the CTA synchronised. `base`: the shared memory.
+  __device__ __forceinline__ SlicedWork(const EntryParams& params, uint32_t base)
+      : BatchedWork(params, 0), groups_(base + kLayout.groups, params.groups), last_(batch_of(params).count - 1) {
     fits_ = uniform(groups_.tiles()) > 0;
   }
   __device__ __forceinline__ int count() const { return fits_ ? BatchedWork::count() : 0; }
@@ -226,12 +226,12 @@ class GroupedWork {
   int slabs, first, step;
   static constexpr int turn = 0;
 
-  /// The table of groups must have been made, and the CTA synchronised.
-  __device__ __forceinline__ GroupedWork(const GemmParams& params, uint32_t table)
+  /// The table of groups must have been made, and the CTA synchronised. `base`: the shared memory.
+  __device__ __forceinline__ GroupedWork(const GemmParams& params, uint32_t base)
       : slabs((params.k + kSlabDepth - 1) / kSlabDepth),
         first(static_cast<int>(blockIdx.x) / kCluster),
         step(static_cast<int>(gridDim.x) / kCluster),
-        groups_(table, params.groups),
+        groups_(base + kLayout.groups, params.groups),
         band_(params.launch.band),
         turned_(params.launch.bands_of_n),
         others_(spec::kSwapAb ? params.m : params.n),
@@ -321,15 +321,6 @@ using WarpWork = WorkOf<spec::kGroups, true>::Type;
 
 /// What a CTA reads at the kernel's start comes from a launch ahead, and the CTA waits for it there.
 constexpr bool kWaitsAtStart = kTakesTurns || kHasBounds;
-
-/// `base`: the shared memory, which has the CTA's item or its table of groups.
-template <class OwnWork>
-__device__ __forceinline__ OwnWork work_of(const EntryParams& params, uint32_t base) {
-  if constexpr (kHasBounds)
-    return OwnWork(params, base + kLayout.groups);
-  else
-    return OwnWork(params, kTakesTurns ? static_cast<int>(ptx::ld_shared_u32(base + kLayout.item)) : 0);
-}
 
 // Products that are added to the sums slab by slab.
 constexpr bool kPromotes = spec::kPromotion > 0;
