@@ -82,7 +82,10 @@ class MathWarpgroup {
       multiply_and_add<0>(groups - 1, landed);
       stored = tile, stored.row += first_row(), stores = true;
     }
-    if (stores) store_(sums_, stored, true);
+    if (stores) {
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) store_.template store_piece<kPieces>(sums_, stored, piece);
+    }
     store_.finish();
   }
   __device__ __forceinline__ void run_in_turn() {
@@ -92,8 +95,7 @@ class MathWarpgroup {
     const int mine = kPingPong ? static_cast<int>(warpgroup_) : 0;  // which of the dealt tiles
     const Turns turns(warpgroup_);
     input_.skip(groups_of_part * mine);
-    // Groups: a tile is looked up an item ahead of its use, and never behind a condition. The lookup calls uniform()
-    // (ptx/barrier.cuh).
+    // Groups: the next tile is asked for an item ahead, and not behind a condition: that calls uniform().
     Tile next{};
     if constexpr (kHasBounds) {
       for (int i = 0; i < mine; ++i) pass_tile(work_);
@@ -217,8 +219,8 @@ class MathWarpgroup {
   template <int kLag>
   __device__ __forceinline__ void multiply_and_add(int groups, bool& landed) {
     // A single slab takes a hundred clocks more than one of a round. Behind the first slab of a tile, rounds of five
-    // leave no single ones where k is 2048 or 7168. Rounds of ten products or more would be slower again.
-    constexpr int kSlabs = kStoresBehind && kWaves * kShares == 1 && spec::kKGroup == 1 ? 5 : 4;
+    // leave no single ones where k is 2048 or 7168. With two products to 64 rows they were slower.
+    constexpr int kSlabs = kStoresBehind && kShares == 1 && spec::kKGroup == 1 ? 5 : 4;
     constexpr int kRound = kLag > 0 || kBlockScales ? kSlabs / spec::kKGroup : 1;
     int group = 0;
     if constexpr (kRound > 1) {
@@ -387,8 +389,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
       if constexpr (kDeals) {
         if (warp == 1) return Dealer<WarpWork>(work_of<WarpWork>(params, base), base).run();
       }
-      // Nothing follows. Else ptxas would keep the loader's addresses out of uniform registers, and a slab of a tile of
-      // 128 x 192 would take 875 clocks on an H200, not 810.
+      // Nothing may follow: ptxas would keep the loader's addresses out of uniform registers (67 clocks for a slab).
       if (warp == 0 && ptx::elect_one()) Loader(params, work_of<LoadWork>(params, base), barriers, payload).run();
     }
   } else {

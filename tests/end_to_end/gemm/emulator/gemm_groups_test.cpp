@@ -163,6 +163,34 @@ TEST_F(GemmGroups, AResultDoesNotDependOnTheSmsOrOnOtherGroups) {
   }
 }
 
+/// One CTA has from no tile to more than the ring of dealt tiles holds, an even number of them or an odd one.
+TEST_F(GemmGroups, AnyNumberOfTilesOfACta) {
+  for (const Tile& tile : test::kGroupTiles) {
+    SCOPED_TRACE(tile.name);
+    for (const int groups : {1, 2, 3, 4, 5, 9}) {
+      SCOPED_TRACE(groups);
+      std::vector<int> rows(10, 0);
+      for (int i = 0; i < groups; ++i) rows[i + i / 5] = 1 + 3 * i;
+      const GemmCase call = make_gemm_inputs(plain(GroupBounds::kStarts, 10, 40, 72), rows_of(rows, 130), {.seed = 7});
+      const auto few = [](GemmTensors& tensors) { tensors.sm_budget = 1; };
+      test::expect_right(call, run(call, schedule_of(tile), few));
+    }
+  }
+}
+
+/// All results of a tile are stored at once, but for rows at a group's end. Rounds of five slabs, and single ones.
+TEST_F(GemmGroups, TilesOfOneProductWithScalesOfBlocks) {
+  GemmSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.block_m = 128, schedule.block_n = 192, schedule.math_warpgroups = 2;
+  for (const auto& [n, k] : {std::pair{200, 1024}, {384, 272}}) {
+    const GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, n, k, "acc", ScaleKind::kPerBlock);
+    const GemmCase call =
+        make_gemm_inputs(grouped(problem, GroupBounds::kStarts, 3), rows_of({150, 0, 33}, 190), {.seed = 7});
+    test::expect_right(call, run(call, schedule, [](GemmTensors& tensors) { tensors.sm_budget = 2; }));
+  }
+}
+
 TEST_F(GemmGroups, GatherRows) {
   for (const Tile& tile : test::kGroupTiles) {
     if (tile.cluster > 1) continue;

@@ -19,21 +19,23 @@ using test::after, test::before, test::change, test::drop, test::replace;
 
 /// The kernel in which the mistake is made. In all forms but parts of k, a CTA walks several tiles, and rings go round.
 enum class Form {
-  kWaits,     // each product is waited for before its slot is released
-  kPlain,     // one stays in flight
-  kGroups,    // of two slabs behind a pair of barriers
-  kPingPong,  // a tile for each of two warpgroups
-  kCluster,   // of two CTAs, which share B
-  kParts,     // of k, two
-  kTurns,     // parts of k that take turns, two
-  kBlocks,    // 8 bits with scales of blocks
-  kBehind,    // the same: a tile is stored while the next one's first products run
-  kStrips,    // two strips of 64 bytes of k to a slab, two products of 64 rows
-  kBoxes,     // m and n innermost, boxes of 64 bytes of them
-  kBatch,     // of three groups side by side, 8 bits with scales of blocks
-  kSlices,    // of three groups, each with a slice of k; two warpgroups share a slot
-  kScatters,  // rows of three groups to rows of d, which have other addends
-  kPointers,  // to the matrices b of three groups, whose rows are gathered
+  kWaits,       // each product is waited for before its slot is released
+  kPlain,       // one stays in flight
+  kGroups,      // of two slabs behind a pair of barriers
+  kPingPong,    // a tile for each of two warpgroups
+  kCluster,     // of two CTAs, which share B
+  kParts,       // of k, two
+  kTurns,       // parts of k that take turns, two
+  kBlocks,      // 8 bits with scales of blocks
+  kBehind,      // the same: a tile is stored while the next one's first products run
+  kStrips,      // two strips of 64 bytes of k to a slab, two products of 64 rows
+  kBoxes,       // m and n innermost, boxes of 64 bytes of them
+  kBatch,       // of three groups side by side, 8 bits with scales of blocks
+  kDealt,       // of three groups, stored as kBehind; a warp deals their tiles
+  kDealtTurns,  // the same, for two warpgroups that take turns
+  kSlices,      // of three groups, each with a slice of k; two warpgroups share a slot
+  kScatters,    // rows of three groups to rows of d, which have other addends
+  kPointers,    // to the matrices b of three groups, whose rows are gathered
 };
 
 struct Fault {
@@ -48,6 +50,13 @@ GemmProblem problem_of(Form form) {
   if (form == Form::kBatch) {
     GemmProblem problem = test::gemm_problem(DType::kE4m3, DType::kBf16, 128, 256, "acc", ScaleKind::kPerBlock);
     problem.groups = {.kind = GroupKind::kBatch, .count = 3};
+    return problem;
+  }
+  if (form == Form::kDealt || form == Form::kDealtTurns) {
+    GemmProblem problem = form == Form::kDealt
+                              ? test::gemm_problem(DType::kE4m3, DType::kBf16, 256, 272, "acc", ScaleKind::kPerBlock)
+                              : test::gemm_problem(DType::kBf16, DType::kBf16, 136, 104);
+    problem.groups = {.kind = GroupKind::kRows, .count = 3};
     return problem;
   }
   if (form == Form::kSlices) {
@@ -77,14 +86,18 @@ GemmSchedule schedule_of(Form form) {
   GemmSchedule schedule;
   schedule.family = Family::kHopper;
   schedule.block_m = 64;
-  const bool wide = form == Form::kParts || form == Form::kBlocks || form == Form::kBehind || form == Form::kBatch;
+  const bool wide = form == Form::kParts || form == Form::kBlocks || form == Form::kBehind || form == Form::kBatch ||
+                    form == Form::kDealt;
   schedule.block_n = wide ? 128 : 64;
   schedule.stages = form == Form::kGroups ? 4 : 3;
   schedule.k_group = form == Form::kGroups ? 2 : 1;
-  schedule.mma_in_flight = form == Form::kWaits || form == Form::kBehind ? 0 : 1;
-  schedule.roles = form == Form::kPingPong ? Roles::kPingPong : Roles::kCooperative;
-  schedule.math_warpgroups = form == Form::kPingPong || form == Form::kSlices ? 2 : 1;
+  const bool behind = form == Form::kBehind || form == Form::kDealt;
+  const bool turns = form == Form::kPingPong || form == Form::kDealtTurns;
+  schedule.mma_in_flight = form == Form::kWaits || behind ? 0 : 1;
+  schedule.roles = turns ? Roles::kPingPong : Roles::kCooperative;
+  schedule.math_warpgroups = turns || form == Form::kSlices ? 2 : 1;
   if (form == Form::kSlices) schedule.block_m = 128;
+  if (form == Form::kScatters) schedule.block_n = 128, schedule.store_stages = 1;
   if (form == Form::kStrips || form == Form::kBoxes) schedule.block_m = 128, schedule.swizzle = Swizzle::k64B;
   if (form == Form::kBoxes) schedule.block_k = 32;
   if (form == Form::kCluster) schedule.cluster = ClusterShape{2, 1};
@@ -164,7 +177,7 @@ const Fault kFaults[] = {
      "register of a wgmma or tcgen05.ld in flight"},
     {"scales_of_the_slab_before",
      Form::kBlocks,
-     {change("Loader::load", "load_scales", "slab + j", "max(slab + j - 1, 0)")},
+     {change("Loader::load", "scales_ load", "slab + j", "max(slab + j - 1, 0)")},
      "wrong result"},
     // ---- slabs in strips and boxes ----
     {"steps_across_strips_as_if_they_were_one",
@@ -202,12 +215,12 @@ const Fault kFaults[] = {
      "deadlock"},
     {"arrivals_of_both_warpgroups_awaited",
      Form::kPingPong,
-     {change("KERNELWRIGHT_ENTRY", "init", "4 * kTileWarpgroups * kCluster", "kMathWarps")},
+     {change("KERNELWRIGHT_ENTRY", "Input init", "4 * kTileWarpgroups * kCluster", "kMathWarps")},
      "deadlock"},
     // ---- clusters ----
     {"peers_slots_filled_before_they_are_free",
      Form::kCluster,
-     {change("", "Release", "kCluster", "1"), change("KERNELWRIGHT_ENTRY", "init", "* kCluster", "")},
+     {change("", "Release", "kCluster", "1"), change("KERNELWRIGHT_ENTRY", "Input init", "* kCluster", "")},
      "race"},
     {"exit_while_a_peer_may_arrive", Form::kCluster, {drop("Loader::run", "drain")}, "work outstanding at exit"},
     {"peers_barriers_used_before_they_are_made",
@@ -270,7 +283,7 @@ const Fault kFaults[] = {
     // ---- a tile that is stored behind the next one's first products ----
     {"the_last_tile_not_stored",
      Form::kBehind,
-     {drop("MathWarpgroup::run_and_store_behind", "store_ true")},
+     {drop("MathWarpgroup::run_and_store_behind", "store_piece #2")},
      "wrong result"},
     {"sums_of_two_tiles_added", Form::kBehind, {drop("MathWarpgroup::run_and_store_behind", "clear")}, "wrong result"},
     {"results_in_the_next_tile",
@@ -279,12 +292,36 @@ const Fault kFaults[] = {
      "fault"},
     {"scales_of_the_same_tile",
      Form::kBehind,
-     {drop("MathWarpgroup::run_and_store_behind", "begin_scales #2")},
+     {change("MathWarpgroup::run_and_store_behind", "begin_scales", "tile", "stored")},
      "wrong result"},
     {"the_first_slot_taken_for_landed",
      Form::kBehind,
      {change("MathWarpgroup::run_and_store_behind", "bool landed", "landed = false", "landed = true")},
      "race"},
+    // ---- tiles that a warp deals ----
+    {"tile_read_before_it_is_dealt",
+     Form::kDealt,
+     {drop("DealtWork::take", "consumer_wait")},
+     "read of unwritten memory"},
+    {"tile_dealt_over_one_that_is_read", Form::kDealt, {drop("Dealer::run", "producer_wait")}, "deadlock"},
+    {"tiles_not_released", Form::kDealt, {drop("DealtWork::release", "WarpRelease")}, "deadlock"},
+    {"the_loader_leaves_tiles", Form::kDealt, {drop("Loader::run", "pass_last_tiles")}, "work outstanding at exit"},
+    {"no_tile_behind_the_last_one",
+     Form::kDealt,
+     {change("Dealer::run", "is_last count", "t >= work_.count()", "t + work_.step >= work_.count()")},
+     "deadlock"},
+    {"the_others_tile_not_passed_over",
+     Form::kDealtTurns,
+     {drop("MathWarpgroup::run_in_turn", "pass_tile #2")},
+     "deadlock"},
+    {"both_warpgroups_take_the_first_tile",
+     Form::kDealtTurns,
+     {drop("MathWarpgroup::run_in_turn", "pass_tile #1")},
+     "wrong result"},
+    {"rounds_of_one_tile",
+     Form::kDealtTurns,
+     {change("DealtTiles", "kRound kPingPong", "kPingPong ? spec::kMathWarpgroups : 1", "1")},
+     "deadlock"},
     // ---- a batch ----
     {"left_operand_of_the_first_group",
      Form::kBatch,
@@ -296,7 +333,7 @@ const Fault kFaults[] = {
      "wrong result"},
     {"scales_of_the_first_group",
      Form::kBatch,
-     {change("load_scales", "blocks #4", "tile.group", "0")},
+     {change("RowScales::load", "blocks #2", "tile.group", "0")},
      "wrong result"},
     {"column_scales_of_the_first_group",
      Form::kBatch,
@@ -304,7 +341,7 @@ const Fault kFaults[] = {
      "wrong result"},
     {"results_in_the_first_group",
      Form::kBatch,
-     {change("TileStore::send", "cp_async_bulk_tensor_3d_store", "tile.group", "0")},
+     {change("TileStore::send_by_tma", "cp_async_bulk_tensor_3d_store", "tile.group", "0")},
      "wrong result"},
     {"tiles_of_one_group_alone",
      Form::kBatch,
@@ -374,6 +411,7 @@ const Fault kFaults[] = {
 /// The findings in the form's kernel with `edits`.
 test::Findings findings_in(Form form, const std::vector<test::TemplateEdit>& edits = {}) {
   const int rows = form == Form::kBatch                                 ? 3 * 70
+                   : form == Form::kDealt || form == Form::kDealtTurns  ? 320
                    : form == Form::kSlices                              ? 3 * 136
                    : form == Form::kScatters || form == Form::kPointers ? 150
                                                                         : 200;
@@ -400,9 +438,9 @@ INSTANTIATE_TEST_SUITE_P(, GemmFaults, testing::ValuesIn(kFaults),
 /// Without a mistake nothing is found, in any of the forms. So above, the mistake is what is found.
 TEST(GemmWithoutFaults, NothingIsFound) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form :
-       {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts, Form::kTurns,
-        Form::kBlocks, Form::kBehind, Form::kBatch, Form::kSlices, Form::kScatters, Form::kPointers}) {
+  for (const Form form : {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts,
+                          Form::kTurns, Form::kBlocks, Form::kBehind, Form::kDealt, Form::kDealtTurns, Form::kBatch,
+                          Form::kSlices, Form::kScatters, Form::kPointers}) {
     const test::Findings findings = findings_in(form);
     EXPECT_TRUE(findings.found.empty()) << findings.text;
   }
