@@ -293,6 +293,18 @@ TEST(GemmPlan, GroupsWithScalesOfBlocksHaveTilesOfOneProduct) {
   EXPECT_EQ(tile(1536, 2048, 512, true), (std::tuple{128, 256, 0, 2}));                // threads copy rows
 }
 
+TEST(GemmPlan, StagesThatAScheduleNamesLeaveAsMuchRoomAsTheyDid) {
+  GemmProblem blocks = problem(4096, 4096);
+  blocks.dtype.a = blocks.dtype.b = DType::kE4m3, blocks.scales = ScaleKind::kPerBlock;
+  const auto store_stages = [&](int stages) {
+    GemmSchedule schedule;
+    schedule.block_m = 128, schedule.block_n = 160, schedule.stages = stages;
+    return plan_gemm(blocks, schedule, Arch::kSm90a).variants.back().spec.store_stages;
+  };
+  EXPECT_EQ(store_stages(4), 3);
+  EXPECT_EQ(store_stages(5), 2);
+}
+
 TEST(GemmPlan, SlotsOfAWideTileHaveABarrierEach) {
   GemmProblem problem;
   problem.n = 4096, problem.k = 7168, problem.scales = ScaleKind::kPerBlock;
