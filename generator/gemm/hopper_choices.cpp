@@ -209,10 +209,12 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmProblem& problem, con
   if (schedule.mma_in_flight.is_auto() && !has_room_for_two_products(spec)) spec.mma_in_flight = 0;
   const int least = spec.writes_kv ? slabs_of_heads(spec) : stages_of_tile(spec);
   spec.store_stages = schedule.store_stages.value_or(std::max(form.store_stages, least));
-  int most = most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta);
-  if (schedule.store_stages.is_auto() && !spec.writes_kv && schedule.stages.value_or(0) > most) {
-    spec.store_stages = form.store_stages;  // the schedule's stages leave no room for a whole tile
-    most = most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta);
+  const int room = arch_info(spec.arch).shared_bytes_per_cta;
+  int most = most_gemm_stages(spec, room);
+  spec.stages = schedule.stages.value_or(most);
+  if (schedule.store_stages.is_auto() && !spec.writes_kv && shared_bytes(spec) > static_cast<std::uint32_t>(room)) {
+    spec.store_stages = form.store_stages;  // the slots leave no room for a whole tile
+    most = most_gemm_stages(spec, room);
   }
   spec.stages = schedule.stages.value_or(spec.is_batched() ? batch_stages(spec, problem.k, most) : most);
   return spec;

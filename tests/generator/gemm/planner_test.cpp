@@ -303,6 +303,11 @@ TEST(GemmPlan, StagesThatAScheduleNamesLeaveAsMuchRoomAsTheyDid) {
   };
   EXPECT_EQ(store_stages(4), 3);
   EXPECT_EQ(store_stages(5), 2);
+  GemmSchedule schedule;  // two groups of slots are the least, and leave no room for three store stages
+  schedule.block_m = 64, schedule.block_n = 144, schedule.k_group = 4, schedule.math_warpgroups = 1;
+  const GemmSpec spec = plan_gemm(blocks, schedule, Arch::kSm90a).variants.back().spec;
+  EXPECT_EQ(spec.store_stages, 2);
+  EXPECT_LE(shared_bytes(spec), 232448u);
 }
 
 TEST(GemmPlan, SlotsOfAWideTileHaveABarrierEach) {

@@ -77,7 +77,7 @@ class TileStore {
   __device__ __forceinline__ void store_piece(const Sums& sums, const Tile& tile, int piece) const {
     static_assert(stores_in_pieces(kPieces));
     constexpr int kSlabs = kWaves * ((spec::kBlockN + kStoreColumns - 1) / kStoreColumns);
-    if constexpr (kWaves == 1 && kSlabs <= spec::kStoreStages)
+    if constexpr (kPieces == 1 && kWaves == 1 && kSlabs <= spec::kStoreStages)
       store_at_once<kSlabs>(sums[0], tile);
     else
       store<0, spec::kBlockN, kPieces>(sums, tile, piece);

@@ -191,6 +191,17 @@ TEST_F(GemmGroups, TilesOfOneProductWithScalesOfBlocks) {
   }
 }
 
+/// Pieces of a tile are stored one by one, however many stages there are.
+TEST_F(GemmGroups, TilesOfTwoProductsWithRoomForAllResults) {
+  GemmSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.block_m = 128, schedule.block_n = 256, schedule.math_warpgroups = 2, schedule.store_stages = 4;
+  const GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, 256, 272, "acc", ScaleKind::kPerBlock);
+  const GemmCase call =
+      make_gemm_inputs(grouped(problem, GroupBounds::kStarts, 3), rows_of({150, 0, 33}, 190), {.seed = 7});
+  test::expect_right(call, run(call, schedule, [](GemmTensors& tensors) { tensors.sm_budget = 1; }));
+}
+
 TEST_F(GemmGroups, GatherRows) {
   for (const Tile& tile : test::kGroupTiles) {
     if (tile.cluster > 1) continue;
