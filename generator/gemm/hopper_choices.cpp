@@ -151,13 +151,13 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
 
 /// Whether products can run while others are added: those need registers of their own. With scales of blocks, a product
 /// may need fewer columns for that. A product of 64 columns already reads shared memory at its full rate, and one of 96
-/// nearly so.
+/// nearly so. The latter is still worth it where no tile is stored behind the next one's first products.
 bool has_room_for_two_products(GemmSpec spec) {
-  constexpr int kNarrow = 96;
+  const int narrow = spec.may_store_behind() ? 96 : 64;
   const int columns = spec.product_columns();
   spec.mma_in_flight = 0;
   const bool narrowed = spec.scales == ScaleKind::kPerBlock && columns < spec.product_columns();
-  return columns > (narrowed ? kNarrow : 0);
+  return columns > (narrowed ? narrow : 0);
 }
 
 /// Slots of a batch, whose products are short: for the slabs of two tiles, and from 4 to 8. On an H100 more of them
@@ -176,13 +176,12 @@ int batch_stages(const GemmSpec& spec, int k, int most) {
   return std::max(std::min(stages, most) / spec.k_group, 2) * spec.k_group;  // a slot has whole groups of slabs
 }
 
-/// Store stages for all results of a tile, where the kernel stores them at once while the next tile's first product
-/// runs. That is so with scales of blocks, if a slab is one product for each warpgroup.
+/// Store stages for all results of a tile, where the kernel stores them at once behind the next tile's first product:
+/// where a slab is one product for each warpgroup.
 int stages_of_tile(const GemmSpec& spec) {
   constexpr int kMost = 3;
-  const bool one_product = spec.scales == ScaleKind::kPerBlock && spec.roles == Roles::kCooperative && !spec.swap_ab &&
-                           spec.mma_in_flight == 0 && spec.block_m == 64 * spec.math_warpgroups &&
-                           spec.product_columns() == spec.block_n;
+  const bool one_product = spec.may_store_behind() && spec.mma_in_flight == 0 &&
+                           spec.block_m == 64 * spec.math_warpgroups && spec.product_columns() == spec.block_n;
   const int stages = ceil_div(spec.block_n, contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns()));
   return one_product && stages <= kMost ? stages : 1;
 }
@@ -303,7 +302,9 @@ void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, con
   resolve("stages", schedule.stages, spec.stages,
           spec.is_batched() ? "products of a batch are short: more slots cost more to set up than they bring"
                             : "all that fit beside the results on their way");
-  resolve("store_stages", schedule.store_stages, spec.store_stages, "one is filled while another is stored");
+  resolve("store_stages", schedule.store_stages, spec.store_stages,
+          stages_of_tile(spec) == spec.store_stages ? "all results of a tile are stored at once"
+                                                    : "one is filled while another is stored");
   resolve("mma_in_flight", schedule.mma_in_flight, spec.mma_in_flight,
           spec.mma_in_flight > 0 ? "a slot is released one product late, so that the tensor cores never wait"
                                  : "products and sums leave no room for more");

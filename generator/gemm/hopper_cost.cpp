@@ -86,11 +86,10 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
   const double added = spec.promotion == 0 ? 1 : alone ? kPromotedAlone : kPromoted;
   const bool arrives = alone && (extent.groups > 0 || of_few_rows);
   double slab = arrives ? std::max(tensor * added, l2) : std::max(tensor, l2) * added;
-  // Groups with scales of blocks, where TMA loads: bench/results/gemm/2026-11-30-h200-dealer.md. The reads of a tile
-  // of 128 x 192 did not bound it there.
+  // Groups with scales of blocks, stored behind the next tile: bench/results/gemm/2026-11-30-h200-dealer.md. The reads
+  // of a tile of 128 x 192 did not bound it there.
   constexpr double kOneProduct = 0.975, kTwoOfColumns = 1.03;
-  if (extent.groups > 0 && !spec.copies() && spec.scales == ScaleKind::kPerBlock && !hidden && !spec.swap_ab &&
-      spec.block_m == 128) {
+  if (extent.groups > 0 && spec.has_bounds() && spec.may_store_behind() && spec.block_m == 128) {
     if (spec.block_n == 192) slab = tensor * added * kOneProduct;
     if (spec.block_n == 256) slab *= kTwoOfColumns;
   }

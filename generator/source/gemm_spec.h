@@ -74,6 +74,13 @@ struct GemmSpec {
   bool counts_atoms() const { return groups == GroupKind::kRows && (is_block_scaled(a) || makes_blocks()); }
   /// Hopper: whether threads copy an operand, which tensor maps do not reach.
   bool copies() const { return gather || pointers; }
+  /// Whether Hopper's kernel stores a tile while the next one's first products run, if mma_in_flight is 0:
+  /// kStoresBehind of gemm_sm90.cu.
+  bool may_store_behind() const {
+    const bool plain = !alpha && !bias && !adds_c && !gated && activation == Activation::kNone;
+    return scales == ScaleKind::kPerBlock && roles == Roles::kCooperative && split_k == 1 && !swap_ab && !copies() &&
+           !(has_bounds() && cluster_m > 1) && plain && !has_groups_of_columns() && !rstd && !writes_kv && !scatter;
+  }
   /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
   bool halves_columns() const { return gated && !swap_ab; }
   /// Whether d is in a block-scaled format.

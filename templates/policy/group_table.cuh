@@ -2,7 +2,7 @@
 /// are those of a and b, and each group has as many tiles.
 ///
 /// Bounds are in device memory, and a launch ahead may have written them. Each CTA reads all of them once, with all its
-/// threads, and keeps a table in shared memory. Then every role finds its tiles there, and no role waits for another.
+/// threads, and keeps a table in shared memory. There each role finds its tiles, or one warp finds them for all roles.
 #pragma once
 
 #include "contract/gemm_groups.h"

@@ -277,52 +277,6 @@ TEST(GemmPlan, TilesOfGatesAndGroupsAreTheMeasuredOnes) {
   EXPECT_EQ(tile(deepseek, 4), (std::tuple{128, 32, true}));
 }
 
-/// As an H200 measured them: bench/results/gemm/2026-11-30-h200-dealer.md.
-TEST(GemmPlan, GroupsWithScalesOfBlocksHaveTilesOfOneProduct) {
-  const auto tile = [](int n, int k, int rows, bool gather, DType d = DType::kBf16) {
-    GemmProblem problem;
-    problem.n = n, problem.k = k, problem.scales = ScaleKind::kPerBlock;
-    problem.dtype.a = problem.dtype.b = DType::kE4m3, problem.dtype.d = d;
-    problem.groups = {GroupKind::kRows, 128, GroupBounds::kStarts, gather};
-    const GemmSpec spec = plan_by_model(problem, {}, Arch::kSm90a).variant_for(rows).spec;
-    return std::tuple{spec.block_m, spec.block_n, spec.mma_in_flight, spec.store_stages};
-  };
-  EXPECT_EQ(tile(1536, 2048, 512, false), (std::tuple{128, 192, 0, 3}));
-  EXPECT_EQ(tile(7168, 2048, 8192, false), (std::tuple{128, 192, 0, 3}));
-  EXPECT_EQ(tile(1536, 2048, 512, false, DType::kF32), (std::tuple{128, 192, 0, 2}));  // three would not hold a tile
-  EXPECT_EQ(tile(1536, 2048, 512, true), (std::tuple{128, 256, 0, 2}));                // threads copy rows
-}
-
-TEST(GemmPlan, StagesThatAScheduleNamesLeaveAsMuchRoomAsTheyDid) {
-  GemmProblem blocks = problem(4096, 4096);
-  blocks.dtype.a = blocks.dtype.b = DType::kE4m3, blocks.scales = ScaleKind::kPerBlock;
-  const auto store_stages = [&](int stages) {
-    GemmSchedule schedule;
-    schedule.block_m = 128, schedule.block_n = 160, schedule.stages = stages;
-    return plan_gemm(blocks, schedule, Arch::kSm90a).variants.back().spec.store_stages;
-  };
-  EXPECT_EQ(store_stages(4), 3);
-  EXPECT_EQ(store_stages(5), 2);
-  GemmSchedule schedule;  // two groups of slots are the least, and leave no room for three store stages
-  schedule.block_m = 64, schedule.block_n = 144, schedule.k_group = 4, schedule.math_warpgroups = 1;
-  const GemmSpec spec = plan_gemm(blocks, schedule, Arch::kSm90a).variants.back().spec;
-  EXPECT_EQ(spec.store_stages, 2);
-  EXPECT_LE(shared_bytes(spec), 232448u);
-}
-
-TEST(GemmPlan, SlotsOfAWideTileHaveABarrierEach) {
-  GemmProblem problem;
-  problem.n = 4096, problem.k = 7168, problem.scales = ScaleKind::kPerBlock;
-  problem.dtype.a = problem.dtype.b = DType::kE4m3;
-  problem.groups = {GroupKind::kRows, 4, GroupBounds::kStarts};
-  const auto slabs_of_a_slot = [&](int block_n) {
-    GemmSchedule schedule;
-    schedule.block_m = 128, schedule.block_n = block_n, schedule.mma_in_flight = 0;
-    return plan_gemm(problem, schedule, Arch::kSm90a).variants.back().spec.k_group;
-  };
-  for (const int block_n : {128, 192, 256}) EXPECT_EQ(slabs_of_a_slot(block_n), 1) << block_n;
-}
-
 TEST(GemmPlan, AModelsDenseLayersShareKernels) {
   std::set<std::string> kernels;
   for (const auto& [n, k] : {std::pair{2112, 7168},
@@ -360,58 +314,6 @@ TEST(GemmPlan, AScheduleThatSaysItsTileHasOneVariant) {
   ASSERT_EQ(plan.variants.size(), 1u);
   EXPECT_EQ(plan.variants[0].spec.block_n, 176);
   EXPECT_LE(shared_bytes(plan.variants[0].spec), 232448u);
-}
-
-/// Sums of blocks: two sets of products are worth it while a product stays wide.
-TEST(GemmPlan, ProductsOfScaledBlocksStayWide) {
-  GemmProblem blocks = problem(4096, 4096);
-  blocks.dtype.a = blocks.dtype.b = DType::kE4m3;
-  blocks.scales = ScaleKind::kPerBlock;
-  const GemmVariant many = plan_gemm(blocks, {}, Arch::kSm90a).variants.back();
-  EXPECT_EQ(many.spec.block_m, 256);
-  EXPECT_EQ(many.spec.block_n, 128);
-  EXPECT_EQ(many.spec.mma_in_flight, 0);
-  EXPECT_TRUE(many.bands_of_n);
-
-  const auto in_flight = [&](int block_m, int block_n, int math_warpgroups) {
-    GemmSchedule schedule;
-    schedule.block_m = block_m, schedule.block_n = block_n, schedule.math_warpgroups = math_warpgroups;
-    schedule.roles = Roles::kCooperative;
-    return plan_gemm(blocks, schedule, Arch::kSm90a).variants.back().spec.mma_in_flight;
-  };
-  EXPECT_EQ(in_flight(128, 128, 2), 1);  // 128 columns either way
-  EXPECT_EQ(in_flight(128, 192, 2), 0);  // would be 96
-  EXPECT_EQ(in_flight(64, 64, 1), 1);    // 64 either way
-  EXPECT_EQ(in_flight(256, 128, 2), 0);  // would be 64
-
-  GemmSchedule schedule;
-  schedule.block_m = 256, schedule.block_n = 128, schedule.raster = Raster::kAlongM, schedule.mma_in_flight = 1;
-  const GemmVariant said = plan_gemm(blocks, schedule, Arch::kSm90a).variants.back();
-  EXPECT_EQ(said.spec.mma_in_flight, 1);
-  EXPECT_FALSE(said.bands_of_n);
-}
-
-/// Rows that memory bounds: one warpgroup multiplies, and tiles are as wide as keeps the SMs busy.
-TEST(GemmPlan, FewRowsWithScalesOfBlocksHaveTilesOfTheirOwn) {
-  const auto tile = [](int rows, int n, int k, GroupKind groups = GroupKind::kNone) {
-    GemmProblem blocks = problem(n, k);
-    blocks.dtype.a = blocks.dtype.b = DType::kE4m3;
-    blocks.scales = ScaleKind::kPerBlock;
-    if (groups != GroupKind::kNone) blocks.groups = {.kind = groups, .count = 4};
-    const GemmSpec spec = plan_gemm(blocks, {}, Arch::kSm90a).variant_for(rows).spec;
-    return fmt::format("{} x {} by {}{}, {} slabs", spec.block_m, spec.block_n, spec.math_warpgroups,
-                       spec.swap_ab ? " swapped" : "", spec.k_group);
-  };
-  EXPECT_EQ(tile(64, 7168, 4096), "64 x 64 by 1, 2 slabs");
-  EXPECT_EQ(tile(96, 7168, 4096), "64 x 112 by 1, 2 slabs");
-  EXPECT_EQ(tile(128, 8192, 8192), "64 x 128 by 1, 2 slabs");
-  EXPECT_EQ(tile(128, 4096, 7168), "64 x 64 by 1, 2 slabs");
-  // Too few tiles of these forms, too few rows, too many, and groups.
-  EXPECT_EQ(tile(64, 4096, 7168), "64 x 32 by 1 swapped, 4 slabs");
-  EXPECT_EQ(tile(128, 2112, 7168), "64 x 32 by 1 swapped, 4 slabs");
-  EXPECT_EQ(tile(32, 7168, 4096), "64 x 32 by 1 swapped, 4 slabs");
-  EXPECT_EQ(tile(129, 7168, 4096), "128 x 128 by 2, 1 slabs");
-  EXPECT_NE(tile(64, 7168, 4096, GroupKind::kRows), "64 x 64 by 1, 2 slabs");
 }
 
 TEST(GemmPlan, RefusesWhatNoTileFits) {

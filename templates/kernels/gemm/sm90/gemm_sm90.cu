@@ -16,9 +16,9 @@
 /// part is a CTA by itself. Such CTAs take turns at a tile (policy/turnstile.cuh), and the last one finishes it.
 ///
 /// With groups, rows of the problem's a and d belong to groups, and each group has a matrix b of its own. A CTA walks
-/// the tiles of all groups (policy/group_table.cuh). A tile may begin at any row. It loads rows of the next group too,
-/// but does not store them. Groups of kind k have slices of k, and a matrix d each. The last slab of a slice has rows
-/// of the next one too. Math warps write zeros over them, because 0 times NaN would be NaN.
+/// tiles of all groups, which one warp of warpgroup 0 deals (gemm_sm90_deal.cuh). A tile may begin at any row. It loads
+/// rows of the next group, but does not store them. Groups of kind k have slices of k, and a matrix d each. A slice's
+/// last slab has rows of the next one too. Math warps write zeros over them, because 0 times NaN would be NaN.
 #include "kernels/gemm/sm90/gemm_sm90_copy.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_load.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_products.cuh"
@@ -141,8 +141,8 @@ class MathWarpgroup {
     store_.finish();
   }
 
-  /// For tile `index`, if there is one; `grouped`: the tile, where there are groups. Its first scales from memory load
-  /// while the tile before is finished.
+  /// For tile `index`, if there is one; `grouped`: the tile, where there are groups. Asks memory for its first scales,
+  /// ahead of their use.
   __device__ __forceinline__ void begin_scales(int index, const Tile& grouped, int rank, const Part& part) {
     if constexpr (kBlockScales) begin_scales(index, kGrouped ? grouped : work_.at(index, rank), part);
   }

@@ -146,15 +146,15 @@ class Loader {
           stage.expect_bytes(bytes);
           load<Operand::kOther>(stage, slab, tile);
           load<Operand::kConstant>(stage, slab, tile);
-          continue;
-        }
-        if (early == 0) {
-          stage.expect_bytes(bytes);
-          load<Operand::kConstant>(stage, slab, tile);
         } else {
-          --early;
+          if (early == 0) {
+            stage.expect_bytes(bytes);
+            load<Operand::kConstant>(stage, slab, tile);
+          } else {
+            --early;
+          }
+          load<Operand::kOther>(stage, slab, tile);
         }
-        load<Operand::kOther>(stage, slab, tile);
       }
     }
     ptx::griddepcontrol_launch_dependents();
