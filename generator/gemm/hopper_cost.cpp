@@ -55,6 +55,23 @@ double cost_of_steps_us(const GemmSpec& spec, const GemmExtent& extent, int num_
   return kLaunchUs + std::max(sm_us, bytes / (kBytesPerUs * busy));
 }
 
+/// Groups of 16 bits whose tiles a warp deals: bench/results/gemm/2026-11-30-h200-groups-of-16-bits.md. An H200's L2
+/// does not bound them.
+bool deals_16_bits(const GemmSpec& spec) {
+  return spec.has_bounds() && !spec.slices_k() && !spec.copies() && bits_of(spec.a) == 16 && !spec.swap_ab;
+}
+constexpr double kDealtL2Bytes = 64;  // an SM and clock
+
+/// What a slab takes longer because warpgroups take turns, in a launch of `slabs` for each SM. In long launches, CTAs
+/// that take turns by themselves drift apart, and then share less in the L2. They reached 0.89 to 1.05 of cuBLAS' speed
+/// from one run to the next. Pairs wait for each other, and stayed at 1.05. With dealt tiles of 16 bits neither was so.
+double factor_of_turns(const GemmSpec& spec, double slabs) {
+  constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99, kWide = 1.02;
+  if (spec.roles != Roles::kPingPong) return 1;
+  if (deals_16_bits(spec)) return spec.block_m * spec.block_n > 128 * 128 ? kWide : 1;
+  return slabs <= kLong ? 1 : spec.cluster_m > 1 ? kTogether : kDrift;
+}
+
 double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
   // A product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores. If no other tile's
   // loop hides it, a tile also costs its results and some clocks more. The constants here are fitted to an H100's
@@ -75,7 +92,8 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
   const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / spec.slab_bytes) / spec.split_k);
   const double waves = spec.block_m / 64.0;
   const double tensor = waves * spec.slab_bytes / 64 * spec.block_n;
-  const double l2 = (spec.block_m + spec.block_n) * spec.slab_bytes / machine.l2_bytes;
+  const double l2 =
+      (spec.block_m + spec.block_n) * spec.slab_bytes / (deals_16_bits(spec) ? kDealtL2Bytes : machine.l2_bytes);
   const bool hidden = spec.roles == Roles::kPingPong;
   // A CTA that takes turns does not multiply while it adds sums. Slabs of groups arrive meanwhile, and those of the
   // tiles for few rows with scales of blocks.
@@ -108,10 +126,7 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
   const double not_for_few = few && !(spec.swap_ab && spec.block_n <= kMostTokens) ? kNotForFew : 1;
   const double exposed =
       (hidden ? store + rounds * kTurn : rounds * store) + kFirst + meeting + (few ? rounds * kTileOfFew : 0);
-  // In long launches, CTAs that take turns by themselves drift apart, and then share less in the L2. They reached
-  // 0.89 to 1.05 of cuBLAS' speed from one run to the next. Pairs wait for each other, and stayed at 1.05.
-  constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99;
-  if (hidden && rounds * slabs > kLong) slab *= spec.cluster_m > 1 ? kTogether : kDrift;
+  slab *= factor_of_turns(spec, rounds * slabs);
   const double sm_us = (rounds * slabs * slab + exposed) / machine.clock_mhz;
   // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
   const double padded =
