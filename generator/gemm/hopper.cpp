@@ -282,11 +282,14 @@ std::vector<SharedRegion> hopper_map(const GemmSpec& spec) {
   add("full", layout.barriers, layout.barriers + groups * 8, 0, fmt::format("{} mbarriers", groups));
   add("empty", layout.barriers + groups * 8, layout.item, 0, fmt::format("{} mbarriers", groups));
   add("item", layout.item, layout.dealt, 0, "which part of which tile is the CTA's");
-  const int dealt_end =
-      layout.dealt + (spec.most_groups > 0 ? contract::kGemmDealtTiles * contract::kGemmDealtTileBytes : 0);
-  add("tiles", layout.dealt, dealt_end, contract::kGemmDealtTileBytes,
-      fmt::format("{} tiles that wait for the roles", contract::kGemmDealtTiles));
-  add("tile barriers", dealt_end, layout.groups, 0, fmt::format("{} mbarriers", 2 * contract::kGemmDealtTiles));
+  if (spec.deals_tiles()) {
+    const int end = layout.dealt + contract::kGemmDealtTiles * contract::kGemmDealtTileBytes;
+    add("tiles", layout.dealt, end, contract::kGemmDealtTileBytes,
+        fmt::format("{} tiles that wait for the roles", contract::kGemmDealtTiles));
+    add("tile barriers", end, layout.groups, 0, fmt::format("{} mbarriers", 2 * contract::kGemmDealtTiles));
+  } else {
+    add("unused", layout.dealt, layout.groups, 0, "each role looks up its own tiles");
+  }
   add("groups", layout.groups, layout.total, 0, fmt::format("the rows and tiles of {} groups", spec.most_groups));
   return regions;
 }

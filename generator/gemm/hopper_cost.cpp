@@ -55,14 +55,16 @@ double cost_of_steps_us(const GemmSpec& spec, const GemmExtent& extent, int num_
   return kLaunchUs + std::max(sm_us, bytes / (kBytesPerUs * busy));
 }
 
-/// Groups of 16 bits whose tiles a warp deals: bench/results/gemm/2026-11-30-h200-groups-of-16-bits.md. An H200's L2
-/// does not bound them.
+/// Groups of rows of 16 bits whose tiles a warp deals, as an H200 measured them:
+/// bench/results/gemm/2026-11-30-h200-groups-of-16-bits.md. The L2 bounds only tiles of 64 rows there. Epilogues and
+/// masked groups were not measured.
 bool deals_16_bits(const GemmSpec& spec) {
-  return spec.has_bounds() && !spec.slices_k() && !spec.copies() && bits_of(spec.a) == 16 && !spec.swap_ab;
+  return spec.deals_tiles() && spec.groups == GroupKind::kRows && spec.stores_sums() && bits_of(spec.a) == 16 &&
+         !spec.swap_ab;
 }
-constexpr double kDealtL2Bytes = 64;  // an SM and clock
+constexpr double kDealtL2Bytes = 64;  // of the L2, for each SM and clock
 
-/// What a slab takes longer because warpgroups take turns, in a launch of `slabs` for each SM. In long launches, CTAs
+/// The factor on a slab's time where warpgroups take turns. `slabs`: of each SM in the launch. In long launches, CTAs
 /// that take turns by themselves drift apart, and then share less in the L2. They reached 0.89 to 1.05 of cuBLAS' speed
 /// from one run to the next. Pairs wait for each other, and stayed at 1.05. With dealt tiles of 16 bits neither was so.
 double factor_of_turns(const GemmSpec& spec, double slabs) {

@@ -74,12 +74,18 @@ struct GemmSpec {
   bool counts_atoms() const { return groups == GroupKind::kRows && (is_block_scaled(a) || makes_blocks()); }
   /// Hopper: whether threads copy an operand, which tensor maps do not reach.
   bool copies() const { return gather || pointers; }
-  /// Whether Hopper's kernel stores a tile while the next one's first products run, if mma_in_flight is 0:
-  /// kStoresBehind of gemm_sm90.cu.
+  /// Hopper: whether a warp deals tiles to the other roles: kDeals of gemm_sm90_deal.cuh.
+  bool deals_tiles() const { return has_bounds() && !slices_k() && !copies(); }
+  /// Whether d is the sums as they are, rounded, row by row.
+  bool stores_sums() const {
+    return !alpha && !bias && !adds_c && !gated && activation == Activation::kNone && !has_groups_of_columns() &&
+           !rstd && !writes_kv && !scatter;
+  }
+  /// Whether Hopper's kernel stores a tile while the next one's first products run, if mma_in_flight is 0 and a product
+  /// has whole slabs of results: kStoresBehind of gemm_sm90.cu.
   bool may_store_behind() const {
-    const bool plain = !alpha && !bias && !adds_c && !gated && activation == Activation::kNone;
     return scales == ScaleKind::kPerBlock && roles == Roles::kCooperative && split_k == 1 && !swap_ab && !copies() &&
-           !(has_bounds() && cluster_m > 1) && plain && !has_groups_of_columns() && !rstd && !writes_kv && !scatter;
+           !(has_bounds() && cluster_m > 1) && stores_sums();
   }
   /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
   bool halves_columns() const { return gated && !swap_ab; }

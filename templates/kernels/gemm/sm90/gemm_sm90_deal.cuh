@@ -1,6 +1,6 @@
-/// How roles of gemm_sm90 learn their tiles where groups have bounds. To look up a tile takes 600 to 900 clocks, and no
-/// product runs if math warps do it between two tiles. So a warp of the loading warpgroup, which has no other work,
-/// looks up each tile of the CTA once, ahead of its use. All roles read it from a ring in shared memory.
+/// How roles of gemm_sm90 learn their tiles where groups have bounds and TMA loads. To look up a tile takes 600 to 900
+/// clocks, and no product runs if math warps do it between two tiles. So a warp of the loading warpgroup, which has no
+/// other work, looks up each tile of the CTA once, ahead of its use. All roles read it from a ring in shared memory.
 #pragma once
 
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
