@@ -24,6 +24,7 @@ struct Form {
     kOf8Bits,
     kOfBlocks,
     kOfFewBlocks,
+    kOfStoredBlocks,
     kNotOfBlocks,
     kOfGroups,
     kOf8BitGroups,
@@ -51,6 +52,7 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative, 1, false, 1, Form:
                            {128, 64, 2, Roles::kCooperative, 2, true, 1, Form::kOf8BitGroups},
                            {64, 192, 2, Roles::kPingPong, 1, false, 1, Form::kOf8BitGroups},
                            {256, 128, 2, Roles::kCooperative, 1, false, 1, Form::kOfBlocks},
+                           {192, 128, 3, Roles::kCooperative, 1, false, 1, Form::kOfStoredBlocks},
                            {128, 256, 2, Roles::kCooperative},
                            {256, 128, 2, Roles::kCooperative},
                            {128, 192, 2, Roles::kCooperative},
@@ -138,6 +140,9 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
     case Form::kOfBlocks: return blocks;
     case Form::kOfFewBlocks:
       return blocks && !problem.groups.any() && !spec.gated && !spec.has_groups_of_columns() && !spec.writes_kv;
+    case Form::kOfStoredBlocks:  // others were not measured
+      return blocks && spec.stores_sums() && !spec.copies() && bits_of(problem.dtype.d) == 16 &&
+             (!problem.groups.any() || problem.groups.kind == GroupKind::kRows);
     case Form::kNotOfBlocks: return !blocks;
     case Form::kOfGroups: return problem.groups.any();
     case Form::kOf8BitGroups: return problem.groups.any() && bits_of(problem.dtype.a) == 8;

@@ -74,6 +74,20 @@ double factor_of_turns(const GemmSpec& spec, double slabs) {
   return slabs <= kLong ? 1 : spec.cluster_m > 1 ? kTogether : kDrift;
 }
 
+/// Three warpgroups that store a tile behind the next one's first products. While one adds a product, those of two
+/// others run, and the tensor cores never wait.
+bool shares_three_products(const GemmSpec& spec) {
+  return spec.may_store_behind() && spec.math_warpgroups == 3 && spec.block_m == 192;
+}
+/// The factor on a slab's time, which the L2 does not bound, as an H200 measured it:
+/// bench/results/gemm/2026-11-30-h200-three-warpgroups.md. Dense launches of one round or two gained in two shapes, and
+/// lost in seven.
+double factor_of_three(bool of_groups, double rounds) {
+  constexpr double kOfGroups = 0.93, kDense = 0.975, kShort = 1.1;
+  if (of_groups) return kOfGroups;
+  return kDense * (rounds < 3 ? kShort : 1);
+}
+
 double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
   // A product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores. If no other tile's
   // loop hides it, a tile also costs its results and some clocks more. The constants here are fitted to an H100's
@@ -109,13 +123,14 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
   // Groups with scales of blocks, stored behind the next tile: bench/results/gemm/2026-11-30-h200-dealer.md. The reads
   // of a tile of 128 x 192 did not bound it there.
   constexpr double kOneProduct = 0.975, kTwoOfColumns = 1.03;
+  const double rounds = std::ceil(tiles / num_sms);
   if (extent.groups > 0 && spec.has_bounds() && spec.may_store_behind() && spec.block_m == 128) {
     if (spec.block_n == 192) slab = tensor * added * kOneProduct;
     if (spec.block_n == 256) slab *= kTwoOfColumns;
   }
+  if (shares_three_products(spec)) slab = tensor * added * factor_of_three(extent.groups > 0, rounds);
   if (!hidden) slab *= kCooperative;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
-  const double rounds = std::ceil(tiles / num_sms);
   const double sums =
       spec.block_m * spec.block_n * 4 * 2 / machine.store_bytes;  // each part behind the first reads and writes them
   const double meeting = spec.takes_turns() ? (spec.split_k - 1) * (sums + kNextPart)

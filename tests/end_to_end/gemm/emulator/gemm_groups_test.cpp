@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <tuple>
 
 #include "kernelwright/verify/formats/float_formats.h"
 #include "support/grouped_gemm.h"
@@ -187,6 +188,21 @@ TEST_F(GemmGroups, TilesOfOneProductWithScalesOfBlocks) {
     const GemmProblem problem = gemm_problem(DType::kE4m3, DType::kBf16, n, k, "acc", ScaleKind::kPerBlock);
     const GemmCase call =
         make_gemm_inputs(grouped(problem, GroupBounds::kStarts, 3), rows_of({150, 0, 33}, 190), {.seed = 7});
+    test::expect_right(call, run(call, schedule, [](GemmTensors& tensors) { tensors.sm_budget = 2; }));
+  }
+}
+
+/// Three warpgroups share a tile of 192 rows. Groups end within each warpgroup's rows. Results of 16 bits are stored at
+/// once, and those of 32 bits slab by slab.
+TEST_F(GemmGroups, TilesOfThreeWarpgroupsWithScalesOfBlocks) {
+  GemmSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.block_m = 192, schedule.block_n = 128, schedule.math_warpgroups = 3;
+  for (const auto& [n, k, d] :
+       {std::tuple{200, 1024, DType::kBf16}, {384, 272, DType::kBf16}, {136, 400, DType::kF32}}) {
+    const GemmProblem problem = gemm_problem(DType::kE4m3, d, n, k, "acc", ScaleKind::kPerBlock);
+    const GemmCase call =
+        make_gemm_inputs(grouped(problem, GroupBounds::kStarts, 5), rows_of({150, 0, 33, 200, 70}, 460), {.seed = 7});
     test::expect_right(call, run(call, schedule, [](GemmTensors& tensors) { tensors.sm_budget = 2; }));
   }
 }
