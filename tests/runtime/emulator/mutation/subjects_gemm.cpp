@@ -45,6 +45,10 @@ void add_groups(std::vector<GemmCall>& calls, GemmProblem problem, const GemmPro
   constexpr int kRows = 130;
   problem.groups = {GroupKind::kRows, 3, GroupBounds::kStarts};
   calls.push_back({"gemm_sm90_of_groups", problem, kRows, schedule});
+  // Tiles are dealt in rounds of two.
+  GemmSchedule turns = schedule;
+  turns.roles = Roles::kPingPong, turns.math_warpgroups = 2;
+  calls.push_back({"gemm_sm90_of_groups_in_turn", problem, 9 * kRows, turns});
   GemmProblem gathered = problem;
   gathered.groups.gather = true;
   GemmSchedule gathers = schedule;
@@ -203,6 +207,12 @@ std::vector<GemmCall> gemm_calls() {
   GemmProblem grouped = blocks;
   grouped.groups = {GroupKind::kRows, 3, GroupBounds::kStarts};
   calls.push_back({"gemm_sm90_block_scales_of_groups_stored_behind", grouped, 1500, behind});
+  // All results of a tile are stored at once.
+  behind.block_m = 192, behind.math_warpgroups = 3;
+  calls.push_back({"gemm_sm90_block_scales_of_three_warpgroups", grouped, 1500, behind});
+  // A tile has one slab, so the loading thread is some tiles ahead.
+  grouped.k = 128;
+  calls.push_back({"gemm_sm90_block_scales_of_short_groups", grouped, 1500, behind});
   // Scales in the slot are read as products are added.
   GemmSchedule swapped = plain;
   swapped.block_n = 32;
