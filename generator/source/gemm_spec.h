@@ -82,7 +82,7 @@ struct GemmSpec {
            !rstd && !writes_kv && !scatter;
   }
   /// Whether Hopper's kernel stores a tile while the next one's first products run, if mma_in_flight is 0 and a product
-  /// has whole slabs of results: kStoresBehind of gemm_sm90.cu.
+  /// has whole slabs of results: kStoresBehind of gemm_sm90_math.cuh.
   bool may_store_behind() const {
     return scales == ScaleKind::kPerBlock && roles == Roles::kCooperative && split_k == 1 && !swap_ab && !copies() &&
            !(has_bounds() && cluster_m > 1) && stores_sums();
