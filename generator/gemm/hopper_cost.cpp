@@ -74,18 +74,20 @@ double factor_of_turns(const GemmSpec& spec, double slabs) {
   return slabs <= kLong ? 1 : spec.cluster_m > 1 ? kTogether : kDrift;
 }
 
-/// Three warpgroups that store a tile behind the next one's first products. While one adds a product, those of two
-/// others run, and the tensor cores never wait.
-bool shares_three_products(const GemmSpec& spec) {
-  return spec.may_store_behind() && spec.math_warpgroups == 3 && spec.block_m == 192;
-}
-/// The factor on a slab's time, which the L2 does not bound, as an H200 measured it:
-/// bench/results/gemm/2026-11-30-h200-three-warpgroups.md. Dense launches of one round or two gained in two shapes, and
-/// lost in seven.
-double factor_of_three(bool of_groups, double rounds) {
-  constexpr double kOfGroups = 0.93, kDense = 0.975, kShort = 1.1;
-  if (of_groups) return kOfGroups;
-  return kDense * (rounds < 3 ? kShort : 1);
+/// Clocks of a slab, which are `slab` by the model of all tiles, where a tile with scales of blocks is stored behind
+/// the next one's first products. `products`: what they take without the L2, which does not bound tiles of one product.
+/// `rounds`: tiles of a CTA. As an H200 measured them: bench/results/gemm/2026-11-30-h200-dealer.md, and
+/// 2026-11-30-h200-three-warpgroups.md beside it.
+double slab_stored_behind(const GemmSpec& spec, bool of_groups, double rounds, double products, double slab) {
+  constexpr double kOneProduct = 0.975, kTwoOfColumns = 1.03;
+  // While one of three warpgroups adds a product, those of two others run. Dense launches of one round or two gained in
+  // two shapes, and lost in seven.
+  constexpr double kThreeOfGroups = 0.93, kThree = 0.975, kShort = 1.1;
+  if (!spec.may_store_behind()) return slab;
+  if (spec.math_warpgroups == 3 && spec.block_m == 192)
+    return products * (of_groups ? kThreeOfGroups : rounds < 3 ? kThree * kShort : kThree);
+  if (!of_groups || !spec.has_bounds() || spec.block_m != 128) return slab;
+  return spec.block_n == 192 ? products * kOneProduct : spec.block_n == 256 ? slab * kTwoOfColumns : slab;
 }
 
 double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
@@ -120,15 +122,8 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
   const double added = spec.promotion == 0 ? 1 : alone ? kPromotedAlone : kPromoted;
   const bool arrives = alone && (extent.groups > 0 || of_few_rows);
   double slab = arrives ? std::max(tensor * added, l2) : std::max(tensor, l2) * added;
-  // Groups with scales of blocks, stored behind the next tile: bench/results/gemm/2026-11-30-h200-dealer.md. The reads
-  // of a tile of 128 x 192 did not bound it there.
-  constexpr double kOneProduct = 0.975, kTwoOfColumns = 1.03;
   const double rounds = std::ceil(tiles / num_sms);
-  if (extent.groups > 0 && spec.has_bounds() && spec.may_store_behind() && spec.block_m == 128) {
-    if (spec.block_n == 192) slab = tensor * added * kOneProduct;
-    if (spec.block_n == 256) slab *= kTwoOfColumns;
-  }
-  if (shares_three_products(spec)) slab = tensor * added * factor_of_three(extent.groups > 0, rounds);
+  slab = slab_stored_behind(spec, extent.groups > 0, rounds, tensor * added, slab);
   if (!hidden) slab *= kCooperative;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
   const double sums =
