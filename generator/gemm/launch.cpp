@@ -6,6 +6,7 @@
 #include "contract/gemm_portable.h"
 #include "contract/gemm_sm100.h"
 #include "contract/shared_slab.h"
+#include "contract/tile_bands.h"
 #include "contract/turnstile.h"
 #include "kernelwright/generator/gemm/family.h"
 
@@ -97,13 +98,17 @@ contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexc
           .slab_bytes = spec.slab_bytes};
 }
 
-int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
-                bool bands_of_n) noexcept {
+contract::TileBands choose_bands(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
+                                 bool bands_of_n) noexcept {
   GemmExtent of_group = extent;
   of_group.m = extent.rows_of_group(), of_group.groups = 0;
   const Tiles tiles(spec, of_group, num_sms, max_clusters);
-  return bands_of_n ? band_of(tiles.columns, tiles.rows, tiles.most_clusters, tiles.of_columns, tiles.of_rows)
-                    : band_of(tiles.rows, tiles.columns, tiles.most_clusters, tiles.of_rows, tiles.of_columns);
+  const auto bands = [&](std::int64_t rows, std::int64_t columns, int of_rows, int of_columns) {
+    const int band = band_of(rows, columns, tiles.most_clusters, of_rows, of_columns);
+    return contract::tile_bands(static_cast<int>(rows), static_cast<int>(columns), band);
+  };
+  return bands_of_n ? bands(tiles.columns, tiles.rows, tiles.of_columns, tiles.of_rows)
+                    : bands(tiles.rows, tiles.columns, tiles.of_rows, tiles.of_columns);
 }
 
 bool shares_sms(const GemmSpec& spec) noexcept { return spec.is_batched() && spec.family == Family::kHopper; }

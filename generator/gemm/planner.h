@@ -18,6 +18,7 @@ struct MachineClass;  // plan/machine.h
 
 namespace contract {
 struct BlackwellGemmShape;
+struct TileBands;
 struct SharedSlab;
 }  // namespace contract
 
@@ -99,10 +100,10 @@ contract::SharedSlab shared_slab(const GemmSpec& spec, TileSide side) noexcept;
 /// The shape from which contract/gemm_sm100.h computes shared memory, tensor memory, boxes and barriers.
 contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexcept;
 
-/// Rows of tiles, or columns, that a grid walks together: policy/tile_raster.cuh. `max_clusters`: clusters of the
-/// kernel that the device holds at a time; 0: num_sms / size of a cluster.
-int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
-                bool bands_of_n) noexcept;
+/// Bands of tiles' rows, or of columns, that a grid walks together: policy/tile_raster.cuh. With groups, their band
+/// alone holds. `max_clusters`: clusters of the kernel that the device holds at a time; 0: num_sms / size of a cluster.
+contract::TileBands choose_bands(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
+                                 bool bands_of_n) noexcept;
 
 /// Whether CTAs that walk tiles share an SM where they fit: those of a batch, whose few slabs leave the memory idle at
 /// a tile's end.

@@ -36,13 +36,14 @@ constexpr std::size_t kZeroBytes = 4 * contract::kScaleAtomBytes;  // a slab has
 
 /// What both kinds of kernel take alike.
 template <class Params>
-void set_common(Params& params, const GemmTensors& tensors, const GemmMatrices& of, int band, bool bands_of_n) {
+void set_common(Params& params, const GemmTensors& tensors, const GemmMatrices& of, const contract::TileBands& bands,
+                bool bands_of_n) {
   params.c = pointer<const void>(tensors.c);
   params.bias = pointer<const void>(tensors.bias);
   params.c_stride = of.c.stride;
   params.alpha = tensors.alpha;
   params.beta = tensors.beta;
-  params.launch.band = band;
+  params.launch.bands = bands;
   params.launch.bands_of_n = bands_of_n;
 }
 
@@ -321,8 +322,8 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
   const LaunchConfig config = config_of(plan, tensors.pdl);
   const auto launch = [&](auto& params, std::size_t bytes) {
-    set_common(params, tensors, of, choose_band(spec, extent, kernel.num_sms, variant.max_clusters, variant.bands_of_n),
-               variant.bands_of_n);
+    const bool of_n = variant.bands_of_n;
+    set_common(params, tensors, of, choose_bands(spec, extent, kernel.num_sms, variant.max_clusters, of_n), of_n);
     kernel.device->launch(*variant.kernel, config, &params, bytes, stream);
   };
   if (spec.family == Family::kPortable) {

@@ -2,13 +2,14 @@
 #pragma once
 
 #include "contract/integers.h"
+#include "contract/tile_bands.h"
 
 namespace kernelwright::contract {
 
 /// A part of each family's parameters. A new number of the launch goes to its end.
 struct GemmLaunchParams {
-  int32_t band;     // rows of clusters that form a band of the walk: policy/tile_raster.cuh
-  bool bands_of_n;  // bands are of columns instead
+  TileBands bands;  // of the walk over clusters of tiles
+  bool bands_of_n;  // bands are of columns, not of rows
   bool constant_b;  // no launch ahead writes the problem's b: a kernel with tensor maps loads b's first slabs before
                     // those launches end
 };

@@ -52,15 +52,19 @@ struct StagedPipeline {
 
   /// Makes the barriers. One thread of the CTA calls it. A barrier of the CTA, or of the cluster, follows before any
   /// use. Each full barrier gets `producer_arrivals` a lap (1 for TMA: the arrival that arms it). Each empty barrier
-  /// gets `consumer_arrivals`.
+  /// gets `consumer_arrivals`. A loop has a fence for each pair of barriers, which costs 100 clocks at a kernel's start,
+  /// and kUnrolls has one for all.
+  template <bool kUnrolls = false>
   static __device__ __forceinline__ void init(uint32_t base, uint32_t producer_arrivals, uint32_t consumer_arrivals) {
-    init_unfenced(base, producer_arrivals, consumer_arrivals);
+    init_unfenced<kUnrolls>(base, producer_arrivals, consumer_arrivals);
     ptx::fence_mbarrier_init();
   }
   /// The same where the thread makes other barriers behind these: a fence_mbarrier_init() is still to come.
+  template <bool kUnrolls = false>
   static __device__ __forceinline__ void init_unfenced(uint32_t base, uint32_t producer_arrivals,
                                                        uint32_t consumer_arrivals) {
-#pragma unroll 1
+    constexpr int kUnroll = kUnrolls ? static_cast<int>(bytes / 16) : 1;
+#pragma unroll kUnroll
     for (uint32_t barrier = base; barrier != base + bytes / 2; barrier += 8) {
       ptx::mbarrier_init(barrier, producer_arrivals);
       ptx::mbarrier_init(barrier + bytes / 2, consumer_arrivals);

@@ -143,10 +143,11 @@ class InputTilePipeline {
   /// `barriers`: barrier_bytes of shared memory, at a multiple of 8.
   __device__ __forceinline__ InputTilePipeline(uint32_t barriers, const Payload& payload)
       : barriers_(barriers), payload_(payload) {}
-  /// Makes the barriers: StagedPipeline::init().
+  /// Makes the barriers: StagedPipeline::init(). Unrolled, because an H200 took 1 % less for GEMMs of few rows. Of
+  /// attention, one kernel took 1.7 % longer with it, and no other row gained more than 0.6 %.
   static __device__ __forceinline__ void init(uint32_t barriers, uint32_t producer_arrivals,
                                               uint32_t consumer_arrivals) {
-    Ring::init(barriers, producer_arrivals, consumer_arrivals);
+    Ring::template init<true>(barriers, producer_arrivals, consumer_arrivals);
   }
 
   __device__ __forceinline__ Producer producer() const { return {barriers_, payload_}; }

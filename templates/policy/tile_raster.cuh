@@ -2,6 +2,7 @@
 #pragma once
 
 #include "contract/integers.h"
+#include "contract/tile_bands.h"
 
 namespace kernelwright::policy {
 
@@ -14,11 +15,24 @@ struct TileRaster {
     int row, column;
   };
   __device__ int count() const { return rows * columns; }
+  /// Tile `index`, by divisions: where the launch cannot know how many rows there are.
   __device__ Tile at(int index) const {
-    const int per_band = band * columns, number = index / per_band, within = index - number * per_band;
-    const int first = number * band, height = min(band, rows - first);
-    const int column = within / height, row = within - column * height;
-    return {first + row, number % 2 == 0 ? column : columns - 1 - column};
+    const int number = index / tiles(), within = index - number * tiles(), height = height_of(number);
+    return at(number, within, height, within / height);
+  }
+  /// The same without divisions. `bands`: contract::tile_bands() of the raster.
+  __device__ Tile at(int index, const contract::TileBands& bands) const {
+    const int number = contract::quotient(index, tiles(), bands.by_tiles), within = index - number * tiles();
+    const int height = height_of(number);
+    return at(number, within, height,
+              contract::quotient(within, height, height == band ? bands.by_rows : bands.by_last_rows));
+  }
+
+ private:
+  __device__ int tiles() const { return band * columns; }  // of a band
+  __device__ int height_of(int number) const { return min(band, rows - number * band); }
+  __device__ Tile at(int number, int within, int height, int column) const {
+    return {number * band + within - column * height, number % 2 == 0 ? column : columns - 1 - column};
   }
 };
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "contract/tile_bands.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/epilogue.h"
 #include "kernelwright/generator/source/specialize.h"
@@ -484,7 +485,9 @@ TEST(GemmLaunch, BandsReadFewRows) {
   GemmSpec spec;
   spec.family = Family::kHopper;
   spec.block_m = 128, spec.block_n = 176;
-  const auto band = [&](int m, int n, int k, bool of_n = false) { return choose_band(spec, {m, n, k}, 132, 0, of_n); };
+  const auto band = [&](int m, int n, int k, bool of_n = false) {
+    return choose_bands(spec, {m, n, k}, 132, 0, of_n).band;
+  };
   EXPECT_EQ(band(4096, 7168, 2048), 16);
   EXPECT_EQ(band(512, 7168, 2048), 4) << "there are four rows of tiles";
   EXPECT_EQ(band(4096, 7168, 2048, true), 8);

@@ -299,7 +299,7 @@ TEST_F(BlackwellGemmLaunchTest, PassesSizesStridesAndNumbers) {
   expect_the_full_epilogue(kernel, tensors, 320);
   const BlackwellGemmParams params = launched();
   EXPECT_EQ(params.turnstile.turns, nullptr);
-  EXPECT_GT(params.launch.band, 0);
+  EXPECT_GT(params.launch.bands.band, 0);
   EXPECT_EQ(launch_config().grid[0], 2u * 8 * 2) << "2 x 8 tiles of 256 x 64, of 2 CTAs each";
   EXPECT_EQ(launch_config().cluster[0], 2u);
   EXPECT_EQ(launch_config().block, 256u);

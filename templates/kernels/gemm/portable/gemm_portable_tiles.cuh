@@ -66,10 +66,11 @@ class Tiles {
         columns_((params.n + spec::kBlockN - 1) / spec::kBlockN),
         m_(params.m),
         turned_(params.launch.bands_of_n),
-        raster_{turned_ ? columns_ : rows_, turned_ ? rows_ : columns_, params.launch.band} {}
+        bands_(params.launch.bands),
+        raster_{turned_ ? columns_ : rows_, turned_ ? rows_ : columns_, bands_.band} {}
   __device__ __forceinline__ int count() const { return raster_.count(); }
   __device__ __forceinline__ Tile at(int index) const {
-    const policy::TileRaster::Tile at = raster_.at(index);
+    const policy::TileRaster::Tile at = raster_.at(index, bands_);
     return {
         (turned_ ? at.column : at.row) * spec::kBlockM, (turned_ ? at.row : at.column) * spec::kBlockN, m_, 0, 0, 0, 0};
   }
@@ -77,6 +78,7 @@ class Tiles {
  private:
   const int rows_, columns_, m_;
   const bool turned_;
+  const contract::TileBands bands_;
   const policy::TileRaster raster_;
 };
 
@@ -125,7 +127,7 @@ class GroupedTiles {
   __device__ __forceinline__ GroupedTiles(const GemmPortableParams& params, uint32_t table)
       : groups_(table, params.groups),
         columns_((params.n + spec::kBlockN - 1) / spec::kBlockN),
-        band_(params.launch.band),
+        band_(params.launch.bands.band),
         turned_(params.launch.bands_of_n),
         count_(groups_.tiles() * columns_) {}
   __device__ __forceinline__ int count() const { return count_; }

@@ -54,8 +54,9 @@ __device__ __forceinline__ int first_column(int tile, int index, uint32_t rank) 
 /// follow each other.
 struct Work {
   policy::TileRaster raster;  // its rows are rows of clusters
-  int slabs;                  // of k
-  int first;                  // the cluster's first item
+  contract::TileBands bands;
+  int slabs;  // of k
+  int first;  // the cluster's first item
   bool turned;
 
   __device__ __forceinline__ Work(const BlackwellGemmParams& params, const Shared&, int first_item)
@@ -63,7 +64,8 @@ struct Work {
     constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN * kHalves;
     const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
     turned = params.launch.bands_of_n;
-    raster = {turned ? columns : rows, turned ? rows : columns, params.launch.band};
+    bands = params.launch.bands;
+    raster = {turned ? columns : rows, turned ? rows : columns, bands.band};
     slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
   }
   __device__ __forceinline__ int count() const { return raster.count() * kParts; }
@@ -76,7 +78,7 @@ struct Work {
   template <bool kAlone>
   __device__ __forceinline__ Item at(int index, uint32_t rank) const {
     const int number = index / kHalves / kParts, part = index % kParts;
-    const policy::TileRaster::Tile tile = raster.at(number);
+    const policy::TileRaster::Tile tile = raster.at(number, bands);
     const int row = turned ? tile.column : tile.row, column = turned ? tile.row : tile.column;
     return {(row * kClusterM + static_cast<int>(rank_m(rank))) * kRows, first_column(column, index, rank),
             slabs_of(part), part, number * kClusterSize + static_cast<int>(rank)};
@@ -95,7 +97,7 @@ struct GroupedWork {
         groups_(shared.groups(), groups_of(params)),
         atoms_(shared.groups()),
         slabs_((params.k + kSlabDepth - 1) / kSlabDepth),
-        band_(params.launch.band),
+        band_(params.launch.bands.band),
         turned_(params.launch.bands_of_n),
         others_(spec::kSwapAb ? params.m : params.n),
         capacity_(groups_of(params).capacity),
@@ -167,7 +169,8 @@ struct StackedWork {
         slabs_((params.k + kSlabDepth - 1) / kSlabDepth) {
     constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN * kHalves;
     const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
-    raster_ = {turned_ ? columns : rows, turned_ ? rows : columns, params.launch.band};
+    bands_ = params.launch.bands;
+    raster_ = {turned_ ? columns : rows, turned_ ? rows : columns, bands_.band};
     count_ = raster_.count() * batch_of(params).count;
     if (kSlicesK && groups_.tiles() == 0) count_ = 0;  // bounds do not fit
   }
@@ -176,7 +179,7 @@ struct StackedWork {
   template <bool kAlone>
   __device__ __forceinline__ Item at(int index, uint32_t rank) const {
     const int item = index / kHalves, group = item / raster_.count();
-    const policy::TileRaster::Tile tile = raster_.at(item - group * raster_.count());
+    const policy::TileRaster::Tile tile = raster_.at(item - group * raster_.count(), bands_);
     const int row = ((turned_ ? tile.column : tile.row) * kClusterM + static_cast<int>(rank_m(rank))) * kRows;
     const int column = first_column(turned_ ? tile.row : tile.column, index, rank);
     return in_group<kAlone, Item>({{row, column, slabs_of(0), 0, 0}, group});
@@ -206,6 +209,7 @@ struct StackedWork {
 
   const Table groups_;
   policy::TileRaster raster_;
+  contract::TileBands bands_;
   const bool turned_;
   const int slabs_;
   int count_;

@@ -129,7 +129,8 @@ struct Tile {
 /// parts of a tile follow each other.
 struct Work {
   policy::TileRaster raster;  // its rows are rows of clusters
-  int slabs;                  // of k
+  contract::TileBands bands;
+  int slabs;  // of k
   int first, step;
   int turn;  // the CTA's part, where parts take turns
   bool turned;
@@ -138,7 +139,8 @@ struct Work {
     const int rows = (params.m + spec::kBlockM * kCluster - 1) / (spec::kBlockM * kCluster);
     const int columns = (params.n + spec::kBlockN - 1) / spec::kBlockN;
     turned = params.launch.bands_of_n;
-    raster = {turned ? columns : rows, turned ? rows : columns, params.launch.band};
+    bands = params.launch.bands;
+    raster = {turned ? columns : rows, turned ? rows : columns, bands.band};
     slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
     first = kTakesTurns ? item / kParts : static_cast<int>(blockIdx.x) / (kCluster * kTileCtas);
     step = kTakesTurns ? raster.count() : static_cast<int>(gridDim.x) / (kCluster * kTileCtas);
@@ -155,7 +157,7 @@ struct Work {
   }
   /// This CTA's tile, of the cluster's tile `index`.
   __device__ __forceinline__ Tile at(int index, int rank) const {
-    const policy::TileRaster::Tile tile = raster.at(index);
+    const policy::TileRaster::Tile tile = raster.at(index, bands);
     const int row = (turned ? tile.column : tile.row) * kCluster + rank, column = turned ? tile.row : tile.column;
     return {row * spec::kBlockM, column * spec::kBlockN, m_, n_, 0, 0, 0, 0};
   }
@@ -232,7 +234,7 @@ class GroupedWork {
         first(static_cast<int>(blockIdx.x) / kCluster),
         step(static_cast<int>(gridDim.x) / kCluster),
         groups_(base + kLayout.groups, params.groups),
-        band_(params.launch.band),
+        band_(params.launch.bands.band),
         turned_(params.launch.bands_of_n),
         others_(spec::kSwapAb ? params.m : params.n),
         tiles_of_others_((others_ + kOtherTile - 1) / kOtherTile),

@@ -289,7 +289,7 @@ const Fault kFaults[] = {
     {"results_in_the_next_tile",
      Form::kBehind,
      {change("MathWarpgroup::run_and_store_behind", "stored first_row", "stored = tile", "stored = next")},
-     "fault"},
+     "wrong result"},
     {"scales_of_the_same_tile",
      Form::kBehind,
      {change("MathWarpgroup::run_and_store_behind", "begin_scales", "tile", "stored")},

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "kernelwright/generator/plan/launch.h"
 #include "runtime/emulator/kernels/hopper_buffers.h"
 
 namespace kernelwright::test {
@@ -111,7 +112,11 @@ void launch_tile_gemm(const TileGemmCase& gemm, Device& device, const KernelImag
   contract::GemmParams params = operands;
   params.m = spec.swap_ab ? gemm.size.n : gemm.size.m, params.n = spec.swap_ab ? gemm.size.m : gemm.size.n;
   params.k = gemm.size.k;
-  params.launch.band = gemm.band, params.launch.bands_of_n = gemm.bands_of_n;
+  const auto rows = static_cast<int>(ceil_div(params.m, spec.block_m * spec.cluster_m));
+  const auto columns = static_cast<int>(ceil_div(params.n, spec.block_n));
+  params.launch.bands =
+      gemm.bands_of_n ? contract::tile_bands(columns, rows, gemm.band) : contract::tile_bands(rows, columns, gemm.band);
+  params.launch.bands_of_n = gemm.bands_of_n;
   LaunchConfig config;
   config.grid[0] = static_cast<std::uint32_t>(gemm.ctas);
   config.block = static_cast<std::uint32_t>(spec.threads());
