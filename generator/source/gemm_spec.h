@@ -76,16 +76,17 @@ struct GemmSpec {
   bool copies() const { return gather || pointers; }
   /// Hopper: whether a warp deals tiles to the other roles: kDeals of gemm_sm90_deal.cuh.
   bool deals_tiles() const { return has_bounds() && !slices_k() && !copies(); }
-  /// Whether d is the sums as they are, rounded, row by row.
-  bool stores_sums() const {
-    return !alpha && !bias && !adds_c && !gated && activation == Activation::kNone && !has_groups_of_columns() &&
-           !rstd && !writes_kv && !scatter;
+  /// Whether d is made of the sums alone, row by row: it is them, rounded or with scales, or gates and ups.
+  bool needs_sums_alone() const {
+    return !bias && !adds_c && (gated ? !quantizes : !alpha && activation == Activation::kNone) && !measures() &&
+           !makes_blocks() && !rstd && !writes_kv && !scatter;
   }
+  bool stores_sums() const { return needs_sums_alone() && !gated && !quantizes; }
   /// Whether Hopper's kernel stores a tile while the next one's first products run, if mma_in_flight is 0 and a product
   /// has whole slabs of results: kStoresBehind of gemm_sm90_math.cuh.
   bool may_store_behind() const {
     return scales == ScaleKind::kPerBlock && roles == Roles::kCooperative && split_k == 1 && !swap_ab && !copies() &&
-           !(has_bounds() && cluster_m > 1) && stores_sums();
+           !(has_bounds() && cluster_m > 1) && needs_sums_alone();
   }
   /// Whether two columns of the kernel's tile make a column of d. Where operands are swapped, two rows do.
   bool halves_columns() const { return gated && !swap_ab; }

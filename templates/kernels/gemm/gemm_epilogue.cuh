@@ -14,6 +14,7 @@ namespace {
 constexpr bool kGated = spec::kGated;  // columns of the product are gates and ups in runs of 8
 constexpr bool kPlainSums =
     !spec::kAlpha && !spec::kBias && !spec::kAddsC && !kGated && spec::kActivation == Activation::kNone;
+constexpr bool kNeedsSumsAlone = kPlainSums || (kGated && !spec::kBias);  // as they are, or gates and ups
 
 /// `bias` and `c` are used only where the Spec has them.
 __device__ __forceinline__ float finished(float sum, float alpha, float bias, float beta, float c) {

@@ -34,6 +34,25 @@ TEST(GemmPlan, GroupsWithScalesOfBlocksHaveTilesOfOneProduct) {
   EXPECT_EQ(tile(1536, 2048, 512, true), (std::tuple{128, 256, 0, 2}));                // threads copy rows
 }
 
+/// bench/results/gemm/2026-11-30-h200-first-tile.md: gates, and results with scales, have the tiles of plain results.
+TEST(GemmPlan, ResultsOfSumsAloneHaveTilesOfThreeWarpgroups) {
+  const auto tile = [](DType d, const char* epilogue) {
+    GemmProblem blocks = problem(28672, 4096);
+    blocks.dtype.a = blocks.dtype.b = DType::kE4m3, blocks.dtype.d = d;
+    blocks.scales = ScaleKind::kPerBlock, blocks.epilogue = epilogue;
+    const GemmSpec spec = plan_by_model(blocks, {}, Arch::kSm90a).variant_for(8192).spec;
+    return std::tuple{spec.block_m, spec.block_n, spec.mma_in_flight, spec.may_store_behind()};
+  };
+  const std::tuple of_three{192, 128, 0, true};
+  EXPECT_EQ(tile(DType::kBf16, "acc"), of_three);
+  EXPECT_EQ(tile(DType::kBf16, "silu(gate) * up"), of_three);
+  EXPECT_EQ(tile(DType::kE4m3, "d = quantize(acc, e4m3, per=token_group(128), scale=s)"), of_three);
+  // What else they read, or share, keeps the tiles that were measured.
+  EXPECT_NE(tile(DType::kBf16, "silu(gate + bias) * (up + bias)"), of_three);
+  EXPECT_NE(tile(DType::kBf16, "acc + c"), of_three);
+  EXPECT_NE(tile(DType::kE4m3, "x = silu(gate) * up; d = quantize(x, e4m3, per=token_group(128), scale=s)"), of_three);
+}
+
 TEST(GemmPlan, StagesThatAScheduleNamesLeaveAsMuchRoomAsTheyDid) {
   GemmProblem blocks = problem(4096, 4096);
   blocks.dtype.a = blocks.dtype.b = DType::kE4m3, blocks.scales = ScaleKind::kPerBlock;

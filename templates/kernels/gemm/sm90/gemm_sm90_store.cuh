@@ -66,18 +66,21 @@ class TileStore {
     else
       store_columns<0, spec::kBlockN>(sums, tile);
   }
-  /// Whether `pieces` equal pieces of a tile can be stored one by one: all results are sums, and TMA stores them.
+  /// Whether `pieces` equal pieces of a tile can be stored one by one: results are made of sums alone, and TMA stores
+  /// them.
   static constexpr bool stores_in_pieces(int pieces) {
-    return kTileCtas == 1 && kPlainSums && !kMakesBlocks && !kScalesColumns && !kSwapsScales && !kMeasures &&
-           !spec::kRstd && !spec::kWritesKv && !spec::kScatter &&
-           (pieces == 1 || kWaves * spec::kBlockN / pieces % kStoreColumns == 0);
+    return kTileCtas == 1 && kNeedsSumsAlone && !kMakesBlocks && !(kScalesColumns && kGated) && !kSwapsScales &&
+           !kMeasures && !spec::kRstd && !spec::kWritesKv && !spec::kScatter &&
+           ((pieces == 1 && !kScalesColumns) || kWaves * spec::kBlockN / pieces % kUnitColumns == 0);
   }
   /// Stores piece `piece` of kPieces: pieces of a wave follow each other, and waves do. Called for all in order.
   template <int kPieces>
   __device__ __forceinline__ void store_piece(const Sums& sums, const Tile& tile, int piece) const {
     static_assert(stores_in_pieces(kPieces));
     constexpr int kSlabs = kWaves * ((spec::kBlockN + kStoreColumns - 1) / kStoreColumns);
-    if constexpr (kPieces == 1 && kWaves == 1 && kSlabs <= spec::kStoreStages)
+    if constexpr (kScalesColumns)
+      store_quantized<0, spec::kBlockN, kPieces>(sums, tile, piece);
+    else if constexpr (kPieces == 1 && kWaves == 1 && kSlabs <= spec::kStoreStages)
       store_at_once<kSlabs>(sums[0], tile);
     else
       store<0, spec::kBlockN, kPieces>(sums, tile, piece);
@@ -187,8 +190,8 @@ class TileStore {
 
   /// The same of results that are quantised. All results that share scales are made before the first one is stored: a
   /// thread has some of two rows, and four lanes have the rest of them.
-  template <int kFirst, int kCount>
-  __device__ __forceinline__ void store_quantized(const Sums& sums, const Tile& tile) const {
+  template <int kFirst, int kCount, int kPieces = 1>
+  __device__ __forceinline__ void store_quantized(const Sums& sums, const Tile& tile, int piece = 0) const {
     constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = kCount / kStoreColumns;
     constexpr int kTogether = kUnitColumns / kStoreColumns;  // slabs
     static_assert(kCount % kUnitColumns == 0 && kTogether * kStoreColumns == kUnitColumns, "whole scales, whole slabs");
@@ -196,6 +199,7 @@ class TileStore {
     for (int wave = 0; wave < kWaves; ++wave)
 #pragma unroll
       for (int first = kFirstChunk; first < kFirstChunk + kChunks; first += kTogether) {
+        if ((wave * kChunks + first - kFirstChunk) / (kWaves * kChunks / kPieces) != piece) continue;
         float values[kTogether][kStoreColumns / (kGated ? 4 : 2)], factors[2] = {};
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {

@@ -207,6 +207,28 @@ TEST_F(GemmGroups, TilesOfThreeWarpgroupsWithScalesOfBlocks) {
   }
 }
 
+/// Gates and ups, and results with scales, are stored while the next tile's first products run. Both are made of the
+/// sums alone. A tile has one piece, or two of two warpgroups.
+TEST_F(GemmGroups, GatesAndScaledResultsAreStoredBehindProducts) {
+  constexpr const char* kScaled = "d = quantize(acc, e4m3, per=token_group(128), scale=s)";
+  constexpr const char* kClamped = "(clamp(up, -7, 7) + 1) * min(gate, 7) * sigmoid(1.702 * min(gate, 7))";
+  GemmSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.block_n = 128, schedule.mma_in_flight = 0;
+  for (const auto& [d, epilogue, warpgroups, groups] : {std::tuple{DType::kBf16, "silu(gate) * up", 3, 3},
+                                                        {DType::kBf16, kClamped, 3, 0},
+                                                        {DType::kE4m3, kScaled, 3, 3},
+                                                        {DType::kE4m3, kScaled, 2, 0}}) {
+    SCOPED_TRACE(epilogue);
+    schedule.block_m = warpgroups == 3 ? 192 : 256, schedule.math_warpgroups = warpgroups;
+    const GemmProblem problem = gemm_problem(DType::kE4m3, d, 384, 144, epilogue, ScaleKind::kPerBlock);
+    const GemmCase call = groups == 0 ? make_gemm_inputs(problem, {"", 270, true}, {.seed = 8})
+                                      : make_gemm_inputs(grouped(problem, GroupBounds::kStarts, groups),
+                                                         rows_of({90, 0, 133}, 230), {.seed = 7});
+    test::expect_right(call, run(call, schedule, [](GemmTensors& tensors) { tensors.sm_budget = 1; }));
+  }
+}
+
 /// Pieces of a tile are stored one by one, however many stages there are.
 TEST_F(GemmGroups, TilesOfTwoProductsWithRoomForAllResults) {
   GemmSchedule schedule;

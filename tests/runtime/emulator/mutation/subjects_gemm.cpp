@@ -210,6 +210,14 @@ std::vector<GemmCall> gemm_calls() {
   // All results of a tile are stored at once.
   behind.block_m = 192, behind.math_warpgroups = 3;
   calls.push_back({"gemm_sm90_block_scales_of_three_warpgroups", grouped, 1500, behind});
+  for (const auto& [name, d, epilogue] :
+       {std::tuple{"gemm_sm90_block_scales_of_gated_groups", DType::kBf16, "silu(gate) * up"},
+        {"gemm_sm90_block_scales_of_quantized_groups", DType::kE4m3,
+         "d = quantize(acc, e4m3, per=token_group(128), scale=s)"}}) {
+    GemmProblem made = grouped;
+    made.dtype.d = d, made.epilogue = epilogue;
+    calls.push_back({name, made, 1500, behind});
+  }
   // A tile has one slab, so the loading thread is some tiles ahead.
   grouped.k = 128;
   calls.push_back({"gemm_sm90_block_scales_of_short_groups", grouped, 1500, behind});
