@@ -116,11 +116,11 @@ class Run:
 
     def __init__(self, args, out):
         import torch
-        from peers import arms, batched, gemm, grouped, kv_writes, latent, layers, timing
+        from peers import arms, batched, gemm, grouped, kv_writes, latent, layers, row_ops, timing
         latent.library = args.flashmla
         self.args, self.out, self.torch, self.arms, self.timing = args, out, torch, arms, timing
         self.kinds = {"attention": arms, "gemm": gemm, "grouped": grouped, "batched": batched, "layers": layers, "latent": latent,
-                      "kv_write": kv_writes}
+                      "kv_write": kv_writes, "row_op": row_ops}
         torch.manual_seed(args.seed)
         self.engine = arms.kernelwright.Engine("cuda", library=args.library)
         self.former_engine, self.former_kernels = None, {}

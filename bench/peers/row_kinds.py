@@ -106,6 +106,16 @@ class GemmRow:
         problem = {"n": self.n, "k": self.k, "dtype": dtype, "scales": self.scales}
         return problem | ({"fast_accumulation": True} if self.fast else {}) | ({"epilogue": value} if value != "acc" else {})
 
+    def peers(self):
+        """Names of the arms beside ours."""
+        if self.gates or self.quantized:
+            return ["plain", "row_op"] if self.quantized else ["plain"]
+        decode = self.set == "gemm-decode"
+        names = ["cublas", "cublaslt"] if self.scales == "none" else ["cublaslt"]
+        if self.scales == "per_block":
+            names += ["cublas_bf16" if decode else "cublaslt_tensor", "deepgemm"]
+        return names + (["read_stream"] if decode else [])
+
     def flops(self):
         return 2 * self.m * self.n * self.k
 
@@ -142,6 +152,11 @@ class GroupedRow:
                 "scales": "none" if self.dtype == "bf16" else "per_block",
                 "groups": {"kind": self.kind_of_groups, "count": self.groups, "bounds": bounds}}
 
+    def peers(self):
+        if self.set == "grouped-decode":
+            return ["deepgemm", "read_stream"]
+        return ["deepgemm", "torch_grouped"] if self.dtype == "bf16" else ["deepgemm"]
+
     def work(self, counts=None):
         """As Row.work(). `counts`: the rows that each group has; else all groups have some."""
         if self.set == "grouped-decode":
@@ -174,10 +189,56 @@ class WriteRow:
         problem |= {"rope": {"style": "neox", "width": self.head_dim}} if self.rope else {"index": "positions", "q_out": False}
         return problem | ({"scales": dict.fromkeys("qkv", "per_tensor")} if self.dtype == "e4m3" else {})
 
+    def peers(self):
+        return ["flashinfer", "copy"]
+
     def work(self):
         """As Row.work(): what is read and what is written, without the angles."""
         heads = 2 * self.kv_heads + (self.heads if self.rope else 0)
         return (BF16_BYTES + BYTES[self.dtype]) * self.tokens * heads * self.head_dim, "GB/s", 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRow:
+    """Steps over rows between GEMMs: a sum with a residual and its RMS norm, or gates times ups, or neither; quantised or not."""
+    name: str
+    set: str  # row-op
+    rows: int
+    width: int
+    adds: bool = False  # a residual, and then an RMS norm with weights
+    gates: str = ""  # what becomes of a gate: silu or gelu_tanh
+    quantized: str = ""  # to e4m3 with scales: token or block, which is of 128 elements
+    targets: tuple = ()  # (peer, least ratio of rates)
+    smoke: bool = False
+
+    kind = "row_op"
+
+    def problem(self):
+        problem = {"dtype": {"in": "bf16", "out": "e4m3" if self.quantized else "bf16"}, "width": self.width}
+        if self.adds:
+            problem |= {"input": "add", "norm": {"kind": "rms", "eps": 1e-6}}
+        if self.gates:
+            problem |= {"input": "gate_up", "gate": {"activation": self.gates}}
+        if self.quantized:
+            problem["scales"] = {"kind": f"per_{self.quantized}"} | ({"layout": "columns"} if self.quantized == "block" else {})
+        return problem
+
+    def peers(self):
+        return (["flashinfer"] if (self.adds or self.gates) and not self.quantized else []) + ["copy"]
+
+    def read_width(self):
+        """Elements of a row of x."""
+        return 2 * self.width if self.gates else self.width
+
+    def group_width(self):
+        """Elements that share a scale."""
+        return self.width if self.quantized == "token" else 128
+
+    def work(self):
+        """As Row.work(): what is read and what is written, without the weights of the norm."""
+        elements = BF16_BYTES * self.read_width() + (2 * BF16_BYTES * self.width if self.adds else 0)
+        out = self.width + 4 * self.width // self.group_width() if self.quantized else BF16_BYTES * self.width
+        return self.rows * (elements + out), "GB/s", 1e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +262,9 @@ class BatchedRow:
     def problem(self):
         return {"n": self.n, "k": self.k, "dtype": {"a": "bf16", "b": "bf16", "d": "bf16"}, "layout": self.layout,
                 "groups": {"kind": "batch", "count": self.heads}}
+
+    def peers(self):
+        return ["torch_bmm", "read_stream"]
 
     def work(self):
         """As Row.work(). Products of so few columns are bound by memory, whatever the number of tokens."""
@@ -230,6 +294,10 @@ class LayerRow:
     def problem(self):
         fields = dataclasses.asdict(self) | {"grouped": list(self.grouped)}
         return {name: fields[name] for name in ("tokens", "hidden", "experts", "top_k", "width", "dtype", "grouped", "factor")}
+
+    def peers(self):
+        names = ["vllm", "vllm_h200"] + (["triton_kernels", "torch_grouped"] if self.dtype == "bf16" else [])
+        return names + (["read_stream"] if self.set == "layers-decode" else [])
 
     def weight_bytes(self, active):
         return active * 3 * self.width * self.hidden * BYTES[self.dtype]
@@ -272,6 +340,10 @@ class LatentRow:
         return {"dtype": {"q": "bf16", "kv": dtype, "out": "bf16"}, "head_dim": {"qk": self.QK, "v": self.V},
                 "heads": {"q": self.heads, "kv": 1}, "kv_layout": {"kind": "paged", "page_size": self.page},
                 "v_layout": "key_prefix", "scales": scales, "mask": {"kind": "causal"}, "max_q_len": self.q_len}
+
+    def peers(self):
+        dense = ["flashmla"] if self.page == 64 and self.keys != "e4m3" else []
+        return dense + ["read_stream"] + (["bf16"] if self.keys != "bf16" else [])
 
     def key_bytes(self):
         """Bytes of a key: a record has codes of the latent, 4 scales, and 64 elements that carry the rotation."""

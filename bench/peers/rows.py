@@ -4,7 +4,7 @@ Shapes follow the recorded peers: 16k tokens in all, and 2048 q_heads * head_dim
 """
 import mmap
 
-from .row_kinds import BatchedRow, GemmRow, GroupedRow, LatentRow, LayerRow, Row, WriteRow
+from .row_kinds import BatchedRow, GemmRow, GroupedRow, LatentRow, LayerRow, Row, StepRow, WriteRow
 
 
 def _latent_fp8(batch, kv_len, heads, keys, q_len=1):
@@ -127,6 +127,14 @@ def _absorbed_o(tokens, heads):
 def _write(tokens, dtype="bf16", rope=True):
     form = f"rope-{dtype}" if rope else "append"
     return WriteRow(f"kv-write-{form}-{_size(tokens)}", "kv-write", tokens, dtype, rope, targets=(("flashinfer", 1.00),))
+
+
+def _step(rows, width, form, quantized=""):
+    """A copy of as many bytes is the bound of many rows. Of few rows it is a launch of as little work."""
+    steps = {"add-norm": {"adds": True}, "silu": {"gates": "silu"}, "gelu": {"gates": "gelu_tanh"}, "quantize": {}}[form]
+    end = f"-{quantized}" if quantized else ""
+    return StepRow(f"row-op-{form}{end}-{rows}x{width}", "row-op", rows, width, quantized=quantized,
+                   targets=(("copy", 0.90),) if rows >= 4096 else (), **steps)
 
 
 def _deepseek(tokens, skew="uniform"):
@@ -282,6 +290,11 @@ ROWS = [
     _latent_fp8(128, 8192, 128, "e4m3"),
     _latent_fp8(1, 32768, 16, "records"),
     _latent_fp8(256, 4096, 16, "records", 2),
+    *(_step(rows, width, form, quantized) for form, width, quantized in (
+        ("add-norm", 4096, ""), ("add-norm", 7168, ""), ("add-norm", 4096, "token"), ("add-norm", 7168, "block"),
+        ("silu", 14336, ""), ("silu", 14336, "token"), ("silu", 2048, "block"), ("gelu", 9216, ""), ("quantize", 7168, "block"))
+      for rows in (1, 128, 8192)),
+    StepRow("smoke-row-op", "row-op", 37, 512, adds=True, quantized="block", smoke=True),
     WriteRow("smoke-kv-write", "kv-write", 37, "e4m3", positions=512, smoke=True),
     LatentRow("smoke-latent-records", "latent-fp8", 3, 192, 20, 2, 64, keys="records", smoke=True),
     LatentRow("smoke-latent-e4m3", "latent-fp8", 3, 192, 20, 2, 64, keys="e4m3", smoke=True),
@@ -304,8 +317,8 @@ ROWS = [
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
 SETS = ("prefill", "decode", "paged", "fp8-kv", "fp8-prefill", "mixed", "window", "gemm", "gemm-step", "gemm-decode", "gemm-fp8",
-        "gemm-block", "gemm-gates", "gemm-quantized", "grouped", "grouped-decode", "batched", "kv-write", "layers", "layers-decode", "latent",
-        "latent-fp8", "all", "smoke")
+        "gemm-block", "gemm-gates", "gemm-quantized", "grouped", "grouped-decode", "batched", "kv-write", "row-op", "layers", "layers-decode",
+        "latent", "latent-fp8", "all", "smoke")
 
 
 def selected(sets, pattern):
@@ -330,35 +343,8 @@ def fa3_form(path):
 
 def peers_of(row, asked, fa3_form=FUNCTION):
     """(peer, None) for each peer that supports the row, and (peer, why not) for each requested peer that does not."""
-    if row.kind == "grouped":
-        names = ["read_stream"] if row.set == "grouped-decode" else ["torch_grouped"] if row.dtype == "bf16" else []
-        yield from ((name, None) for name in ["deepgemm", *names])
-        return
-    if row.kind == "kv_write":
-        yield from ((name, None) for name in ("flashinfer", "copy"))
-        return
-    if row.kind == "batched":
-        yield from ((name, None) for name in ("torch_bmm", "read_stream"))
-        return
-    if row.kind == "latent":
-        dense = ["flashmla"] if row.page == 64 and row.keys != "e4m3" else []
-        yield from ((name, None) for name in dense + ["read_stream"] + (["bf16"] if row.keys != "bf16" else []))
-        return
-    if row.kind == "layers":
-        names = ["vllm", "vllm_h200"] + (["triton_kernels", "torch_grouped"] if row.dtype == "bf16" else [])
-        yield from ((name, None) for name in names + (["read_stream"] if row.set == "layers-decode" else []))
-        return
-    if row.kind == "gemm" and (row.gates or row.quantized):
-        yield "plain", None
-        if row.quantized:
-            yield "row_op", None
-        return
-    if row.kind == "gemm":
-        names = ["cublas", "cublaslt"] if row.scales == "none" else ["cublaslt"]
-        if row.scales == "per_block":
-            names += ["cublas_bf16" if row.set == "gemm-decode" else "cublaslt_tensor", "deepgemm"]
-        names += ["read_stream"] if row.set == "gemm-decode" else []
-        yield from ((name, None) for name in names)
+    if row.kind != "attention":
+        yield from ((name, None) for name in row.peers())
         return
     own = {"paged": ["read_stream"], "fp8-kv": ["read_stream"], "fp8-prefill": ["bf16"], "mixed": ["separate"],
            "window": ["copy"]}.get(row.set, [])

@@ -17,7 +17,7 @@ from peers import anchors, report, rows, stats  # noqa: E402
 
 try:
     import torch
-    from peers import inputs
+    from peers import inputs, row_ops
 except ImportError:
     torch = None
 
@@ -122,6 +122,16 @@ class Rows(unittest.TestCase):
             self.assertIsNone(peers(name, rows.WHEEL)["fa3"], name)
         self.assertEqual(peers("d32-dense-4k", rows.WHEEL)["fa3"], "this build has no head_dim 32")
 
+    def test_steps_over_rows_count_what_they_read_and_write(self):
+        elements = 8192 * 7168
+        for form, each in (("add-norm", 8), ("add-norm-block", 7 + 4 / 128), ("quantize-block", 3 + 4 / 128)):
+            row = BY_NAME[f"row-op-{form}-8192x7168"]
+            self.assertEqual(row.work(), (elements * each, "GB/s", 1e6), form)
+            self.assertEqual(row.peers(), ["flashinfer", "copy"] if form == "add-norm" else ["copy"])
+            self.assertEqual(row.targets, (("copy", 0.90),))
+        silu = BY_NAME["row-op-silu-128x14336"]
+        self.assertEqual((silu.work()[0], silu.targets), (128 * 14336 * 6, ()))
+
     def test_flashinfer_takes_prompts_and_pages(self):
         def refusal(name):
             return dict(rows.peers_of(BY_NAME[name], ["flashinfer"]))["flashinfer"]
@@ -194,6 +204,31 @@ class Inputs(unittest.TestCase):
                 off = (sums[:, 0] / scale[0] - (exact @ k)[0]).abs()
                 self.assertGreater(off.max().item(), 0.05)
                 self.assertLess((off / reference.cut_by_cores(exact, k)[0]).max().item(), share * reference.CORE_ERROR)
+
+
+@unittest.skipIf(torch is None, "needs torch")
+class Steps(unittest.TestCase):
+    def test_a_reference_takes_its_own_rounding_and_nothing_more(self):
+        for row in rows.ROWS:
+            if row.kind != "row_op" or row.rows != 1:
+                continue
+            torch.manual_seed(0)
+            case = row_ops.Case(row, device="cpu")
+            truth = row_ops.Truth(case)
+            total = truth.sum.to(torch.bfloat16) if row.adds else None
+            if row.quantized:
+                groups = truth.out.float().view(row.rows, -1, row.group_width())
+                scales = groups.abs().amax(2) / row_ops.E4M3_LARGEST
+                elements = (groups / scales[:, :, None]).view(row.rows, -1).to(torch.float8_e4m3fn)
+                out = elements, scales.flatten() if row.quantized == "token" else scales.t(), total
+            else:
+                out = truth.out.to(torch.bfloat16), None, total
+            values, total = row_ops.shaped(row, None, out)
+            self.assertLessEqual(truth.error((values, total)), 1, row.name)
+            values[0, values[0].abs().argmax()] *= 1.2
+            self.assertGreater(truth.error((values, total)), 1, row.name)
+            if row.adds:
+                self.assertGreater(truth.error((truth.out, total + 1)), 1, row.name)
 
 
 class Anchors(unittest.TestCase):
