@@ -18,8 +18,8 @@ struct MachineClass;  // plan/machine.h
 
 namespace contract {
 struct BlackwellGemmShape;
-struct TileBands;
 struct SharedSlab;
+struct TileBands;
 }  // namespace contract
 
 /// The run-time shape of a launch, and how much of the device the launch may take.

@@ -16,8 +16,8 @@ constexpr int32_t quotient(int32_t number, int32_t divisor, uint32_t reciprocal)
   return number - result * divisor >= divisor ? result + 1 : result;
 }
 
-/// A kernel needs its first tile before it can load anything, and two divisions took 300 clocks of an H200. So the host
-/// divides. Kernels whose tiles depend on bounds in device memory use the band alone.
+/// A kernel needs its first tile before it can load anything, and two divisions took about 300 clocks of an H200. So
+/// the host divides. Kernels whose tiles depend on bounds in device memory use the band alone.
 struct TileBands {
   int32_t band;           // rows of tiles in a band. The last band may have fewer
   uint32_t by_tiles;      // reciprocals: of the tiles in a band,
