@@ -47,8 +47,8 @@ int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
 
 /// Columns of the tile that a warp stores together: a slab, or those that share scales.
 int stored_columns(const GemmSpec& spec) {
-  return std::max({contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns()), spec.scaled_columns(),
-                   spec.head_columns()});
+  return std::max({contract::gemm_store_columns(bits_of(spec.d) / 8, spec.halves_columns()),
+                   spec.scaled_columns() / spec.halves(), spec.head_columns()});
 }
 
 /// Whether parts of k finish bands of any eight columns of a tile: these are rows of d, and warps meet.
@@ -89,7 +89,10 @@ void check_stored_columns(const GemmSpec& spec, Violations& violations) {
                        (extent + whole - 1) / whole * whole);
   };
   if (spec.swap_ab && spec.block_m % whole != 0) refuse("block_m", part(spec.block_m, "rows"));
-  if (!spec.swap_ab && spec.block_n % whole != 0) refuse("block_n", part(spec.block_n, "columns"));
+  // Halves are of one wave of products, are stored behind the next tile's, and have two slabs to stay in.
+  const bool halves = spec.halves() > 1 && spec.may_store_behind() && spec.mma_in_flight == 0 && waves(spec) == 1 &&
+                      spec.store_stages == 2 && !spec.slices_k();
+  if (!spec.swap_ab && spec.block_n % whole != 0 && !halves) refuse("block_n", part(spec.block_n, "columns"));
   if (!bands_of_eights(spec) || spec.block_m % whole != 0) return;
   if (const int step = 8 * spec.split_k; spec.split_k > 1 && !spec.takes_turns() && spec.block_n % step != 0)
     refuse("split_k",

@@ -78,8 +78,8 @@ struct GemmSpec {
   bool deals_tiles() const { return has_bounds() && !slices_k() && !copies(); }
   /// Whether d is made of the sums alone, row by row: it is them, rounded or with scales, or gates and ups.
   bool needs_sums_alone() const {
-    return !bias && !adds_c && (gated ? !quantizes : !alpha && activation == Activation::kNone) && !measures() &&
-           !makes_blocks() && !rstd && !writes_kv && !scatter;
+    return !bias && !adds_c && (gated ? !quantizes || halves() > 1 : !alpha && activation == Activation::kNone) &&
+           !measures() && !makes_blocks() && !rstd && !writes_kv && !scatter;
   }
   bool stores_sums() const { return needs_sums_alone() && !gated && !quantizes; }
   /// Whether Hopper's kernel stores a tile while the next one's first products run, if mma_in_flight is 0 and a product
@@ -106,8 +106,13 @@ struct GemmSpec {
   }
   /// Hopper: columns of one product of wgmma. 0: the registers have no room for sums and products.
   int product_columns() const;
-  /// Blackwell: tiles that a CTA works at as one item, side by side (templates/contract/gemm_sm100.h).
-  int halves() const { return family == Family::kBlackwell && promotion > 0 && gated && quantizes ? 2 : 1; }
+  /// Tiles that a CTA takes together, side by side: those of results that share scales. Blackwell works at them as one
+  /// item (templates/contract/gemm_sm100.h), Hopper at one behind the other (gemm_sm90_store.cuh).
+  int halves() const {
+    if (!gated || !quantizes) return 1;
+    if (family == Family::kHopper) return !makes_blocks() && !swap_ab && block_n == 128 ? 2 : 1;
+    return family == Family::kBlackwell && promotion > 0 ? 2 : 1;
+  }
   /// CTAs of a cluster.
   int cluster() const {
     if (family == Family::kBlackwell) return cluster_m * cluster_n;

@@ -5,6 +5,8 @@
 #include <string>
 #include <tuple>
 
+#include "contract/tile_bands.h"
+#include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
 
 namespace kernelwright::block_scales_test {
@@ -51,6 +53,43 @@ TEST(GemmPlan, ResultsOfSumsAloneHaveTilesOfThreeWarpgroups) {
   EXPECT_NE(tile(DType::kBf16, "silu(gate + bias) * (up + bias)"), of_three);
   EXPECT_NE(tile(DType::kBf16, "acc + c"), of_three);
   EXPECT_NE(tile(DType::kE4m3, "x = silu(gate) * up; d = quantize(x, e4m3, per=token_group(128), scale=s)"), of_three);
+}
+
+/// Pairs of tiles are items: they are what is counted, and what bands are of. Nobody has timed them, so only a schedule
+/// names them.
+TEST(GemmPlan, ScaledGatesMayHaveHalvesOfWhatSharesAScale) {
+  GemmProblem blocks = problem(28672, 4096);
+  blocks.dtype.a = blocks.dtype.b = blocks.dtype.d = DType::kE4m3, blocks.scales = ScaleKind::kPerBlock;
+  blocks.epilogue = "x = silu(gate) * up; d = quantize(x, e4m3, per=token_group(128), scale=s)";
+  EXPECT_EQ(plan_by_model(blocks, {}, Arch::kSm90a).variant_for(8192).spec.block_n, 256);
+  GemmSchedule schedule;
+  schedule.block_m = 192, schedule.block_n = 128, schedule.math_warpgroups = 3;
+  const GemmSpec spec = plan_gemm(blocks, schedule, Arch::kSm90a).variants.back().spec;
+  EXPECT_EQ(spec.halves(), 2);
+  EXPECT_TRUE(spec.may_store_behind());
+  EXPECT_EQ(std::tuple(spec.mma_in_flight, spec.store_stages), (std::tuple{0, 2}));
+  EXPECT_EQ(count_items(spec, {8192, 28672, 4096}), 43 * 112);
+  EXPECT_EQ(choose_bands(spec, {8192, 28672, 4096}, 132, 0, false).by_tiles,
+            contract::reciprocal_of(
+                static_cast<std::uint32_t>(choose_bands(spec, {8192, 28672, 4096}, 132, 0, false).band * 112)));
+  const auto refused = [&](const GemmProblem& of) {
+    try {
+      plan_gemm(of, schedule, Arch::kSm90a);
+      return std::string();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  const std::string part =
+      "/schedule/block_n: 128 columns hold a part of the 256 gates and ups that share a scale of d";
+  schedule.store_stages = 1;
+  EXPECT_NE(refused(blocks).find(part), std::string::npos) << "one slab has no room for a tile's results";
+  schedule.store_stages = {}, schedule.block_m = 256, schedule.math_warpgroups = 2;
+  EXPECT_NE(refused(blocks).find(part), std::string::npos) << "a warpgroup has two products of rows";
+  schedule.block_m = 192, schedule.math_warpgroups = 3;
+  EXPECT_EQ(refused(blocks), "");
+  blocks.groups = {GroupKind::kRows, 4, GroupBounds::kStarts, /*gather=*/true};
+  EXPECT_NE(refused(blocks).find(part), std::string::npos) << "threads copy rows, so a tile is not stored behind";
 }
 
 TEST(GemmPlan, StagesThatAScheduleNamesLeaveAsMuchRoomAsTheyDid) {

@@ -95,7 +95,7 @@ class CopyLoader {
   __device__ __forceinline__ void run() {
     const Part part = work_.part();
 #pragma unroll 1
-    for (int t = work_.first; t < work_.count(); t += work_.step) {
+    for (int t = work_.first; t < work_.count(); t = work_.after(t)) {
       const Tile tile = work_.at(t, 0);
       if constexpr (kGathers) look_up(tile);
       if constexpr (spec::kPointers) matrix_.begin(params_, tile, lines_);

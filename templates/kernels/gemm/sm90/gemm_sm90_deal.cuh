@@ -46,7 +46,7 @@ class Dealer {
     int t = work_.first;
     bool is_last = false;
 #pragma unroll 1
-    for (int i = 0; !is_last || i % DealtTiles::kRound != 0; ++i, t += work_.step, ring.step()) {
+    for (int i = 0; !is_last || i % DealtTiles::kRound != 0; ++i, t = work_.after(t), ring.step()) {
       if (i % DealtTiles::kRound == 0) is_last = t >= work_.count();
       const Tile tile = work_.at(t, rank);
       ring.producer_wait();

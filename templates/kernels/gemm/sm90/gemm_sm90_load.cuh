@@ -134,7 +134,7 @@ class Loader {
     if constexpr (!kWaitsAtStart) ptx::griddepcontrol_wait();
     pipeline::InputProducer<Input> input(barriers_, payload_);
 #pragma unroll 1
-    for (int t = work_.first; t < work_.count(); t += work_.step) {
+    for (int t = work_.first; t < work_.count(); t = work_.after(t)) {
       const Tile tile = next_tile(work_, t, rank_);
       scales_.begin(params_, tile);
       const uint32_t bytes = Input::group_bytes + scales_.bytes() * spec::kKGroup;

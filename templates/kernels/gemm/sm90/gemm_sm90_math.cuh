@@ -40,6 +40,7 @@ class MathWarpgroup {
   static constexpr bool kStoresBehind = kBlockScales && spec::kMmaInFlight == 0 && !kPingPong && kParts == 1 &&
                                         !spec::kSwapAb && !kCopies && !(kGrouped && kCluster > 1) &&
                                         TileStore::stores_in_pieces(kWaves * kShares);
+  static_assert(kHalves == 1 || kStoresBehind, "only tiles that are stored behind have halves");
 
   /// Multiplies tile after tile. The first products of a tile run while the warpgroup stores the tile before, finds the
   /// next one, and waits for the first scales. A template, so that other kernels do not compile it.
@@ -50,13 +51,13 @@ class MathWarpgroup {
     Tile next = next_tile(work_, work_.first, rank), stored{};
     bool landed = false, stores = false;
 #pragma unroll 1
-    for (int t = work_.first; t < work_.count(); t += work_.step) {
+    for (int t = work_.first; t < work_.count(); t = work_.after(t)) {
       const Tile tile = next;
       multiply_and_add_round<0, spec::kKGroup, kPieces>(landed, [&](int piece) {
         if (piece == 0) begin_scales(t, tile, part);
         if (stores) store_.template store_piece<kPieces>(sums_, stored, piece);
         clear(piece);
-        if (piece == kPieces - 1) next = next_tile(work_, t + work_.step, rank);
+        if (piece == kPieces - 1) next = next_tile(work_, work_.after(t), rank);
       });
       multiply_and_add<0>(groups - 1, landed);
       stored = tile, stored.row += first_row(), stores = true;

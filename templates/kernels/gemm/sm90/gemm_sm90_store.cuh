@@ -5,7 +5,7 @@
 #include "kernels/gemm/sm90/gemm_sm90_blocks.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_epilogue.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_exchange.cuh"
-#include "kernels/gemm/sm90/gemm_sm90_scatter.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_slabs.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_statistics.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_swapped_scales.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
@@ -17,32 +17,13 @@
 namespace kernelwright {
 namespace {
 
-constexpr bool kHalvesColumns = kGated && !spec::kSwapAb, kHalvesRows = kGated && spec::kSwapAb;
-constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<stored_dtype()>, kHalvesColumns);
-constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
-
-// Columns of the tile that are stored together: a slab, a head, or those that share a scale or a sum of squares. With
-// swap_ab, columns of the tile are rows of d, and any eight of them.
-enum : int {
-  kUnitColumns = kScalesColumns || kMeasures ? contract::kGemmScaledColumns * (kGated ? 2 : 1)
-                 : kSwapsScales              ? 8
-                 : spec::kWritesKv           ? (spec::kSwapAb ? 8 : spec::kHeadDimQk)
-                                             : kStoreColumns
-};
-static_assert(!kScalesColumns || spec::kBlockN % kUnitColumns == 0, "whole scales");
-
 using Exchange = PartsExchange<kUnitColumns, !kSwapsScales>;
 
 /// A warpgroup's view of a tile's end.
-class TileStore {
+class TileStore : WarpSlabs {
  public:
   __device__ __forceinline__ TileStore(const EntryParams& params, uint32_t base, uint32_t warpgroup)
-      : params_(params),
-        base_(base),
-        warpgroup_(warpgroup),
-        warp_(threadIdx.x / 32 % 4),
-        lane_(threadIdx.x % 32),
-        output_(base + kLayout.output + (warpgroup * 4 + warp_) * spec::kStoreStages * contract::kGemmStoreSlabBytes) {}
+      : WarpSlabs(params, base, warpgroup), base_(base), warpgroup_(warpgroup) {}
 
   /// For a part that takes turns, number `part` at tile `tile`: adds the parts before it to `sums`. If a next part
   /// exists, the sums are left for it, and the result is false: the next part goes on with the tile.
@@ -69,8 +50,8 @@ class TileStore {
   /// Whether `pieces` equal pieces of a tile can be stored one by one: results are made of sums alone, and TMA stores
   /// them.
   static constexpr bool stores_in_pieces(int pieces) {
-    return kTileCtas == 1 && kNeedsSumsAlone && !kMakesBlocks && !(kScalesColumns && kGated) && !kSwapsScales &&
-           !kMeasures && !spec::kRstd && !spec::kWritesKv && !spec::kScatter &&
+    return kTileCtas == 1 && kNeedsSumsAlone && !kMakesBlocks && (!(kScalesColumns && kGated) || kHalves > 1) &&
+           !kSwapsScales && !kMeasures && !spec::kRstd && !spec::kWritesKv && !spec::kScatter &&
            ((pieces == 1 && !kScalesColumns) || kWaves * spec::kBlockN / pieces % kUnitColumns == 0);
   }
   /// Stores piece `piece` of kPieces: pieces of a wave follow each other, and waves do. Called for all in order.
@@ -78,7 +59,9 @@ class TileStore {
   __device__ __forceinline__ void store_piece(const Sums& sums, const Tile& tile, int piece) const {
     static_assert(stores_in_pieces(kPieces));
     constexpr int kSlabs = kWaves * ((spec::kBlockN + kStoreColumns - 1) / kStoreColumns);
-    if constexpr (kScalesColumns)
+    if constexpr (kHalves > 1)
+      store_half(sums[0], tile);
+    else if constexpr (kScalesColumns)
       store_quantized<0, spec::kBlockN, kPieces>(sums, tile, piece);
     else if constexpr (kPieces == 1 && kWaves == 1 && kSlabs <= spec::kStoreStages)
       store_at_once<kSlabs>(sums[0], tile);
@@ -91,10 +74,6 @@ class TileStore {
   }
 
  private:
-  // ---- slabs: what a warp stores at once ----
-
-  using Places = ScatteredRows<spec::kSwapAb ? kStoreColumns : contract::kGemmStoreRows>;  // of a slab
-
   template <int kFirst, int kCount>
   __device__ __forceinline__ void store_columns(const Sums& sums, const Tile& tile) const {
     with_statistics<EntryParams, kFirst, kCount>(params_, sums, tile, warp_, lane_, [&](const Sums& values) {
@@ -103,6 +82,8 @@ class TileStore {
         WrittenHeads<EntryParams, kFirst, kCount>(params_, base_ + kLayout.output, warpgroup_).store(values, tile);
       else if constexpr (kMakesBlocks)
         store_blocks<EntryParams, kFirst, kCount>(params_, values, tile, warp_, lane_);
+      else if constexpr (kHalves > 1)
+        store_half(values[0], tile);
       else if constexpr (kScalesColumns)
         store_quantized<kFirst, kCount>(values, tile);
       else if constexpr (kSwapsScales)
@@ -231,80 +212,53 @@ class TileStore {
       }
   }
 
-  __device__ __forceinline__ uint32_t slab_of(int number) const {
-    return output_ + number % spec::kStoreStages * contract::kGemmStoreSlabBytes;
-  }
-  /// Waits until TMA has read what slab `number` of kSlabs of the tile's overwrites.
-  template <int kSlabs>
-  __device__ __forceinline__ void wait_for_slab(int number) const {
-    constexpr int kStages = spec::kStoreStages;
-    // A tile begins with the first stage. If the last tile had an odd number of slabs, that stage was its last one
-    // too.
-    constexpr bool kEven = kSlabs % kStages == 0;
-    // Where a CTA has one tile, no earlier store uses the stages of its first slabs.
-    if constexpr (spec::kScatter) {
-      __syncwarp();  // all lanes have copied their rows of it
-    } else if (kParts == 1 || number >= kStages) {
-      if (lane_ == 0) {
-        if (number > 0 || kEven)
-          ptx::cp_async_bulk_wait_group_read<kStages - 1>();
-        else
-          ptx::cp_async_bulk_wait_group_read<0>();
-      }
+  /// The same where a tile has half of the results that share a scale. The CTA's next tile has the other half. Results
+  /// of the first half stay in the warp's slabs, in f32, until the second half's largest magnitudes are known.
+  template <int kCount>
+  __device__ __forceinline__ void store_half(const float (&sums)[kCount], const Tile& tile) const {
+    constexpr int kValues = kCount / 2;  // of a thread
+    static_assert(kWaves == 1 && kStoreColumns == spec::kBlockN &&
+                  kValues * 32 * sizeof(float) == spec::kStoreStages * contract::kGemmStoreSlabBytes);
+    float halves[2][kValues];
+    finish_slab<kStoreColumns>(params_, halves[1], sums, Addends<kStoreColumns>{});
+    const uint32_t kept = output_ + lane_ * 16;
+    if (tile.column / spec::kBlockN % 2 == 0) {
+      if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();
       __syncwarp();
-    }
-  }
-  /// Stores a slab that the warp has written to shared memory. `row` and `column` of the tile are its first. `whole`:
-  /// it is no shorter one at the end of the tile.
-  __device__ __forceinline__ void send(uint32_t slab, const Tile& tile, int row, int column, bool whole,
-                                       const Places& places = {}) const {
-    if constexpr (spec::kScatter) {
-      __syncwarp();
-      if (whole)
-        copy_rows<kStoreColumns>(slab, row, column, tile, places);
-      else
-        copy_rows<kTailColumns>(slab, row, column, tile, places);
+#pragma unroll
+      for (int i = 0; i < kValues; i += 4)
+        ptx::st_shared_v4(kept + i * 128, {{__float_as_uint(halves[1][i]), __float_as_uint(halves[1][i + 1]),
+                                            __float_as_uint(halves[1][i + 2]), __float_as_uint(halves[1][i + 3])}});
       return;
     }
-    if constexpr (kGrouped && !kSwapsScales) {
-      // What lies behind the group's rows is not this tile's to write.
-      const int last = spec::kSwapAb ? column + (whole ? kStoreColumns : kTailColumns) : row + kRowsOfWarp;
-      if (ptx::uniform(last > (spec::kSwapAb ? tile.column_end : tile.row_end)) != 0) {
-        __syncwarp();
-        if (whole)
-          copy_rows<kStoreColumns>(slab, row, column, tile, places);
-        else
-          copy_rows<kTailColumns>(slab, row, column, tile, places);
-        if (lane_ == 0) ptx::cp_async_bulk_commit_group();  // of nothing: slabs are counted
-        return;
-      }
+#pragma unroll
+    for (int i = 0; i < kValues; i += 4) {
+      const ptx::Vector16 some = ptx::ld_shared_v4(kept + i * 128);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) halves[0][i + j] = __uint_as_float(some.word[j]);
     }
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
-    if (lane_ == 0) {
-      send_by_tma(slab, tile, row, column, whole);
-      ptx::cp_async_bulk_commit_group();
+    __syncwarp();  // all lanes have read what slabs overwrite
+    float factors[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) add_magnitudes(factors, halves[half]);
+    const int row = first_row(tile, 0) + static_cast<int>(lane_ / 4), column = tile.column - spec::kBlockN;
+    const ScaleRows scales(params_, column_of_d(0, params_.n), tile.group, params_.groups.capacity);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float scale = scale_of(largest_of_quad(factors[r]));
+      factors[r] = factor_of(scale);
+      scales.store(row + 8 * r, column_of_d(0, column), scale,
+                   lane_ % 4 == 0 && row + 8 * r < tile.row_end && column < tile.column_end);
     }
-  }
-  /// Called by one lane, which commits the group.
-  __device__ __forceinline__ void send_by_tma(uint32_t slab, const Tile& tile, int row, int column, bool whole) const {
-    if constexpr (kStacked)
-      ptx::cp_async_bulk_tensor_3d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
-                                         spec::kSwapAb ? column : row, tile.group, slab);
-    else
-      ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, column_of_d(row, column),
-                                         spec::kSwapAb ? column : row, slab);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) halves[half][i] *= factors[i / 2 % 2];
+      Slab<kStoreColumns>::put(slab_of(half), lane_, halves[half]);
+      send(slab_of(half), tile, first_row(tile, 0), column + half * spec::kBlockN, true);
+    }
   }
 
-  static constexpr int kRowsOfWarp = contract::kGemmStoreRows;
-  /// The column of d that `row` and `column` of the tile begin.
-  __device__ __forceinline__ static int column_of_d(int row, int column) {
-    return (spec::kSwapAb ? row : column) / (kGated ? 2 : 1);
-  }
-  /// The first of the warp's rows of a wave.
-  __device__ __forceinline__ int first_row(const Tile& tile, int wave) const {
-    return tile.row + wave * 64 + static_cast<int>(warp_) * kRowsOfWarp;
-  }
   __device__ __forceinline__ void load_addends(Addends<kStoreColumns>& addends, const Tile& tile, int wave,
                                                int chunk) const {
     const int first = first_row(tile, wave), column = tile.column + chunk * kStoreColumns;
@@ -312,46 +266,6 @@ class TileStore {
       addends.template load<kStoreColumns>(params_, tile, first, column, lane_);
     else
       addends.template load<kTailColumns>(params_, tile, first, column, lane_);
-  }
-  /// Stores what the group has of a slab of kColumns columns of the tile, 16 bytes at a time.
-  template <int kColumns>
-  __device__ __forceinline__ void copy_rows(uint32_t slab, int row, int column, const Tile& tile,
-                                            const Places& places) const {
-    if constexpr (kColumns > 0) {
-      constexpr int kBytes = tile::kBytesOf<stored_dtype()>, kOfPiece = contract::kPieceBytes / kBytes;
-      constexpr contract::GemmStoreBox kBox = contract::gemm_store_box(kBytes, spec::kSwapAb, kColumns, kGated);
-      constexpr int kPieces = kBox.columns / kOfPiece;  // of a row of d
-      static_assert(kPieces * kOfPiece == kBox.columns, "whole pieces");
-      // Rows and columns of d.
-      const int first = spec::kSwapAb ? column : row, left = column_of_d(row, column);
-      const int end = spec::kSwapAb ? tile.column_end : tile.row_end;
-      const int right = column_of_d(tile.row_end, tile.column_end);
-      unsigned char* const d = static_cast<unsigned char*>(params_.groups.d);
-      // No lane leaves the others: else ptxas would keep what is the same in all lanes, slots and descriptors, in
-      // registers of each lane. A loop over slabs of fp8 would have 150 more instructions.
-      // Every slab comes here where rows are scattered: unrolled, tiles of many sums would spill registers.
-      constexpr int kUnroll = spec::kScatter ? 2 : 32;
-#pragma unroll kUnroll
-      for (int step = 0; step < (kBox.rows * kPieces + 31) / 32; ++step) {
-        const int i = step * 32 + static_cast<int>(lane_), at = i / kPieces, piece = i % kPieces;
-        const uint32_t swizzled =
-            kBox.swizzle_bytes == 0 ? piece : piece ^ contract::swizzle_of_row(at, kBox.swizzle_bytes);
-        const int to = places.of(at, first);
-        const bool exists = at < kBox.rows && first + at < end && to >= 0 && left + piece * kOfPiece < right;
-        const ptx::Vector16 value = ptx::ld_shared_v4(
-            slab + (exists ? (at * kPieces + swizzled) * static_cast<uint32_t>(contract::kPieceBytes) : 0));
-        ptx::st_global_v4_if(d + (to * params_.groups.d_stride + left + piece * kOfPiece) * kBytes, value, exists);
-      }
-    }
-  }
-  template <int kColumns>
-  using Slab =
-      tile::OutputSlab<spec::kDDType, spec::kSwapAb, kHalvesColumns ? kColumns / 2 : kColumns, kHalvesRows ? 8 : 16>;
-  /// The sums of a slab.
-  template <int kColumns>
-  __device__ __forceinline__ static const float (&slab_sums(const float (&sums)[spec::kBlockN / 2],
-                                                            int chunk))[kColumns / 2] {
-    return reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
   }
   /// A tile's last columns, if they are not a whole slab, have a box of their own: a whole slab's box would reach into
   /// the next tile.
@@ -367,8 +281,7 @@ class TileStore {
     }
   }
 
-  const EntryParams& params_;
-  const uint32_t base_, warpgroup_, warp_, lane_, output_;
+  const uint32_t base_, warpgroup_;
 };
 
 }  // namespace

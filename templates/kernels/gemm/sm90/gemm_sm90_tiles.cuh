@@ -78,6 +78,10 @@ enum : bool {
 static_assert(!kManyB || (kParts == 1 && !kLeftMnMajor), "a CTA walks many tiles; rows of a have k innermost");
 static_assert(!kSlicesK || (kParts == 1 && kCluster == 1 && !kPingPong && !spec::kSwapAb && kAMnMajor && kBMnMajor),
               "the warpgroups of a CTA clear the end of a slice, whose rows lie one behind the other");
+// Tiles that a CTA takes one behind the other, side by side. Gates and ups of 128 columns have half of the results that
+// share a scale: gemm_sm90_store.cuh.
+constexpr int kHalves =
+    spec::kQuantizes && spec::kGated && !spec::kSwapAb && spec::kBlockN == contract::kGemmScaledColumns ? 2 : 1;
 using Groups = policy::GroupTable<spec::kGroups, spec::kBounds, spec::kMostGroups,
                                   spec::kSwapAb ? spec::kBlockN : spec::kBlockM * kCluster, spec::kPointers>;
 
@@ -125,6 +129,12 @@ struct Tile {
   }
 };
 
+/// The tile behind tile `index` of a CTA that takes every `step`-th item: the item's other half, or the next item.
+__device__ __forceinline__ int tile_after(int index, int step) {
+  if (kHalves > 1 && index % kHalves == 0) return index + 1;
+  return index + 1 + (step - 1) * kHalves;
+}
+
 /// The work of the launch. Every role derives the same. Parts that take turns are items, and a CTA has one item. All
 /// parts of a tile follow each other.
 struct Work {
@@ -137,17 +147,19 @@ struct Work {
 
   __device__ __forceinline__ Work(const GemmParams& params, int item) {
     const int rows = (params.m + spec::kBlockM * kCluster - 1) / (spec::kBlockM * kCluster);
-    const int columns = (params.n + spec::kBlockN - 1) / spec::kBlockN;
+    const int columns = (params.n + spec::kBlockN * kHalves - 1) / (spec::kBlockN * kHalves);
     turned = params.launch.bands_of_n;
     bands = params.launch.bands;
     raster = {turned ? columns : rows, turned ? rows : columns, bands.band};
     slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
-    first = kTakesTurns ? item / kParts : static_cast<int>(blockIdx.x) / (kCluster * kTileCtas);
+    first = kTakesTurns ? item / kParts : static_cast<int>(blockIdx.x) / (kCluster * kTileCtas) * kHalves;
     step = kTakesTurns ? raster.count() : static_cast<int>(gridDim.x) / (kCluster * kTileCtas);
     turn = kTakesTurns ? item % kParts : 0;
     m_ = params.m, n_ = params.n;
   }
-  __device__ __forceinline__ int count() const { return raster.count(); }
+  __device__ __forceinline__ int count() const { return raster.count() * kHalves; }
+  /// The CTA's next tile.
+  __device__ __forceinline__ int after(int index) const { return tile_after(index, step); }
   /// The CTA's slabs: whole groups, except at the last part's end.
   __device__ __forceinline__ Part part() const {
     if constexpr (kParts == 1) return {0, slabs};
@@ -157,8 +169,9 @@ struct Work {
   }
   /// This CTA's tile, of the cluster's tile `index`.
   __device__ __forceinline__ Tile at(int index, int rank) const {
-    const policy::TileRaster::Tile tile = raster.at(index, bands);
-    const int row = (turned ? tile.column : tile.row) * kCluster + rank, column = turned ? tile.row : tile.column;
+    const policy::TileRaster::Tile tile = raster.at(index / kHalves, bands);
+    const int row = (turned ? tile.column : tile.row) * kCluster + rank;
+    const int column = (turned ? tile.row : tile.column) * kHalves + index % kHalves;
     return {row * spec::kBlockM, column * spec::kBlockN, m_, n_, 0, 0, 0, 0};
   }
 
@@ -231,7 +244,7 @@ class GroupedWork {
   /// The table of groups must have been made, and the CTA synchronised. `base`: the shared memory.
   __device__ __forceinline__ GroupedWork(const GemmParams& params, uint32_t base)
       : slabs((params.k + kSlabDepth - 1) / kSlabDepth),
-        first(static_cast<int>(blockIdx.x) / kCluster),
+        first(static_cast<int>(blockIdx.x) / kCluster * kHalves),
         step(static_cast<int>(gridDim.x) / kCluster),
         groups_(base + kLayout.groups, params.groups),
         band_(params.launch.bands.band),
@@ -243,13 +256,14 @@ class GroupedWork {
     // busy ones.
     const int rounds = (count_ + step - 1) / step;
     step = rounds > 0 ? (count_ + rounds - 1) / rounds : 1;
-    if (first >= step) count_ = 0;
+    if (first >= step * kHalves) count_ = 0;
   }
-  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ int count() const { return count_ * kHalves; }
+  __device__ __forceinline__ int after(int index) const { return tile_after(index, step); }
   __device__ __forceinline__ Part part() const { return {0, slabs}; }
   /// `index` may be past the end: then the tile is any.
   __device__ __forceinline__ Tile at(int index, int rank) const {
-    typename Groups::Item item = kWarp ? held_item(index) : groups_.find(index, tiles_of_others_);
+    typename Groups::Item item = kWarp ? held_item(index / kHalves) : groups_.find(index / kHalves, tiles_of_others_);
     for (int* const word : {&item.group, &item.first, &item.end, &item.tiles, &item.within}) *word = uniform(*word);
     item.tiles = max(item.tiles, 1);
     const int rows = spec::kSwapAb ? tiles_of_others_ : item.tiles;
@@ -257,7 +271,7 @@ class GroupedWork {
     const policy::TileRaster raster{turned_ ? columns : rows, turned_ ? rows : columns, band_};
     const policy::TileRaster::Tile tile = raster.at(item.within);
     const int row = ((turned_ ? tile.column : tile.row) * kCluster + rank) * spec::kBlockM;
-    const int column = (turned_ ? tile.row : tile.column) * spec::kBlockN;
+    const int column = ((turned_ ? tile.row : tile.column) * kHalves + index % kHalves) * spec::kBlockN;
     int within = spec::kSwapAb ? column : row;                        // the tile's first row of the group
     if (kCluster > 1 && within >= item.end - item.first) within = 0;  // a CTA of a cluster that has no rows
     const int scale_row = kMasked ? within : item.first + within;
@@ -269,7 +283,7 @@ class GroupedWork {
 
  private:
   // The other side of the tile, whose extent the launch gives: columns of d.
-  static constexpr int kOtherTile = spec::kSwapAb ? spec::kBlockM * kCluster : spec::kBlockN;
+  static constexpr int kOtherTile = spec::kSwapAb ? spec::kBlockM * kCluster : spec::kBlockN * kHalves;
   static constexpr int kPastAll = 1 << 30;  // items: a launch has fewer
 
   /// Called by a whole warp.

@@ -229,6 +229,29 @@ TEST_F(GemmGroups, GatesAndScaledResultsAreStoredBehindProducts) {
   }
 }
 
+/// A scale has results of two tiles side by side, which a CTA takes one behind the other. The results of the first one
+/// stay in shared memory.
+TEST_F(GemmGroups, ScaledGatesOfTwoTilesSideBySide) {
+  GemmSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.block_n = 128, schedule.mma_in_flight = 0;
+  const GemmProblem problem =
+      gemm_problem(DType::kE4m3, DType::kE4m3, 768, 272,
+                   "x = silu(gate) * up; d = quantize(x, e4m3, per=token_group(128), scale=s)", ScaleKind::kPerBlock);
+  const GemmCase whole = make_gemm_inputs(problem, {"", 270, true}, {.seed = 8});
+  const GemmCase call =
+      make_gemm_inputs(grouped(problem, GroupBounds::kStarts, 4), rows_of({90, 0, 133, 7}, 240), {.seed = 7});
+  for (const int warpgroups : {3, 2}) {
+    SCOPED_TRACE(warpgroups);
+    schedule.block_m = 64 * warpgroups, schedule.math_warpgroups = warpgroups;
+    for (const int budget : {1, 4}) {
+      const auto few = [&](GemmTensors& tensors) { tensors.sm_budget = budget; };
+      test::expect_right(whole, run(whole, schedule, few));
+      test::expect_right(call, run(call, schedule, few));
+    }
+  }
+}
+
 /// Pieces of a tile are stored one by one, however many stages there are.
 TEST_F(GemmGroups, TilesOfTwoProductsWithRoomForAllResults) {
   GemmSchedule schedule;

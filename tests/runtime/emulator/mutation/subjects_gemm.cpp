@@ -213,7 +213,9 @@ std::vector<GemmCall> gemm_calls() {
   for (const auto& [name, d, epilogue] :
        {std::tuple{"gemm_sm90_block_scales_of_gated_groups", DType::kBf16, "silu(gate) * up"},
         {"gemm_sm90_block_scales_of_quantized_groups", DType::kE4m3,
-         "d = quantize(acc, e4m3, per=token_group(128), scale=s)"}}) {
+         "d = quantize(acc, e4m3, per=token_group(128), scale=s)"},
+        {"gemm_sm90_block_scales_of_quantized_gates_of_groups", DType::kE4m3,
+         "x = silu(gate) * up; d = quantize(x, e4m3, per=token_group(128), scale=s)"}}) {
     GemmProblem made = grouped;
     made.dtype.d = d, made.epilogue = epilogue;
     calls.push_back({name, made, 1500, behind});
