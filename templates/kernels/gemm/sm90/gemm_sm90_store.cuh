@@ -95,6 +95,21 @@ class TileStore : WarpSlabs {
     });
   }
 
+  /// Stores the scales of a thread's two rows, of results from column `column` of the tile on. `factors`: the thread's
+  /// largest magnitudes, and then what results are multiplied by. `first`: the warp's first row.
+  template <int kRows>
+  __device__ __forceinline__ void store_scales(float (&factors)[kRows], const Tile& tile, int first, int column) const {
+    const int row = first + static_cast<int>(lane_ / 4);
+    const ScaleRows scales(params_, column_of_d(0, params_.n), tile.group, params_.groups.capacity);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float scale = scale_of(largest_of_quad(factors[r]));
+      factors[r] = factor_of(scale);
+      scales.store(row + 8 * r, column_of_d(0, column), scale,
+                   lane_ % 4 == 0 && row + 8 * r < tile.row_end && column < tile.column_end);
+    }
+  }
+
   /// Stores columns [kFirst, kFirst + kCount) of the tile. Each warp works alone: it writes 16 rows and a slab's
   /// columns at a time to shared memory, from where TMA stores them. Rows and columns past the end are not stored.
   /// With kPieces, only piece `piece` of them.
@@ -189,16 +204,8 @@ class TileStore : WarpSlabs {
           finish_slab<kStoreColumns>(params_, values[i], slab_sums<kStoreColumns>(sums[wave], first + i), addends);
           add_magnitudes(factors, values[i]);
         }
-        const int row = first_row(tile, wave) + static_cast<int>(lane_ / 4);
         const int column = tile.column + first * kStoreColumns;
-        const ScaleRows scales(params_, column_of_d(0, params_.n), tile.group, params_.groups.capacity);
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float scale = scale_of(largest_of_quad(factors[r]));
-          factors[r] = factor_of(scale);
-          scales.store(row + 8 * r, column_of_d(0, column), scale,
-                       lane_ % 4 == 0 && row + 8 * r < tile.row_end && column < tile.column_end);
-        }
+        store_scales(factors, tile, first_row(tile, wave), column);
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
           const int number = wave * kChunks + first + i - kFirstChunk;
@@ -241,15 +248,8 @@ class TileStore : WarpSlabs {
     float factors[2] = {};
 #pragma unroll
     for (int half = 0; half < 2; ++half) add_magnitudes(factors, halves[half]);
-    const int row = first_row(tile, 0) + static_cast<int>(lane_ / 4), column = tile.column - spec::kBlockN;
-    const ScaleRows scales(params_, column_of_d(0, params_.n), tile.group, params_.groups.capacity);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float scale = scale_of(largest_of_quad(factors[r]));
-      factors[r] = factor_of(scale);
-      scales.store(row + 8 * r, column_of_d(0, column), scale,
-                   lane_ % 4 == 0 && row + 8 * r < tile.row_end && column < tile.column_end);
-    }
+    const int column = tile.column - spec::kBlockN;
+    store_scales(factors, tile, first_row(tile, 0), column);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
