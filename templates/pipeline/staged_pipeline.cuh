@@ -52,8 +52,8 @@ struct StagedPipeline {
 
   /// Makes the barriers. One thread of the CTA calls it. A barrier of the CTA, or of the cluster, follows before any
   /// use. Each full barrier gets `producer_arrivals` a lap (1 for TMA: the arrival that arms it). Each empty barrier
-  /// gets `consumer_arrivals`. A loop has a fence for each pair of barriers, which costs 100 clocks at a kernel's start,
-  /// and kUnrolls has one for all.
+  /// gets `consumer_arrivals`. A loop has a fence for each pair of barriers, which costs 100 clocks at a kernel's
+  /// start, and kUnrolls has one for all.
   template <bool kUnrolls = false>
   static __device__ __forceinline__ void init(uint32_t base, uint32_t producer_arrivals, uint32_t consumer_arrivals) {
     init_unfenced<kUnrolls>(base, producer_arrivals, consumer_arrivals);
