@@ -212,7 +212,7 @@ class Heads {
           at += i * (kHeadsAtOnce * T::scale_strides(params_).head);
         Steps::store_scale(params_, at, scale);
       }
-      return __frcp_rn(scale);
+      return policy::reciprocal_of_scale(scale);
     }
   }
 

@@ -119,7 +119,7 @@ class TileHeads {
         if constexpr (!Steps::kIsQ) at = policy::cache_element(of.place, T::scale_strides(params_), head_);
         Steps::store_scale(params_, at, scale);
       }
-      return __frcp_rn(scale);
+      return policy::reciprocal_of_scale(scale);
     }
   }
 

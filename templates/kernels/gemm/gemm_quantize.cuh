@@ -34,7 +34,7 @@ __device__ __forceinline__ float scale_of(float largest) {
   return policy::scale_of_head<kTo, spec::kPowerOfTwo>(__float_as_uint(largest));
 }
 /// What values are multiplied by.
-__device__ __forceinline__ float factor_of(float scale) { return __frcp_rn(scale); }
+__device__ __forceinline__ float factor_of(float scale) { return policy::reciprocal_of_scale(scale); }
 
 /// The scales of a group of rows; without groups, of all rows.
 class ScaleRows {
