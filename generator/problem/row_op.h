@@ -105,7 +105,7 @@ void visit_fields(RowOpProblem& problem, Visitor&& field) {
 struct RowOpSchedule {
   Auto<Arch> arch;
   Auto<Family> family;
-  Auto<int> vector, threads_per_row, rows_per_cta;
+  Auto<int> vector, threads_per_row, ctas_per_row, rows_per_cta;
   bool operator==(const RowOpSchedule&) const = default;
 };
 template <class Visitor>
@@ -114,8 +114,10 @@ void visit_fields(RowOpSchedule& schedule, Visitor&& field) {
   field("family", schedule.family, any{}, "kernel family");
   field("vector", schedule.vector, range{8, 16, 8}, "neighbouring elements that a thread has");
   field("threads_per_row", schedule.threads_per_row, range{1, 1024},
-        "threads that share a row: a power of two up to 32, or whole warps");
-  field("rows_per_cta", schedule.rows_per_cta, range{1, 1024}, "rows of a CTA; 1 for rows of more than a warp");
+        "threads of a CTA that share a row: a power of two up to 32, or whole warps");
+  field("ctas_per_row", schedule.ctas_per_row, range{1, 64}, "CTAs that share a row, where nothing is summed over it");
+  field("rows_per_cta", schedule.rows_per_cta, range{1, 1024},
+        "rows of a CTA; 1 where more than a warp of it shares a row");
 }
 
 struct RowOpShape {

@@ -38,11 +38,13 @@ inline TensorMemoryMap tensor_memory_map(const RowOpSpec&) { return {}; }
 
 /// The most rows of a launch.
 inline constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1024;
+/// The same of a kernel whose CTAs may share a row.
+inline std::int64_t most_rows(const RowOpSpec& spec) noexcept { return kMostRows / spec.ctas_per_row; }
 
 /// Elements of a row of x: `width`, or twice as many with gates and ups.
 inline int read_width(const RowOpSpec& spec) noexcept { return spec.gated ? 2 * spec.width : spec.width; }
 
-/// Plans a launch for `rows` rows, from 1 to kMostRows.
+/// Plans a launch for `rows` rows, from 1 to most_rows().
 LaunchPlan plan_launch(const RowOpSpec& spec, std::int64_t rows) noexcept;
 
 }  // namespace kernelwright

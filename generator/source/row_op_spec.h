@@ -23,7 +23,7 @@ struct RowOpSpec {
   ScaleKind scales = ScaleKind::kNone;
   bool scale_columns = false, power_of_two = false, has_least = false;
   bool round_up = false;  // scales of blocks with which no element saturates
-  int vector = 8, threads_per_row = 32, rows_per_cta = 1;
+  int vector = 8, threads_per_row = 32, ctas_per_row = 1, rows_per_cta = 1;
   bool operator==(const RowOpSpec&) const = default;
   /// Threads of a CTA.
   int threads() const { return threads_per_row * rows_per_cta; }
@@ -53,7 +53,8 @@ void visit_fields(RowOpSpec& spec, Visitor&& field) {
   // Part of the text only where it is not the default of templates/kernels/row_op.cu.
   if (spec.round_up) field("round_up", spec.round_up, any{}, "no element of a block saturates");
   field("vector", spec.vector, any{}, "neighbouring elements that a thread has");
-  field("threads_per_row", spec.threads_per_row, any{}, "threads that share a row");
+  field("threads_per_row", spec.threads_per_row, any{}, "threads of a CTA that share a row");
+  field("ctas_per_row", spec.ctas_per_row, any{}, "CTAs that share a row");
   field("rows_per_cta", spec.rows_per_cta, any{}, "rows of a CTA");
 }
 

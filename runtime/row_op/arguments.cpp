@@ -30,8 +30,8 @@ class RowOpRules : public ArgumentRules {
 
   /// Must hold before any arithmetic on rows.
   bool rows_hold() {
-    const bool wrong = t_.rows < 0 || t_.rows > kMostRows;
-    bad(wrong, "/rows", [&] { return fmt::format("{} is outside [0, {}]", t_.rows, kMostRows); });
+    const bool wrong = t_.rows < 0 || t_.rows > most_rows(spec_);
+    bad(wrong, "/rows", [&] { return fmt::format("{} is outside [0, {}]", t_.rows, most_rows(spec_)); });
     return !wrong;
   }
 

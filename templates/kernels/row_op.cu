@@ -3,6 +3,8 @@
 /// registers from there on, so that memory is read once. Sums and largest magnitudes go over lanes by shuffles, and
 /// over warps through shared memory. Every thread adds the warps' sums in one order.
 ///
+/// Where nothing is summed over a row, some CTAs may share it.
+///
 /// Weights that no launch ahead writes are loaded before the wait for it.
 #include "spec.h"
 
@@ -38,29 +40,49 @@ enum : bool {
   kTwoRows = spec::kAdds || spec::kMerges,
   kTwo = kTwoRows || spec::kGated,                  // operands of eight elements each
   kWhole = spec::kVector == policy::kLaneElements,  // of a sector, in one load
-  kWholeX = kWhole && (!spec::kGated || spec::kPairs == 0)
+  kWholeX = kWhole && (!spec::kGated || spec::kPairs == 0),
+  kSumsRow = kNorm || kOfRow,
+  kAllExist = spec::kRowsPerCta == 1 && !kAtoms  // rows of CTAs
 };
 enum : int {
-  kThreads = spec::kThreadsPerRow,
+  kThreads = spec::kThreadsPerRow,         // of a CTA
   kLanes = kThreads < 32 ? kThreads : 32,  // of a warp that share a row
   kWarpsOfRow = kThreads / kLanes,
   kRounds = contract::rounds_of_row(contract::walked_elements(spec::kWidth, scale_vector(spec::kOutDType)),
-                                    spec::kVector, kThreads),
+                                    spec::kVector, kThreads* spec::kCtasPerRow),
   kRunsOfVector = spec::kVector / policy::kLaneElements,
   kRuns = kRounds * kRunsOfVector,  // of eight elements that a thread has
   kBlockLanes = kAtoms ? scale_vector(spec::kOutDType) / spec::kVector : contract::kRowScaleBlock / spec::kVector,
   // 1024 threads of an SM leave a thread 64 registers. Long runs of f32, and runs of more than 32 elements, need twice
-  // as many.
-  kLeastCtas = (kRuns > 4 || (kRuns > 2 && spec::kInDType == DType::kF32) ? 512 : 1024) / (kThreads * spec::kRowsPerCta)
+  // as many. Threads of eight elements that wait for a row's sum need half: more rows are then under way.
+  kFew = kRuns == 1 && kSumsRow && !kAtoms && spec::kInDType != DType::kF32,
+  kMany = kRuns > 4 || (kRuns > 2 && spec::kInDType == DType::kF32),
+  kLeastCtas = (kFew    ? 2048
+                : kMany ? 512
+                        : 1024) /
+               (kThreads * spec::kRowsPerCta)
 };
 static_assert(kThreads % 32 == 0 || 32 % kThreads == 0, "a row has whole warps or a power of two lanes");
 static_assert(kWarpsOfRow == 1 || spec::kRowsPerCta == 1, "warps of a row meet in their CTA");
 static_assert(!kBlocks || kThreads >= kBlockLanes, "a block of scales lies in one warp");
 static_assert(!kAtoms || kThreads >= 4 * kBlockLanes, "four scales lie in one warp");
+static_assert(spec::kCtasPerRow == 1 || !kSumsRow, "CTAs that share a row do not meet");
 
-/// The element at which a thread's run begins.
-__device__ __forceinline__ int first_of_run(int run, int thread) {
-  return (run / kRunsOfVector * kThreads + thread) * spec::kVector + run % kRunsOfVector * policy::kLaneElements;
+/// The elements from a thread's first one to a run.
+__device__ __forceinline__ constexpr int distance_to_run(int run) {
+  return run / kRunsOfVector * kThreads * spec::kVector + run % kRunsOfVector * policy::kLaneElements;
+}
+__device__ __forceinline__ int thread_of_row() {
+  return static_cast<int>(spec::kRowsPerCta > 1 ? threadIdx.x % kThreads : threadIdx.x);
+}
+__device__ __forceinline__ int64_t row_of_thread() {
+  const int64_t first = int64_t{blockIdx.x / spec::kCtasPerRow} * spec::kRowsPerCta;
+  return spec::kRowsPerCta > 1 ? first + threadIdx.x / kThreads : first;
+}
+/// The first element of a thread. CTAs that share a row are neighbours, so that the memory of a row is read at once.
+__device__ __forceinline__ int first_element() {
+  const int part = spec::kCtasPerRow > 1 ? static_cast<int>(blockIdx.x % spec::kCtasPerRow) : 0;
+  return (part * kRounds * kThreads + thread_of_row()) * spec::kVector;
 }
 
 /// Over all threads of the row. All of them get the same bits.
@@ -72,10 +94,10 @@ __device__ __forceinline__ float sum_of_row(float value) {
     __shared__ float sums[kWarpsOfRow];
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
     __syncthreads();
-    float all = 0;
+    float of_four[4] = {};  // four chains of sums, because each sum waits for the one before
 #pragma unroll
-    for (int i = 0; i < kWarpsOfRow; ++i) all += sums[i];
-    return all;
+    for (int i = 0; i < kWarpsOfRow; ++i) of_four[i % 4] += sums[i];
+    return (of_four[0] + of_four[1]) + (of_four[2] + of_four[3]);
   }
 }
 __device__ __forceinline__ uint32_t largest_of_row(uint32_t value) {
@@ -132,19 +154,19 @@ __device__ __forceinline__ MergeWeights merge_weights(const P& params, int64_t r
 /// A thread's part of a row.
 class Row {
  public:
-  __device__ __forceinline__ Row(const Params& params, int64_t row, int thread)
-      : params_(params), row_(row), thread_(thread), exists_(row < params.rows) {}
+  __device__ __forceinline__ explicit Row(const Params& params)
+      : params_(params), row_(row_of_thread()), thread_(thread_of_row()), first_element_(first_element()) {}
 
   __device__ __forceinline__ void load_weights() {
 #pragma unroll
     for (int i = 0; i < kRuns; ++i)
-      weights_[i].load(static_cast<const Element*>(params_.weight) + first_of_run(i, thread_), has(i));
+      weights_[i].load(static_cast<const Element*>(params_.weight) + element_of(i), has(i));
   }
   __device__ __forceinline__ void load() {
     const auto* const x = static_cast<const Element*>(params_.x) + row_ * params_.x_stride;
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
-      const int at = first_of_run(i, thread_);
+      const int at = element_of(i);
       first_[i].load_once<kWholeX>(x + (spec::kGated && spec::kPairs > 0 ? 2 * at : at), has(i));
       if constexpr (spec::kGated)
         second_[i].load_once<kWholeX>(x + (spec::kPairs > 0 ? 2 * at + 8 : spec::kWidth + at), has(i));
@@ -152,7 +174,7 @@ class Row {
     if constexpr (kTwoRows) {
       const auto* const residual = static_cast<const Element*>(params_.residual) + row_ * params_.residual_stride;
 #pragma unroll
-      for (int i = 0; i < kRuns; ++i) second_[i].load_once<kWhole>(residual + first_of_run(i, thread_), has(i));
+      for (int i = 0; i < kRuns; ++i) second_[i].load_once<kWhole>(residual + element_of(i), has(i));
     }
     if constexpr (spec::kScales == ScaleKind::kPerTensor)
       given_scale_ = ptx::ld_global_f32(static_cast<const float*>(params_.scale));
@@ -178,7 +200,7 @@ class Row {
       if constexpr (spec::kMerges) {
         HeadVector other;
         second_[i].unpack(other);
-        const MergeWeights weights = merge_weights(params_, row_, first_of_run(i, thread_), has(i));
+        const MergeWeights weights = merge_weights(params_, row_, element_of(i), has(i));
 #pragma unroll
         for (int e = 0; e < 8; ++e) x[e] = weights.merged(x[e], other[e]);
       }
@@ -192,7 +214,7 @@ class Row {
         rounded.unpack(x);
         if (has(i))
           rounded.store(static_cast<Element*>(params_.residual_out) + row_ * params_.residual_out_stride +
-                        first_of_run(i, thread_));
+                        element_of(i));
       }
     }
   }
@@ -206,7 +228,7 @@ class Row {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
         values_[i][e] *= inverse;
-        if constexpr (spec::kNormWeight) values_[i][e] *= weights_[i].value(e) + spec::kWeightOffset;
+        if constexpr (spec::kNormWeight) values_[i][e] *= weight(i, e);
       }
   }
   __device__ __forceinline__ void write() {
@@ -217,9 +239,9 @@ class Row {
 #pragma unroll
       for (int i = 0; i < kRuns; ++i) largest = policy::largest_of(values_[i], largest);
       const float scale = scale_of(largest_of_row(largest));
-      if (thread_ == 0 && exists_)
+      if (thread_ == 0 && row_exists())
         ptx::st_global_u32(static_cast<float*>(params_.scale) + row_, __float_as_uint(scale));
-      factor = __frcp_rn(scale);
+      factor = policy::reciprocal_of_scale(scale);
     }
     char* const to = static_cast<char*>(params_.out) + row_ * params_.out_row_bytes;
 #pragma unroll
@@ -238,10 +260,23 @@ class Row {
   }
 
  private:
+  __device__ __forceinline__ float weight(int run, int e) const {
+    const float given = weights_[run].value(e);
+    if constexpr (spec::kWeightOffset == 0)
+      return given;
+    else
+      return given + spec::kWeightOffset;
+  }
+
   enum : int { kWordsOfRun = policy::kWordsOfEight<spec::kOutDType>, kWordsOfVector = kRunsOfVector * kWordsOfRun };
 
-  /// Whether the run lies in the row.
-  __device__ __forceinline__ bool has(int run) const { return exists_ && first_of_run(run, thread_) < spec::kWidth; }
+  __device__ __forceinline__ int element_of(int run) const { return first_element_ + distance_to_run(run); }
+  __device__ __forceinline__ bool row_exists() const { return kAllExist || row_ < params_.rows; }
+  __device__ __forceinline__ bool in_row(int run) const {
+    return kRounds * kThreads * spec::kVector * spec::kCtasPerRow == spec::kWidth || element_of(run) < spec::kWidth;
+  }
+  /// Whether the row has the run.
+  __device__ __forceinline__ bool has(int run) const { return row_exists() && in_row(run); }
 
   __device__ __forceinline__ float scale_of(uint32_t largest) const {
     if constexpr (spec::kHasLeast) {
@@ -255,17 +290,17 @@ class Row {
     const float scale = scale_of(policy::largest_over<kBlockLanes>(largest));
     const int run = round * kRunsOfVector;
     if (thread_ % kBlockLanes == 0 && has(run)) {
-      const int block = first_of_run(run, thread_) / contract::kRowScaleBlock;
+      const int block = element_of(run) / contract::kRowScaleBlock;
       float* const scales = static_cast<float*>(params_.scale);
       ptx::st_global_u32(
           scales + (spec::kScaleColumns ? block * params_.scale_stride + row_ : row_ * params_.scale_stride + block),
           __float_as_uint(scale));
     }
-    return __frcp_rn(scale);
+    return policy::reciprocal_of_scale(scale);
   }
   __device__ __forceinline__ void store_vector(int round, const uint32_t (&words)[kWordsOfVector], char* to) const {
     const int run = round * kRunsOfVector;
-    if (has(run)) policy::store_words(to + first_of_run(run, thread_) * bits_of(spec::kOutDType) / 8, words);
+    if (has(run)) policy::store_words(to + element_of(run) * bits_of(spec::kOutDType) / 8, words);
   }
   __device__ __forceinline__ void write_vector(int round, float factor, char* to) const {
     if constexpr (!kAtoms) {
@@ -306,7 +341,7 @@ class Row {
       const uint32_t word = policy::scales_of_four<kBlockLanes>(scale, static_cast<int>(threadIdx.x) % 32);
       constexpr int kVector = scale_vector(spec::kOutDType);
       const int atoms = contract::scale_atoms_of_row(spec::kWidth, kVector);
-      const int block = first_of_run(round * kRunsOfVector, thread_) / kVector;
+      const int block = element_of(round * kRunsOfVector) / kVector;
       if (thread_ % (4 * kBlockLanes) == 0 && block < atoms * contract::kScaleAtomScales)
         ptx::st_global_u32(static_cast<char*>(params_.scale) + contract::block_scale_offset(atoms, row_, block), word);
     }
@@ -314,8 +349,7 @@ class Row {
 
   const Params& params_;
   const int64_t row_;
-  const int thread_;
-  const bool exists_;
+  const int thread_, first_element_;
   Words first_[kRuns], second_[kTwo ? kRuns : 1], weights_[spec::kNormWeight ? kRuns : 1];
   float given_scale_;
   HeadVector values_[kRuns];
@@ -327,8 +361,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::spec::kThreadsPerRow*
                                              kernelwright::kLeastCtas > 0 ? kernelwright::kLeastCtas : 1)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::Params params) {
   using namespace kernelwright;
-  const int thread = threadIdx.x % kThreads;
-  Row row(params, int64_t{blockIdx.x} * spec::kRowsPerCta + threadIdx.x / kThreads, thread);
+  Row row(params);
   const bool early = spec::kNormWeight && spec::kArch >= 90 && params.constant_weight;
   if (early) row.load_weights();
   if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();

@@ -3,7 +3,7 @@
 
 #include "contract/words.h"
 
-#define KERNELWRIGHT_ENTRY row_op_9775225e8d7f2946
+#define KERNELWRIGHT_ENTRY row_op_377103127403b136
 
 namespace kernelwright::spec {
 
@@ -26,7 +26,8 @@ constexpr bool kScaleColumns = true;  // scales of a block of all rows lie side 
 constexpr bool kPowerOfTwo = false;  // scales are powers of two
 constexpr bool kHasLeast = false;  // the largest magnitude has a bound from below
 constexpr int kVector = 16;  // neighbouring elements that a thread has
-constexpr int kThreadsPerRow = 448;  // threads that share a row
+constexpr int kThreadsPerRow = 448;  // threads of a CTA that share a row
+constexpr int kCtasPerRow = 1;  // CTAs that share a row
 constexpr int kRowsPerCta = 1;  // rows of a CTA
 
 }  // namespace kernelwright::spec

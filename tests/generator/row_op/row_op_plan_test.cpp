@@ -48,13 +48,36 @@ TEST(PlanRowOp, SharesARowAmongAsManyThreadsAsItsWidthNeeds) {
   EXPECT_EQ(shape(8, DType::kBf16), std::tuple(8, 1, 128));
   EXPECT_EQ(shape(64, DType::kBf16), std::tuple(8, 8, 16));
   EXPECT_EQ(shape(512, DType::kBf16), std::tuple(8, 32, 4));
-  EXPECT_EQ(shape(1000, DType::kBf16), std::tuple(8, 64, 1));
-  EXPECT_EQ(shape(4096, DType::kBf16), std::tuple(8, 256, 1));
+  EXPECT_EQ(shape(1000, DType::kBf16), std::tuple(8, 128, 1));
+  EXPECT_EQ(shape(4096, DType::kBf16), std::tuple(8, 512, 1));
+  EXPECT_EQ(shape(7168, DType::kBf16), std::tuple(8, 896, 1));
   EXPECT_EQ(shape(7168, DType::kE4m3), std::tuple(16, 448, 1));
+  EXPECT_EQ(shape(7168, DType::kMxfp8), std::tuple(16, 448, 1));
+  EXPECT_EQ(shape(8192, DType::kBf16), std::tuple(8, 1024, 1));
+  EXPECT_EQ(shape(8200, DType::kBf16), std::tuple(8, 352, 1)) << "more than a CTA has threads";
   EXPECT_EQ(shape(16384, DType::kBf16), std::tuple(8, 512, 1));
   EXPECT_EQ(shape(18432, DType::kE4m3), std::tuple(16, 384, 1)) << "48 elements of a thread";
   EXPECT_EQ(shape(32768, DType::kBf16), std::tuple(8, 512, 1));
   EXPECT_EQ(shape(32, DType::kMxfp8), std::tuple(8, 16, 8)) << "the bytes of four scales are a word";
+}
+
+/// bench/results/row_op/2026-11-30-h200-row-op.md: few rows have many SMs so, and many rows small CTAs.
+TEST(PlanRowOp, SharesARowAmongCtasWhereNothingIsSummed) {
+  const auto shape = [](int width, DType out, ScaleKind scales, RowInput input = RowInput::kGateUp) {
+    RowOpProblem problem;
+    problem.width = width, problem.input = input;
+    problem.dtype.out = out, problem.scales.kind = scales;
+    const RowOpSpec spec = plan_row_op(problem, {}, Arch::kSm90a).spec;
+    return std::tuple(spec.vector, spec.threads_per_row, spec.ctas_per_row);
+  };
+  EXPECT_EQ(shape(512, DType::kBf16, ScaleKind::kNone), std::tuple(8, 32, 1));
+  EXPECT_EQ(shape(2048, DType::kE4m3, ScaleKind::kPerBlock), std::tuple(8, 256, 1));
+  EXPECT_EQ(shape(14336, DType::kBf16, ScaleKind::kNone), std::tuple(8, 256, 7));
+  EXPECT_EQ(shape(14336, DType::kE4m3, ScaleKind::kPerTensor), std::tuple(8, 256, 7));
+  EXPECT_EQ(shape(14336, DType::kE4m3, ScaleKind::kPerToken), std::tuple(8, 448, 1)) << "a scale of all of the row";
+  EXPECT_EQ(shape(7168, DType::kE4m3, ScaleKind::kPerBlock, RowInput::kPlain), std::tuple(16, 448, 1)) << "one operand";
+  EXPECT_EQ(shape(9216, DType::kBf16, ScaleKind::kNone, RowInput::kAdd), std::tuple(8, 256, 5)) << "the last has half";
+  EXPECT_EQ(shape(2880, DType::kMxfp8, ScaleKind::kPerBlock), std::tuple(16, 192, 1)) << "scales in atoms";
 }
 
 TEST(PlanRowOp, LaunchesARowOrSomeOfThemACta) {
@@ -63,6 +86,12 @@ TEST(PlanRowOp, LaunchesARowOrSomeOfThemACta) {
   EXPECT_EQ(plan_launch(narrow, 33).grid[0], 3u);
   EXPECT_EQ(plan_launch(narrow, kMostRows).grid[0], 134217664u);
   EXPECT_EQ(plan_launch(plan_row_op(normed(4096), {}, Arch::kSm90a).spec, 100000).grid[0], 100000u);
+  RowOpProblem shared;
+  shared.width = 14336, shared.input = RowInput::kGateUp;
+  const RowOpSpec seven = plan_row_op(shared, {}, Arch::kSm90a).spec;
+  EXPECT_EQ(plan_launch(seven, 3).grid[0], 21u) << "seven CTAs of each row";
+  EXPECT_EQ(most_rows(seven), kMostRows / 7);
+  EXPECT_EQ(plan_launch(seven, most_rows(seven)).grid[0], 2147482624u);
   RowOpProblem operand = normed(4096);
   operand.dtype.out = DType::kMxfp8;
   operand.scales.kind = ScaleKind::kPerBlock;
@@ -162,6 +191,13 @@ TEST(PlanRowOp, RefusesSchedulesThatDoNotFitARow) {
                 c.problem.width = 64, c.schedule.threads_per_row = 8, c.schedule.rows_per_cta = 3;
               }),
               ElementsAre("/schedule/rows_per_cta: 3 does not fit whole warps; it takes a multiple of 4 up to 128"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) { c.schedule.ctas_per_row = 2; }),
+              ElementsAre("/schedule/ctas_per_row: 2 CTAs cannot sum over a row; 1 would do"));
+  EXPECT_THAT(refusals([](RowOpConfig& c) {
+                c.problem.norm.kind = NormKind::kNone, c.problem.input = RowInput::kGateUp;
+                c.schedule.ctas_per_row = 2, c.schedule.threads_per_row = 32;
+              }),
+              ElementsAre("/schedule/threads_per_row: 32 threads are too few for a row of 4096; 64 would do"));
   EXPECT_THAT(refusals([](RowOpConfig& c) { c.schedule.family = Family::kHopper; }),
               ElementsAre("/schedule/family: \"hopper\" has no kernel for steps over rows; portable has one for every "
                           "architecture"));

@@ -62,7 +62,7 @@ TEST_P(RowOpOnTheEmulator, MultipliesGatesInEveryOrder) {
     for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
       SCOPED_TRACE(testing::Message() << pairs << " " << to_string(activation));
       RowOpProblem problem;
-      problem.width = 1024;
+      problem.width = pairs == 0 ? 3200 : 1024;  // 3200: two CTAs have a row, and some of their threads nothing
       problem.input = RowInput::kGateUp;
       problem.dtype.out = pairs == 8 ? DType::kE4m3 : DType::kBf16;
       problem.gate.pairs = pairs;
@@ -120,11 +120,21 @@ TEST_P(RowOp, GivesTheSameElementsWithAnySchedule) {
   problem.scales.kind = ScaleKind::kPerBlock;
   const RowOpCase call = make_row_op_inputs(problem, {.name = "drawn", .rows = 5});
   const RowOpOutput usual = run_checked(engine_, call);
-  for (const auto& [vector, threads, rows] :
-       {std::tuple{8, 16, 2}, {8, 32, 3}, {8, 64, 1}, {16, 16, 4}, {16, 32, 1}, {16, 96, 1}, {8, 512, 1}}) {
+  for (const auto& [vector, threads, rows, ctas] : {std::tuple{8, 16, 2, 1},
+                                                    {8, 32, 3, 1},
+                                                    {8, 64, 1, 1},
+                                                    {16, 16, 4, 1},
+                                                    {16, 32, 1, 1},
+                                                    {16, 96, 1, 1},
+                                                    {8, 512, 1, 1},
+                                                    {8, 16, 2, 4},
+                                                    {8, 32, 1, 3},
+                                                    {16, 8, 4, 2},
+                                                    {8, 64, 1, 2}}) {
     RowOpSchedule schedule;
     schedule.vector = vector, schedule.threads_per_row = threads, schedule.rows_per_cta = rows;
-    EXPECT_EQ(run_checked(engine_, call, schedule), usual) << vector << " " << threads << " " << rows;
+    schedule.ctas_per_row = ctas;
+    EXPECT_EQ(run_checked(engine_, call, schedule), usual) << vector << " " << threads << " " << rows << " " << ctas;
   }
 }
 

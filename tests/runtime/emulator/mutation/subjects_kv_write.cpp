@@ -18,7 +18,8 @@ std::vector<KvWriteCall> kv_write_calls() {
   return {{"kv_write_of_each_head", problem, 9}, {"kv_write_of_all_heads", joint, 9}};
 }
 
-/// row_op with a row a CTA, whose warps add up squares and find the largest magnitude, and with a row a warp.
+/// row_op with a row a CTA, whose warps add up squares and find the largest magnitude, with a row a warp, and with rows
+/// that two CTAs share.
 std::vector<RowOpCall> row_op_calls() {
   RowOpProblem problem;
   problem.width = 1024;
@@ -28,7 +29,12 @@ std::vector<RowOpCall> row_op_calls() {
   problem.scales.kind = ScaleKind::kPerToken;
   RowOpProblem narrow = problem;
   narrow.width = 256;
-  return {{"row_op_of_a_cta", problem, 5}, {"row_op_of_a_warp", narrow, 5}};
+  RowOpProblem shared;
+  shared.width = 2304;
+  shared.input = RowInput::kGateUp;
+  shared.dtype.out = DType::kE4m3;
+  shared.scales.kind = ScaleKind::kPerBlock;
+  return {{"row_op_of_a_cta", problem, 5}, {"row_op_of_a_warp", narrow, 5}, {"row_op_of_two_ctas", shared, 3}};
 }
 
 /// route where one CTA sorts all tokens, for more experts than it has threads, and where a second kernel sorts so many
