@@ -141,7 +141,7 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
     case Form::kOfFewBlocks:
       return blocks && !problem.groups.any() && !spec.gated && !spec.has_groups_of_columns() && !spec.writes_kv;
     case Form::kOfStoredBlocks:  // others were not measured
-      return blocks && spec.needs_sums_alone() && !spec.copies() && !(spec.gated && spec.quantizes) &&
+      return blocks && spec.needs_sums_alone() && !spec.copies() &&
              (spec.quantizes || bits_of(problem.dtype.d) == 16) &&
              (!problem.groups.any() || problem.groups.kind == GroupKind::kRows);
     case Form::kNotOfBlocks: return !blocks;

@@ -105,7 +105,9 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
     return of_groups && extent.groups > 1 ? tiles_of_group(spec.groups, count, of_tile) : std::ceil(count / of_tile);
   };
   const double tile_rows = tiles_along(rows, spec.block_m * spec.cluster_m, !spec.swap_ab) * spec.cluster_m;
-  const double tile_columns = tiles_along(columns, spec.block_n, spec.swap_ab);
+  // Tiles that a CTA takes together are as many rounds.
+  const int halves = spec.halves();
+  const double tile_columns = tiles_along(columns, spec.block_n * halves, spec.swap_ab) * halves;
   const double tiles = groups * tile_rows * tile_columns * spec.split_k;
   const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / spec.slab_bytes) / spec.split_k);
   const double waves = spec.block_m / 64.0;
@@ -122,7 +124,7 @@ double cost_of_others_us(const GemmSpec& spec, const GemmExtent& extent, int num
   const double added = spec.promotion == 0 ? 1 : alone ? kPromotedAlone : kPromoted;
   const bool arrives = alone && (extent.groups > 0 || of_few_rows);
   double slab = arrives ? std::max(tensor * added, l2) : std::max(tensor, l2) * added;
-  const double rounds = std::ceil(tiles / num_sms);
+  const double rounds = std::ceil(tiles / halves / num_sms) * halves;
   slab = slab_stored_behind(spec, extent.groups > 0, rounds, tensor * added, slab);
   if (!hidden) slab *= kCooperative;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
