@@ -32,7 +32,7 @@ int vectors_of(const RowOpSpec& spec) {
 bool sums_rows(const RowOpSpec& spec) { return spec.norm != NormKind::kNone || spec.scales == ScaleKind::kPerToken; }
 bool has_two_operands(const RowOpSpec& spec) { return spec.adds || spec.merges || spec.gated; }
 /// Whether the planner gives CTAs a part of a row each. Rows of one operand gained 0.6 % alone, and a layer lost 0.9 %.
-/// Rows with scales in atoms lost 5 %: bench/results/row_op/2026-11-30-h200-row-op.md.
+/// Rows with scales in atoms lost 5 %: bench/results/rows/2026-11-30-h200-row-op.md.
 bool may_share_rows(const RowOpSpec& spec) { return !sums_rows(spec) && has_two_operands(spec) && !spec.has_atoms(); }
 
 /// Threads whose elements have scales together: four blocks with atoms, whose bytes are a word.

@@ -13,9 +13,9 @@ constexpr float kLargestFp8 = kTo == DType::kE5m2 ? 57344.f : 448.f;
 
 constexpr uint32_t kInfinityBits = 0x7f800000;
 
-/// value / kLargestFp8 of a finite value of at least 0, rounded to nearest where the result is a normal number, and at
-/// most the smallest normal number where it is less. A product and what it lacks: __fdiv_rn() branches, and its warps
-/// wait for each other. tests/templates/fp8_scale_test.cpp tries all mantissas.
+/// value / kLargestFp8 of a finite value of at least 0, rounded to nearest. If that is no normal number, the result is
+/// at most the smallest normal one. It is a product and what the product lacks: __fdiv_rn() branches, and lanes wait
+/// for each other. tests/templates/fp8_scale_test.cpp tries all mantissas.
 template <DType kTo>
 __device__ __forceinline__ float quotient_of_largest(float value) {
   constexpr float kLargest = kLargestFp8<kTo>, kReciprocal = 1.f / kLargest;

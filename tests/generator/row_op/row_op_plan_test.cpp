@@ -61,7 +61,7 @@ TEST(PlanRowOp, SharesARowAmongAsManyThreadsAsItsWidthNeeds) {
   EXPECT_EQ(shape(32, DType::kMxfp8), std::tuple(8, 16, 8)) << "the bytes of four scales are a word";
 }
 
-/// bench/results/row_op/2026-11-30-h200-row-op.md: few rows have many SMs so, and many rows small CTAs.
+/// bench/results/rows/2026-11-30-h200-row-op.md: few rows have many SMs so, and many rows small CTAs.
 TEST(PlanRowOp, SharesARowAmongCtasWhereNothingIsSummed) {
   const auto shape = [](int width, DType out, ScaleKind scales, RowInput input = RowInput::kGateUp) {
     RowOpProblem problem;
