@@ -7,6 +7,7 @@
 #include "contract/block_scales.h"
 #include "contract/row_op.h"
 #include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/contradictions.h"
 
 namespace kernelwright {
@@ -17,9 +18,10 @@ using namespace detail;
 constexpr int kWarpElements = 512;   // rows of up to so many have no more than a warp
 constexpr int kPartElements = 2048;  // of a CTA, where CTAs may share a row
 constexpr int kThreadsOfCta = 128;   // of rows that have a warp or less
-// Rows that are summed have a CTA. A thread of up to kMostWithOne threads has one vector. Threads of wider rows, of
-// f32, and of scales in atoms need more registers: up to kMostThreads have 16 elements each, or a multiple.
-constexpr int kMostWithOne = 1024, kMostThreads = 512, kElementsOfThread = 16;
+// Rows that are summed have a CTA. Its threads have one vector each, if an SM has room for two such CTAs. Threads of
+// wider rows, of f32, and of scales in atoms need more registers: up to kMostThreads have 16 elements each, or a
+// multiple.
+constexpr int kMostThreads = 512, kElementsOfThread = 16;
 constexpr int kMostElementsOfThread = 32;
 constexpr int kMostOfWideRows = 64;  // of rows that do not fit kMostThreads otherwise
 
@@ -52,8 +54,9 @@ int whole_threads(int count) {
 int usual_threads(const RowOpSpec& spec) {
   const int vectors = vectors_of(spec);
   if (spec.width <= kWarpElements) return std::max(least_threads(spec), std::min(whole_threads(vectors), 32));
-  const bool one_each = may_share_rows(spec) ||
-                        (sums_rows(spec) && vectors <= kMostWithOne && bits_of(spec.in) == 16 && !spec.has_atoms());
+  const int most = arch_info(spec.arch).max_threads_per_sm / 2;
+  const bool one_each =
+      may_share_rows(spec) || (sums_rows(spec) && vectors <= most && bits_of(spec.in) == 16 && !spec.has_atoms());
   if (one_each) return std::max(whole_threads(vectors), 32);
   int rounds = kElementsOfThread / spec.vector;
   while (whole_threads(static_cast<int>(ceil_div(vectors, rounds))) > kMostThreads) ++rounds;

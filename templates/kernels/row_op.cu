@@ -57,10 +57,13 @@ enum : int {
   // as many. Threads of eight elements that wait for a row's sum need half: more rows are then under way.
   kFew = kRuns == 1 && kSumsRow && !kAtoms && spec::kInDType != DType::kF32,
   kMany = kRuns > 4 || (kRuns > 2 && spec::kInDType == DType::kF32),
-  kLeastCtas = (kFew    ? 2048
-                : kMany ? 512
-                        : 1024) /
-               (kThreads * spec::kRowsPerCta)
+  kThreadsOfSm = spec::kArch == 80 || (spec::kArch >= 90 && spec::kArch < 120) ? 2048 : 1536,
+  kResident = kFew    ? kThreadsOfSm
+              : kMany ? 512
+                      : 1024,
+  kMostCtas = 16,  // what every SM has room for
+  kFitting = kResident / (kThreads * spec::kRowsPerCta),
+  kLeastCtas = kFitting < kMostCtas ? kFitting : kMostCtas
 };
 static_assert(kThreads % 32 == 0 || 32 % kThreads == 0, "a row has whole warps or a power of two lanes");
 static_assert(kWarpsOfRow == 1 || spec::kRowsPerCta == 1, "warps of a row meet in their CTA");

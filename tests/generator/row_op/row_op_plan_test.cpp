@@ -61,6 +61,16 @@ TEST(PlanRowOp, SharesARowAmongAsManyThreadsAsItsWidthNeeds) {
   EXPECT_EQ(shape(32, DType::kMxfp8), std::tuple(8, 16, 8)) << "the bytes of four scales are a word";
 }
 
+TEST(PlanRowOp, LeavesAnSmRoomForTwoRows) {
+  const auto threads = [](int width, Arch arch) { return plan_row_op(normed(width), {}, arch).spec.threads_per_row; };
+  for (const Arch arch : {Arch::kSm80, Arch::kSm90a, Arch::kSm100a, Arch::kSm103a}) EXPECT_EQ(threads(7168, arch), 896);
+  for (const Arch arch : {Arch::kSm86, Arch::kSm89, Arch::kSm120a}) {
+    EXPECT_EQ(threads(4096, arch), 512);
+    EXPECT_EQ(threads(6144, arch), 768);
+    EXPECT_EQ(threads(7168, arch), 448) << "an SM has 1536 threads";
+  }
+}
+
 /// bench/results/rows/2026-11-30-h200-row-op.md: few rows have many SMs so, and many rows small CTAs.
 TEST(PlanRowOp, SharesARowAmongCtasWhereNothingIsSummed) {
   const auto shape = [](int width, DType out, ScaleKind scales, RowInput input = RowInput::kGateUp) {
