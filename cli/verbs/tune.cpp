@@ -234,8 +234,8 @@ constexpr const char* kNoRows<KvWriteConfig> =
     "\"kv_write\" has no rows to tune yet; its schedule takes num_warps and heads_per_lane, which bench compares";
 template <>
 constexpr const char* kNoRows<RowOpConfig> =
-    "\"row_op\" has no rows to tune yet; its schedule takes vector, threads_per_row and rows_per_cta, which bench "
-    "compares";
+    "\"row_op\" has no rows to tune yet; its schedule takes vector, threads_per_row, ctas_per_row and rows_per_cta, "
+    "which bench compares";
 template <>
 constexpr const char* kNoRows<RouteConfig> =
     "\"route\" has no rows to tune yet; its schedule takes warps, choice and counts, which bench compares";
