@@ -142,6 +142,7 @@ bool is_for(const Form& form, const GemmProblem& problem, const GemmSpec& spec) 
       return blocks && !problem.groups.any() && !spec.gated && !spec.has_groups_of_columns() && !spec.writes_kv;
     case Form::kOfStoredBlocks:  // others were not measured
       return blocks && spec.needs_sums_alone() && !spec.copies() &&
+             !(spec.gated && spec.quantizes && problem.groups.any()) &&
              (spec.quantizes || bits_of(problem.dtype.d) == 16) &&
              (!problem.groups.any() || problem.groups.kind == GroupKind::kRows);
     case Form::kNotOfBlocks: return !blocks;

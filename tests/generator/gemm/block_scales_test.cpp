@@ -68,6 +68,9 @@ TEST(GemmPlan, ScaledGatesMayHaveHalvesOfWhatSharesAScale) {
   EXPECT_EQ(columns(6144, 2048, 2048), 128);
   EXPECT_EQ(columns(4096, 7168, 4096), 256) << "pairs of tiles would leave a part of the third round idle";
   EXPECT_EQ(columns(28672, 4096, 8192), 128);
+  blocks.groups = {GroupKind::kRows, 4, GroupBounds::kStarts};
+  EXPECT_EQ(columns(28672, 4096, 8192), 256) << "pairs of groups were not timed";
+  blocks.groups = {};
   GemmSchedule schedule;
   schedule.block_m = 192, schedule.block_n = 128, schedule.math_warpgroups = 3;
   const GemmSpec spec = plan_gemm(blocks, schedule, Arch::kSm90a).variants.back().spec;
